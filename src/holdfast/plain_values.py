@@ -31,6 +31,16 @@ def from_plain(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{name: readers.get(name, _as_it_is)(value) for name, value in values.items()})
 
 
+def from_known(kind: type[T], values: Mapping[str, Any]) -> T:
+    """The same of what another version may have written: fields that the class does not have are passed over.
+
+    Raises:
+        As `from_plain`.
+    """
+    known = _readers(kind)  # type: ignore[arg-type]  # as above
+    return from_plain(kind, {name: values[name] for name in known if name in values})
+
+
 def wrong_fields(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
     """What is missing of a dataclass, and what does not belong to it, in words; empty if it is all there."""
     items = {item.name: item for item in fields(kind)}

@@ -151,7 +151,7 @@ def test_it_goes_back_to_the_newest_batch_that_is_whole(case: Case) -> None:
     case.run(recovery(fallback="batch"), ["die"], ["batch", "finish"])
     assert (case.aside / damaged).read_bytes() == before
     assert BatchLogs(case.checkpoint).newest == case.newest - 1
-    assert look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS).damage == ()
+    assert look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS)[0] == []
     assert case.event("went-back").facts["batch_id"] == case.newest - 1
     (found,) = Registry(case.home.registry).recoveries("job")
     assert found.went_back is not None
@@ -190,16 +190,17 @@ def test_without_anything_whole_it_stops_and_says_so(case: Case) -> None:
 
 def test_a_look_that_takes_too_long_is_broken_off(case: Case) -> None:
     cut_short(newest_state_file(case.checkpoint))
-    found = look({"q": case.checkpoint.as_uri()}, case.home.path, 0)
-    assert (found.damage, found.late) == ((), True)
+    damaged, (note,) = look({"q": case.checkpoint.as_uri()}, case.home.path, 0)
+    assert damaged == []
+    assert "the time for looking at its checkpoint was over" in note
 
 
 def test_damage_to_older_batches_alone_is_told_and_does_not_stop_the_job(case: Case) -> None:
     logs = BatchLogs(case.checkpoint)
     (case.checkpoint / "commits" / str(min(logs.commits))).write_text("")
-    found = look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS)
-    assert found.damage == ()
-    assert "which only older batches need" in found.notes[0]
+    damaged, notes = look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS)
+    assert damaged == []
+    assert "which only older batches need" in notes[0]
 
 
 @pytest.mark.parametrize("step", ["noted", "moved", "half made", "made"])
@@ -221,7 +222,7 @@ def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Cas
     assert case.run(Recovery(), ["finish"]).attempts == 1
     assert aside.is_dir()
     assert BatchLogs(case.checkpoint).newest == case.newest - 1
-    assert look({"q": uri}, case.home.path, LIMIT_MS).damage == ()
+    assert look({"q": uri}, case.home.path, LIMIT_MS)[0] == []
     finish(way)  # once more changes nothing
     assert BatchLogs(case.checkpoint).newest == case.newest - 1
 

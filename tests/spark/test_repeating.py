@@ -62,12 +62,7 @@ def test_a_ledger_passes_them_by(counted: DataFrame, tmp_path: Path) -> None:
     sink = hf.sink(counted, mode="update").append("changes", ledger=ledger)
     await_end(sink.start(checkpoint=str(tmp_path / "checkpoint"), trigger=hf.available_now()))
     checkpoint, damaged = lose(tmp_path)
-    again = repeat(
-        sink,
-        checkpoint,
-        damaged,
-        lambda trigger: sink.start(checkpoint=checkpoint, trigger=trigger, repeats=True),
-    )
+    again = repeat(sink, checkpoint, damaged)
     assert list(again) == [1, 2]
     assert Logs(LocalStorage(tmp_path / "checkpoint")).committed == (0, 1, 2)
     # It goes on as if nothing had been, and has nothing to do.
@@ -94,13 +89,9 @@ def test_what_was_planned_and_not_committed_runs_with_the_input_that_was_planned
     checkpoint, damaged = lose(tmp_path)
     # A killed try has put the files of a batch there, and not run it.
     written.clear()
-    again = repeat(
-        sink, checkpoint, damaged, lambda trigger: sink.start(checkpoint=checkpoint, trigger=trigger)
-    )
+    again = repeat(sink, checkpoint, damaged)
     assert next(again) == 1
     again.close()  # type: ignore[attr-defined]
-    again = repeat(
-        sink, checkpoint, damaged, lambda trigger: sink.start(checkpoint=checkpoint, trigger=trigger)
-    )
+    again = repeat(sink, checkpoint, damaged)
     assert list(again) == [2]
     assert written == first[1:]

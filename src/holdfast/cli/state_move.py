@@ -116,8 +116,8 @@ def bootstrap(
         "home": options.settings(home).home,
     }
     if dry_run:
-        with without_sparks_words():
-            plan = bootstrapping.planned(target, to, **wanted)
+        with without_sparks_words(), bootstrapping.warm_query(target, to, **wanted) as warm:
+            plan = warm.plan
         output.show_plan(plan, json, _show_start)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:

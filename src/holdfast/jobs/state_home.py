@@ -48,8 +48,7 @@ class StateHome:
 
 def state_home(home: str | Path | None = None) -> Path:
     """The state home that holds here, made if need be: the one that is named, else that of the settings."""
-    flags = {} if home is None else {"home": os.fspath(home)}
-    return Settings.resolve(flags, os.environ, Path.cwd()).ensure_home().resolve()
+    return Settings.resolve({"home": home}, os.environ, Path.cwd()).ensure_home().resolve()
 
 
 def running_already(home: StateHome, job: str) -> Conflict:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.observe.metrics import Sample
 from holdfast.observe.rules import BY_RULE, RULES, Rule
+from holdfast.plain_values import from_known
 
 PENDING: Final = "pending"
 FIRING: Final = "firing"
@@ -67,8 +68,7 @@ class Alert(JsonShape):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Alert:
         """What `as_dict` gave, or JSON made of it."""
-        own = {name: fields[name] for name in cls.__dataclass_fields__}
-        return cls(**{**own, "labels": tuple(own["labels"])})
+        return from_known(cls, fields)
 
     @property
     @in_json

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.shares import shares
@@ -72,15 +71,6 @@ class FileFacts(JsonShape):
     def size_bytes(self) -> int:
         """State that a restart reads."""
         return sum(sum(store.bytes) for store in self.stores)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> FileFacts:
-        """What `as_dict` gave, or JSON made of it."""
-        stores = tuple(
-            StoreFiles(store["operator"], store["store"], tuple(store["bytes"]), tuple(store["rows"]))
-            for store in fields["stores"]
-        )
-        return cls(**{**fields, "stores": stores})
 
 
 def look(storage: Storage, now_ms: int) -> FileFacts:

@@ -39,7 +39,7 @@ def test_what_a_driver_cannot_start_without_is_waited_for(file: Path, writer: sq
         return True
 
     registry = DeferredRegistry(file, None, lambda kind, text: said.append(text), wait)
-    assert registry.start_attempt("shop", 42, 2, recovers=False) == 1
+    assert registry.now(Registry.start_attempt, "shop", 42, 2, recovers=False) == 1
     assert len(waited) == 1
     assert "the job goes on" in said[0]
     assert "can be used again" in said[1]
@@ -48,14 +48,14 @@ def test_what_a_driver_cannot_start_without_is_waited_for(file: Path, writer: sq
 def test_a_wait_that_is_ended_is_an_error(file: Path, writer: sqlite3.Connection) -> None:
     registry = DeferredRegistry(file, None, lambda kind, text: None, lambda seconds: False)
     with pytest.raises(Unavailable):
-        registry.start_attempt("shop", 42, 2, recovers=False)
+        registry.now(Registry.start_attempt, "shop", 42, 2, recovers=False)
     writer.close()
 
 
 def test_what_can_wait_is_written_in_its_order(file: Path, writer: sqlite3.Connection) -> None:
     registry = DeferredRegistry(file, None, lambda kind, text: None, lambda seconds: True)
-    registry.set_state("shop", JobState.RUNNING, 2)
-    registry.set_state("shop", JobState.FINISHED, 3)
+    registry.later(Registry.set_state, "shop", JobState.RUNNING, 2)
+    registry.later(Registry.set_state, "shop", JobState.FINISHED, 3)
     writer.close()
     registry.settle(lambda seconds: True)
     assert Registry(file).job("shop").state is JobState.FINISHED

@@ -3,6 +3,7 @@ from __future__ import annotations
 from holdfast.jobs.recovery.prediction import predict, sample_of
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize, Stopwatch
 from holdfast.model import BatchProgress
+from holdfast.plain_values import from_known
 from holdfast.savepoints.catalog.drills import Drill
 
 
@@ -32,7 +33,7 @@ def test_a_recovery_by_phase() -> None:
     }
     assert (found.recovery_ms, found.idle_ms, found.attempt) == (11_000, 500, 3)
     assert found.recovery_ms + found.idle_ms == 12_500 - 1000
-    assert Recovery.from_dict(found.as_dict()) == found
+    assert from_known(Recovery, found.as_dict()) == found
 
 
 def test_phases_never_add_up_to_more_than_the_time_that_has_passed() -> None:

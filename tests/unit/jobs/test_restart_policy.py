@@ -81,15 +81,6 @@ def test_a_quiet_time_after_the_restart_starts_anew() -> None:
     assert fail(machine, 0, 601_000) == [Retry(1_000, 1), Retry(1_000, 1)]
 
 
-def test_being_told_of_the_quiet_time_shows_it_at_once() -> None:
-    machine = policy(exponential("1s", "1m", jitter=0, reset_after="10m"))
-    fail(machine, 0, 5_000)
-    machine.on_steady(606_999)
-    assert machine.attempt == 2
-    machine.on_steady(607_000)
-    assert machine.attempt == 0
-
-
 def test_exponential_gives_up_after_its_attempts_without_quiet() -> None:
     machine = policy(exponential("1s", "1m", jitter=0, reset_after="10m", attempts=2))
     assert fail(machine, 0, 5_000, 10_000)[-1] == GiveUp(
@@ -174,12 +165,9 @@ STRATEGIES = st.one_of(
 FAILURES = st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 40_000)), max_size=25)
 
 
-def run(strategy: RestartStrategy, failures: list[tuple[str, bool, int]], steady: bool) -> list[object]:
+def run(strategy: RestartStrategy, failures: list[tuple[str, bool, int]]) -> list[object]:
     machine, now, answers = policy(strategy, 7), 0, []
     for fingerprint, committed, gap in failures:
-        if steady:
-            for part in range(4):
-                machine.on_steady(now + gap * part // 4)
         now += gap
         answers.append(machine.on_failure(fingerprint, committed, now))
     return list(answers)
@@ -190,8 +178,7 @@ def run(strategy: RestartStrategy, failures: list[tuple[str, bool, int]], steady
 def test_the_decisions_keep_their_promises(
     strategy: RestartStrategy, failures: list[tuple[str, bool, int]]
 ) -> None:
-    answers = run(strategy, failures, steady=False)
-    assert answers == run(strategy, failures, steady=True), "hearing of quiet must change no decision"
+    answers = run(strategy, failures)
     times = [sum(gap for _, _, gap in failures[: at + 1]) for at in range(len(failures))]
     ended = next((at for at, answer in enumerate(answers) if isinstance(answer, GiveUp)), len(answers))
     assert all(answer == answers[ended] for answer in answers[ended:])
@@ -226,7 +213,7 @@ def test_jitter_stays_within_its_share(seed: int, jitter: float) -> None:
 
 def test_jitter_spreads_and_a_seed_repeats_it() -> None:
     def delays(seed: int) -> list[object]:
-        return run(exponential(same_failure=None), [("a", False, 5_000)] * 10, steady=False)
+        return run(exponential(same_failure=None), [("a", False, 5_000)] * 10)
 
     seeds = {policy(exponential("10s"), seed).on_failure("a", False, 0) for seed in range(20)}
     assert len(seeds) > 10

@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.engine.plans.described import RELATIONS
 from holdfast.engine.queries.watch import await_end, failure_text
 from holdfast.errors import Unsupported
+from holdfast.model import Try
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,21 +40,6 @@ _STREAMING_LOGGER: Final = "org.apache.spark.sql.execution.streaming"
 _PROXY_LOGGER: Final = "py4j.clientserver"
 # Sorting a result needs its rows to choose the ranges, and changes nothing of the state.
 _SORT: Final = "Sort"
-
-
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """What Spark made of a batch.
-
-    Attributes:
-        accepted: Whether it was planned.
-        error: The condition of Spark's error, or the text of one that has none.
-        message: The line of the error that says what is wrong.
-    """
-
-    accepted: bool
-    error: str | None = None
-    message: str | None = None
 
 
 def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
@@ -153,7 +138,7 @@ class _Replaced:
         return made
 
 
-def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
+def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
     """Let Spark plan the batch that a checkpoint has in its offset log and not in its commit log.
 
     Costs a second or two and no Spark job. A processor of transformWithState is asked what states it has,
@@ -181,26 +166,26 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
         await_end(query)
         text = failure_text(query)
     if planned.is_set():
-        return Rehearsal(accepted=True)
+        return Try(ran=True, accepted=True)
     if text is None:
-        return Rehearsal(accepted=False, message="Spark ended the query without planning a batch")
+        return Try(ran=True, accepted=False, message="Spark ended the query without planning a batch")
     if _RAN in text and any(condition in text for condition in _NO_STATE):
-        return Rehearsal(accepted=True)
+        return Try(ran=True, accepted=True)
     return _refused(text)
 
 
-def _refused(text: str) -> Rehearsal:
+def _refused(text: str) -> Try:
     conditions = [condition for condition in _CONDITION.findall(text) if condition not in _WRAPPERS]
     assertion = _ASSERTION.search(text)
     if conditions:
         line = next(line for line in text.splitlines() if f"[{conditions[0]}]" in line)
         message = line[line.index(f"[{conditions[0]}]") + len(conditions[0]) + 2 :].strip()
-        return Rehearsal(accepted=False, error=conditions[0], message=message)
+        return Try(ran=True, accepted=False, spark_error=conditions[0], message=message)
     if assertion is not None:
-        return Rehearsal(accepted=False, error=assertion[0], message=assertion[0])
+        return Try(ran=True, accepted=False, spark_error=assertion[0], message=assertion[0])
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")] or text.splitlines()[:1]
     last = causes[-1].removeprefix("Caused by: ") if causes else ""
-    return Rehearsal(accepted=False, error=last.partition(":")[0], message=last)
+    return Try(ran=True, accepted=False, spark_error=last.partition(":")[0], message=last)
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

@@ -396,12 +396,8 @@ def was_skipped(text: str) -> bool:
 
 def written_format(writer: DataStreamWriter) -> str | None:
     """The format that a writer was given, which Spark offers no public way to ask for."""
-    from py4j.protocol import Py4JError
-
-    try:
-        return str(writer._jwrite.source())
-    except (AttributeError, Py4JError):
-        return None
+    written = written_sink(writer)
+    return None if written is None else written[0].kind
 
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
@@ -430,14 +426,8 @@ def _trigger(text: str) -> str | None:
 
 def written_mode(writer: DataStreamWriter) -> str | None:
     """The output mode that a writer was given, which Spark keeps to itself."""
-    from py4j.protocol import Py4JError
-
-    try:
-        field = writer._jwrite.getClass().getDeclaredField("outputMode")
-        field.setAccessible(True)
-        return str(field.get(writer._jwrite).toString()).lower()
-    except (AttributeError, Py4JError):
-        return None
+    written = written_sink(writer)
+    return None if written is None else written[0].mode
 
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:

@@ -96,9 +96,12 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         _python(),
         _checked("spark", lambda: f"pyspark {spark_version()} in {spark_home(environ)}"),
         _checked("java", lambda: _java(environ)),
-        *(_worker_package(name) for name in WORKER_PACKAGES),
+        *(_package(f"{name} for workers", name, f"pip install {name}") for name in WORKER_PACKAGES),
         _checked("state home", lambda: str(settings.look_at_home())),
-        *(_optional(extra, package, use) for extra, package, use in OPTIONAL),
+        *(
+            _package(f"extra {extra}", package, f"for {use}: pip install 'holdfast[{extra}]'", needed=False)
+            for extra, package, use in OPTIONAL
+        ),
         *(_jars(extra) for extra in EXTRAS),
     ]
     return Examination(tuple(checks), _effects(environ))
@@ -117,16 +120,11 @@ def _java(environ: Mapping[str, str]) -> str:
     return f"Java {java.version or 'of unknown version'} at {java.home} (from {java.source}){note}"
 
 
-def _worker_package(name: str) -> Check:
-    version = installed(name)
-    hint = None if version else f"pip install {name}"
-    return Check(f"{name} for workers", version is not None, version or "not installed", hint)
-
-
-def _optional(extra: str, package: str, use: str) -> Check:
+def _package(name: str, package: str, hint: str, *, needed: bool = True) -> Check:
     version = installed(package)
-    hint = None if version else f"for {use}: pip install 'holdfast[{extra}]'"
-    return Check(f"extra {extra}", version is not None, version or "not installed", hint, needed=False)
+    if version is None:
+        return Check(name, False, "not installed", hint, needed)
+    return Check(name, True, version, needed=needed)
 
 
 def _jars(extra: str) -> Check:

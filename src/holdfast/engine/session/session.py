@@ -136,5 +136,4 @@ def available_cores() -> int:
 
 
 def _settings(home: str | Path | None) -> Settings:
-    flags = {} if home is None else {"home": str(home)}
-    return Settings.resolve(flags, os.environ, Path.cwd())
+    return Settings.resolve({"home": home}, os.environ, Path.cwd())

@@ -22,10 +22,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
     Raises:
         Unavailable: The storage does not answer.
     """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
-    with _answering(path, "read"):
-        files = _files(spark, path)
+    with _files(spark, f"{checkpoint}/{FOLDER}/{name}", "read") as (files, path):
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -41,21 +38,16 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
     Raises:
         Unavailable: The storage does not answer.
     """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
-    beside = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/.{name}.new")
-    with _answering(path, "written"):
-        files = _files(spark, path)
-        path, beside = files.makeQualified(path), files.makeQualified(beside)
+    hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+    with _files(spark, f"{checkpoint}/{FOLDER}/{name}", "written") as (files, path):
+        beside = files.makeQualified(hadoop.Path(f"{checkpoint}/{FOLDER}/.{name}.new"))
         stream = files.create(beside, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        hadoop = spark._jsc.hadoopConfiguration()
-        jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), hadoop).rename(
-            beside, path, _overwrite(spark)
-        )
+        context = hadoop.FileContext.getFileContext(path.toUri(), spark._jsc.hadoopConfiguration())
+        context.rename(beside, path, _overwrite(spark))
 
 
 def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
@@ -64,10 +56,7 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
     Raises:
         Unavailable: The storage does not answer.
     """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
-    with _answering(path, "read"):
-        files = _files(spark, path)
+    with _files(spark, f"{checkpoint}/{folder}", "read") as (files, path):
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
@@ -77,19 +66,19 @@ def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | No
     Raises:
         Unavailable: The storage does not answer.
     """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
-    with _answering(path, "read"):
-        files = _files(spark, path)
+    with _files(spark, f"{checkpoint}/{folder}", "read") as (files, path):
         names = [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
 
 @contextmanager
-def _answering(path: Any, what: str) -> Iterator[None]:
-    """Say in our words what the storage said."""
+def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, Any]]:
+    """The file system that an address is in, and the address's path; what the storage says, in our words."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(address)
     try:
-        yield
+        files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+        yield files, files.makeQualified(path)
     except Exception as error:
         raise Unavailable(
             f"a checkpoint cannot be {what}",
@@ -97,11 +86,6 @@ def _answering(path: Any, what: str) -> Iterator[None]:
             found=java_message(error),
             hint=_ASK_STORAGE,
         ) from error
-
-
-def _files(spark: SparkSession, path: Any) -> Any:
-    jsc: Any = spark._jsc
-    return path.getFileSystem(jsc.hadoopConfiguration())
 
 
 def _overwrite(spark: SparkSession) -> Any:

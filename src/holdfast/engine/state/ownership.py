@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.plain_values import from_known
 from holdfast.storage.file_lock import FileLock, lock_holder, lock_whole
 
 if TYPE_CHECKING:
@@ -298,8 +299,6 @@ def _read_owner(path: Path) -> Owner | None:
 
 def _parsed(data: bytes) -> Owner | None:
     try:
-        fields = json.loads(data)
-        # A later version may have more to say.
-        return Owner(**{name: fields[name] for name in Owner.__dataclass_fields__ if name in fields})
+        return from_known(Owner, json.loads(data))
     except (ValueError, TypeError):
         return None

@@ -9,7 +9,8 @@ from typing import Final
 
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.jobs.background.worker import BackgroundWorker, Notice, error_of, one_line
+from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
+from holdfast.jobs.processes.events import Event
 from holdfast.observe.alert_store import GIVEN_UP, TOLD, AlertStore, NotedEvent
 from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
 from holdfast.observe.routes import REPEAT_MS, post_event, post_to_alertmanager
@@ -88,7 +89,7 @@ class AlertDelivery:
         if events:
             self._worker.wake()
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What could not be told."""
         return self._worker.heard()
 
@@ -124,15 +125,12 @@ class AlertDelivery:
                 pause = self._failure(address, error)
                 if pause is not None:
                     return pause
-                self._give_up(noted, error)
+                self._settle(noted, GIVEN_UP)
+                self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
                 continue
             self._failed.pop(address, None)
             self._settle(noted, TOLD)
         return None
-
-    def _give_up(self, noted: NotedEvent, error: HoldfastError) -> None:
-        self._settle(noted, GIVEN_UP)
-        self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
 
     def _waiting(self) -> list[NotedEvent]:
         if self._diary is not None:

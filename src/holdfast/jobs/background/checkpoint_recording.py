@@ -12,7 +12,8 @@ from typing import Final
 from holdfast.checkpoints.record import RecordFile, in_use, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.errors import HoldfastError
-from holdfast.jobs.background.worker import BackgroundWorker, Notice, Pace, error_of, one_line
+from holdfast.jobs.background.worker import BackgroundWorker, Pace, error_of, one_line
+from holdfast.jobs.processes.events import Event
 from holdfast.storage import open_storage
 
 # Listing many partitions takes long; then not every batch is looked at by itself.
@@ -80,7 +81,7 @@ class Recording:
                 query.due = query.ended = True
         self._worker.wake()
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What there is to tell since the last call."""
         return self._worker.heard()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.jobs.registry.registry import Attempt, Registry
-from holdfast.model import JobState, SavepointNote
+from holdfast.model import JobState
 from holdfast.observe.job_numbers import JobFacts, TakenSavepoint
 from holdfast.savepoints.catalog.drills import drills
 from holdfast.storage import open_storage
@@ -25,7 +25,11 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
     recovery_ms, since_ms = recoveries(attempts)
     kept = registry.recoveries(job)
     running = attempts[-1] if attempts and attempts[-1].ending is None else None
-    taken = newest_savepoints(registry.savepoints(job))
+    taken = {
+        note.query: TakenSavepoint(note.at_ms, note.took_ms, note.size_bytes)
+        for note in registry.savepoints(job)
+        if note.uri is not None
+    }
     return JobFacts(
         name=job,
         up=not record.state.terminal,
@@ -61,15 +65,6 @@ def recoveries(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
         if attempt.failure is not None and since is None:
             since = attempt.ended_ms
     return last, since
-
-
-def newest_savepoints(notes: Sequence[SavepointNote]) -> dict[str, TakenSavepoint]:
-    """The newest savepoint of each query; what failed is none."""
-    return {
-        note.query: TakenSavepoint(note.at_ms, note.took_ms, note.size_bytes)
-        for note in notes
-        if note.uri is not None
-    }
 
 
 def newest_drills(catalog: str, queries: Mapping[str, str]) -> dict[str, int]:

@@ -12,7 +12,8 @@ from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.job_facts import facts_of, newest_drills
-from holdfast.jobs.background.worker import BackgroundWorker, Notice, Pace, error_of, one_line
+from holdfast.jobs.background.worker import BackgroundWorker, Pace, error_of, one_line
+from holdfast.jobs.processes.events import Event
 from holdfast.jobs.registry.registry import Registry
 from holdfast.model import BatchProgress
 from holdfast.observe.alert_store import AlertStore
@@ -111,7 +112,7 @@ class Observing:
         if self._watcher is not None:
             self._watcher.busy(query, self._clock() if busy else None)
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What there is to tell since the last call."""
         return [*self._worker.heard(), *self._delivery.heard()]
 

@@ -9,7 +9,8 @@ from typing import Final
 from holdfast.checkpoints.checkpoint import read_query_id
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import Corrupt, HoldfastError, Unsupported
-from holdfast.jobs.background.worker import BackgroundWorker, Notice, error_of, one_line
+from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
+from holdfast.jobs.processes.events import Event
 from holdfast.savepoints.proof.pending_digests import PendingDigests
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
@@ -62,7 +63,7 @@ class SavepointDigests:
         """There is a new savepoint."""
         self._worker.wake()
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What was done since the last call, and what could not be."""
         return self._worker.heard()
 

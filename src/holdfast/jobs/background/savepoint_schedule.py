@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from holdfast.checkpoints.checkpoint import read_query_id
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
-from holdfast.jobs.background.worker import BackgroundWorker, Notice, error_of, one_line
+from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
 from holdfast.jobs.definition import Periodic
+from holdfast.jobs.processes.events import Event
 from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
-from holdfast.savepoints.taking.periodic import PeriodicTake, newest_ms, take_and_retain
+from holdfast.savepoints.taking.periodic import newest_ms, take_and_retain
+from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -76,7 +78,7 @@ class Savepointing:
         with self._lock:
             self._running = False
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What there is to tell since the last call."""
         return [*self._worker.heard(), *self._digests.heard()]
 
@@ -130,24 +132,18 @@ class Savepointing:
             made = None
         query.due_ms = self._clock() + self._settings.every_ms
         if made is not None and made.taken is not None:
-            self._took(query, made, int((time.monotonic() - began) * 1000))
+            self._took(query, made.taken, made.left, int((time.monotonic() - began) * 1000))
 
-    def _took(self, query: _Query, made: PeriodicTake, took_ms: int) -> None:
-        taken = made.taken
-        if taken is None:
-            return
+    def _took(self, query: _Query, taken: Taken, problem: str | None, took_ms: int) -> None:
         at_ms = taken.manifest.created_ms
-        note = note_of(query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=made.left)
+        note = note_of(query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=problem)
         self._digests.taken()
         text = f"savepoint of query {query.name} at batch {taken.manifest.batch_id}: {taken.uri}"
-        self._tell(TAKEN, text, note)
+        self._worker.say(TAKEN, text, **asdict(note))
 
     def _failed(self, query: _Query, error: HoldfastError) -> None:
         query.due_ms = self._clock() + max(self._settings.every_ms // _AGAIN, int(_SHORTEST_S * 1000))
         problem = one_line(error)
         note = SavepointNote(query.name, self._clock(), None, None, None, None, None, problem)
-        self._tell(NOT_TAKEN, f"no savepoint of query {query.name}: {problem}", note)
-
-    def _tell(self, kind: str, text: str, note: SavepointNote) -> None:
-        facts: dict[str, Any] = asdict(note)
-        self._worker.say(kind, text, **facts)
+        text = f"no savepoint of query {query.name}: {problem}"
+        self._worker.say(NOT_TAKEN, text, **asdict(note))

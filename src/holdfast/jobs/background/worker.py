@@ -7,23 +7,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Internal
+from holdfast.jobs.processes.events import Event
 
 _NICE: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that was done, or did not work."""
-
-    kind: str
-    text: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BackgroundWorker:
@@ -43,7 +34,7 @@ class BackgroundWorker:
         self._abandoned = False
         self._wake = threading.Event()
         self._closing = False
-        self._heard: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -57,9 +48,9 @@ class BackgroundWorker:
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
         """Leave word for the supervisor's own thread."""
-        self._heard.put(Notice(kind, text, facts))
+        self._heard.put(Event(kind, text, facts))
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What was said since the last call."""
         notices = []
         with suppress(queue.Empty):
@@ -67,9 +58,14 @@ class BackgroundWorker:
                 notices.append(self._heard.get_nowait())
         return notices
 
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.is_alive()
+
     def close(self, timeout_s: float) -> None:
         """Let it do what is due now, and end; what takes longer ends with the process."""
-        if self._thread.is_alive():
+        if self.alive:
             self._closing = True
             self._wake.set()
             self._thread.join(timeout_s)
@@ -111,11 +107,13 @@ class Pace:
     Args:
         share: The part, such as 0.05.
         longest_s: However long it took, no pause is longer.
+        shortest_s: However quick it was, no pause is shorter.
     """
 
-    def __init__(self, share: float, longest_s: float) -> None:
+    def __init__(self, share: float, longest_s: float, shortest_s: float = 0.0) -> None:
         self._share = share
         self._longest_s = longest_s
+        self._shortest_s = shortest_s
         self._next = 0.0
 
     def wait_s(self) -> float:
@@ -125,7 +123,7 @@ class Pace:
     def took(self, seconds: float) -> None:
         """Say how long it took."""
         pause = min(seconds * (1 / self._share - 1), self._longest_s)
-        self._next = time.monotonic() + pause
+        self._next = time.monotonic() + max(pause, self._shortest_s)
 
 
 def give_way() -> None:

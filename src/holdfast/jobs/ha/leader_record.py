@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.errors import Unsupported
 from holdfast.jobs.machine import DriverIdentity
 from holdfast.model import JobState, QueryStarted
-from holdfast.plain_values import from_plain
+from holdfast.plain_values import from_known
 
 FORMAT: Final = 1
 
@@ -75,9 +75,7 @@ class LeaderRecord:
             values: dict[str, Any] = json.loads(data)
             if values["format"] != FORMAT:
                 raise ValueError(f"format {values['format']}")
-            return from_plain(
-                cls, {name: values[name] for name in cls.__dataclass_fields__ if name in values}
-            )
+            return from_known(cls, values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
                 "what the job's leader has put down for its successors cannot be read",

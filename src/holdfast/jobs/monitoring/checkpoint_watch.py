@@ -11,7 +11,8 @@ from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.metrics_loop import EVERY_S
-from holdfast.jobs.background.worker import Notice, Pace
+from holdfast.jobs.background.worker import Pace
+from holdfast.jobs.processes.events import Event
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import AlertEvent
@@ -56,8 +57,7 @@ class CheckpointWatch:
         self._watcher = Watcher(name, alerts, diary)
         self._delivery = AlertDelivery(name, alerts, diary, clock)
         self._delivery.start()
-        self._pace = Pace(_SHARE, _LONGEST_S)
-        self._due = 0.0
+        self._pace = Pace(_SHARE, _LONGEST_S, EVERY_S)
 
     def look(self) -> tuple[AlertEvent, ...]:
         """Look at the files, unless that was done a moment ago, and hold the numbers against the rules.
@@ -66,7 +66,7 @@ class CheckpointWatch:
             Corrupt: A file that was read is damaged.
             Unavailable: The storage or the diary does not answer.
         """
-        if time.monotonic() < self._due:
+        if self._pace.wait_s():
             return ()
         began = time.monotonic()
         try:
@@ -75,7 +75,6 @@ class CheckpointWatch:
             return ()
         finally:
             self._pace.took(time.monotonic() - began)
-            self._due = time.monotonic() + max(self._pace.wait_s(), EVERY_S)
         self._watcher.looked(self._name, facts)
         events = self._watcher.evaluate(JobFacts(self._name), self._clock())
         self._delivery.now(self._watcher.alerts, events)
@@ -85,7 +84,7 @@ class CheckpointWatch:
         """The newest numbers, with ages of this moment."""
         return self._watcher.measure(JobFacts(self._name), self._clock())
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What could not be told elsewhere."""
         return self._delivery.heard()
 

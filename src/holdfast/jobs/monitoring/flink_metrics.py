@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.jobs.background.job_facts import recoveries
 from holdfast.jobs.registry.registry import Attempt, Registry
 from holdfast.jobs.state_home import StateHome
-from holdfast.model import BatchProgress, JobState
+from holdfast.model import JobState
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.metrics import Sample
 
@@ -40,7 +40,12 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
     batch = max(newest.values(), key=lambda progress: progress.committed_ms, default=None)
     ended_ms = job.ended_ms if job.state.terminal and job.ended_ms is not None else now_ms
     return {
-        **_checkpoints(measured, newest.values(), batch),
+        "lastCheckpointDuration": _text(
+            max((progress.duration_ms for progress in newest.values()), default=None)
+        ),
+        "lastCheckpointSize": _text(_sum(measured, "holdfast_checkpoint_new_bytes")),
+        "lastCheckpointFullSize": _text(_sum(measured, "holdfast_checkpoint_bytes")),
+        "lastCompletedCheckpointId": _text(None if batch is None else batch.batch_id),
         "lastCheckpointExternalPath": job.checkpoint,
         "lastCheckpointRestoreTimestamp": _text(_restored_ms(attempts)),
         "numberOfCompletedCheckpoints": _text(done),
@@ -52,19 +57,6 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
         "uptime": _text(_uptime_ms(attempts, job.state, now_ms)),
         "downtime": _text(_downtime_ms(attempts, job.state, now_ms)),
         "createdTime": str(ended_ms - job.started_ms),
-    }
-
-
-def _checkpoints(
-    measured: Iterable[Sample], newest: Iterable[BatchProgress], batch: BatchProgress | None
-) -> dict[str, str]:
-    samples = list(measured)
-    longest = max((progress.duration_ms for progress in newest), default=None)
-    return {
-        "lastCheckpointDuration": _text(longest),
-        "lastCheckpointSize": _text(_sum(samples, "holdfast_checkpoint_new_bytes")),
-        "lastCheckpointFullSize": _text(_sum(samples, "holdfast_checkpoint_bytes")),
-        "lastCompletedCheckpointId": UNKNOWN if batch is None else str(batch.batch_id),
     }
 
 
@@ -81,9 +73,10 @@ def _restored_ms(attempts: Iterable[Attempt]) -> int | None:
 
 
 def _uptime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int | None:
-    last = attempts[-1] if attempts else None
-    runs = last is not None and last.running_ms is not None and last.ending is None and not state.terminal
-    return now_ms - last.running_ms if runs and last is not None and last.running_ms is not None else None
+    if state.terminal or not attempts or attempts[-1].ending is not None:
+        return None
+    running_ms = attempts[-1].running_ms
+    return None if running_ms is None else now_ms - running_ms
 
 
 def _downtime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int:

@@ -138,8 +138,7 @@ class Watch:
         self._newest: int | None = None
         self._operators: tuple[str | None, ...] = ()
         self._due = 0.0
-        self._files_due = 0.0
-        self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S)
+        self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S, FILES_SHORTEST_S)
         self._stopping = self._stopped = self._gone = False
         self._server: MetricsServer | None = None
         self._push: Push | None = None
@@ -309,7 +308,7 @@ class Watch:
                 working = False
                 self._say(f"the session has ended: {type(error).__name__}")
             self._watcher.busy(self._label, now_ms() if working else None)
-        if self._checkpoint is None or time.monotonic() < self._files_due:
+        if self._checkpoint is None or self._files_pace.wait_s():
             return
         began = time.monotonic()
         try:
@@ -323,7 +322,6 @@ class Watch:
                 return
             self._watcher.looked(self._label, facts)
         self._files_pace.took(time.monotonic() - began)
-        self._files_due = time.monotonic() + max(self._files_pace.wait_s(), FILES_SHORTEST_S)
 
     def _say(self, text: str) -> None:
         """What does not work is told once."""

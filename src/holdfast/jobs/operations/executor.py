@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.jobs.background.worker import error_of, give_way
+from holdfast.jobs.background.worker import BackgroundWorker, error_of
 from holdfast.jobs.operations.operation_context import OperationContext
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.operations.rescaler import recover_left_behind, supervised_by
@@ -48,31 +48,34 @@ class OperationExecutor:
         self._registry = Registry(home.registry)
         self.owner = f"server {os.urandom(8).hex()}"
         self._lock = _life(home, self.owner)
-        self._wake = threading.Event()
         # Set when the process is about to end; what waits for something gives up then.
         self._closing = threading.Event()
-        names = [f"holdfast-operations-{number}" for number in range(workers)]
-        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
-        self._threads.append(threading.Thread(target=self._recover, name="holdfast-recovery", daemon=True))
-        self._digests = PendingDigests(clock, lambda: not self._closing.is_set(), pause=self._closing.wait)
+        self._digests = PendingDigests(clock, self._goes_on, pause=self._closing.wait)
         self._digested: set[str] = set()
-        self._taken = threading.Event()
-        self._threads.append(threading.Thread(target=self._digest, name="holdfast-digests", daemon=True))
+        self._doing = [
+            BackgroundWorker(f"holdfast-operations-{number}", self._do, self._goes_on)
+            for number in range(workers)
+        ]
+        self._digesting = BackgroundWorker("holdfast-digests", self._digest, self._goes_on)
+        recovering = BackgroundWorker("holdfast-recovery", self._recover, self._goes_on)
+        self._workers = (*self._doing, self._digesting, recovering)
 
     def start(self) -> None:
         """Begin."""
         self._lock.take()
-        for thread in self._threads:
-            thread.start()
+        for worker in self._workers:
+            worker.start()
+            worker.wake()
 
     def wake(self) -> None:
         """Look at once for what was asked."""
-        self._wake.set()
+        for worker in self._doing:
+            worker.wake()
 
     def settle(self, timeout_s: float) -> None:
         """Wait until what was asked for is done, as long as that takes within bounds."""
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and any(thread.is_alive() for thread in self._threads):
+        while time.monotonic() < deadline and any(worker.alive for worker in self._workers):
             asked = any(self._operations.waiting(verb) for verb in VERBS)
             if not asked and all(running.owner != self.owner for running in self._operations.running()):
                 return
@@ -90,13 +93,12 @@ class OperationExecutor:
     def close(self, timeout_s: float = 5.0) -> None:
         """End; what takes longer ends with the process, and the next one finishes or undoes it."""
         self._closing.set()
-        self._taken.set()
-        self._wake.set()
         deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):
+        for worker in self._workers:
+            worker.abandon()
+        for worker in self._workers:
+            worker.close(max(0.0, deadline - time.monotonic()))
+        if not any(worker.alive for worker in self._workers):
             self._lock.release()
             self._lock.clear()
 
@@ -160,7 +162,7 @@ class OperationExecutor:
                 self._operations.fail(operation, error_of(error).as_dict(), self._clock())
             else:
                 self._operations.complete(operation, result, self._clock())
-                self._taken.set()
+                self._digesting.wake()
         except HoldfastError:
             return
 
@@ -175,35 +177,26 @@ class OperationExecutor:
             return SupervisorLock(self._home, job).taken()
         return _life(self._home, owner).taken()
 
-    def _run(self) -> None:
-        give_way()
-        while not self._closing.is_set():
-            try:
-                if self.do_one():
-                    continue
-            except HoldfastError:
-                pass  # the file is busy or gone; it is tried again
-            self._wake.wait(LOOK_S)
-            self._wake.clear()
+    def _goes_on(self) -> bool:
+        return not self._closing.is_set()
 
-    def _digest(self) -> None:
-        give_way()
-        while not self._closing.is_set():
-            self._taken.clear()
-            pause = None
-            try:
-                self.digest()
-            except HoldfastError:
-                pause = _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
-            if not self._closing.is_set():
-                self._taken.wait(pause)
+    def _do(self) -> float:
+        with suppress(HoldfastError):  # the file is busy or gone; it is tried again
+            if self.do_one():
+                return 0.0
+        return LOOK_S
 
-    def _recover(self) -> None:
-        give_way()
-        while not self._closing.is_set():
-            with suppress(HoldfastError):  # the file is busy or gone; it is tried again
-                self.recover()
-            self._closing.wait(MEND_S)
+    def _digest(self) -> float | None:
+        try:
+            self.digest()
+        except HoldfastError:
+            return _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
+        return None
+
+    def _recover(self) -> float:
+        with suppress(HoldfastError):  # the file is busy or gone; it is tried again
+            self.recover()
+        return MEND_S
 
 
 def _life(home: StateHome, owner: str) -> FileLock:

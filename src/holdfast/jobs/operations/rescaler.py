@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
@@ -31,6 +31,7 @@ from holdfast.jobs.operations.rescale_spec import Move, RescaleSpec, life_of, mo
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Say
 from holdfast.jobs.processes.protocol import Message, Refused, RescaleDone, RescaleProgress, not_for
 from holdfast.jobs.registry.operation_arguments import Rescale, decode
 from holdfast.jobs.registry.operation_log import Operation, Operations
@@ -41,22 +42,14 @@ from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange
 
 VERB: Final = "rescale"
-COMMAND: Final = ("-m", "holdfast.jobs.operations.rescale_child")
+COMMAND: Final = (sys.executable, "-m", "holdfast.jobs.operations.rescale_child")
 _LOOK_S: Final = 0.2
 _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
 _AGAIN: Final = "ask again; if it happens again, stop the job and use `holdfast rescale --stopped`"
 
-Launch = Callable[[RescaleSpec], DriverProcess]
 Attend = Callable[[], bool]
-
-
-class Say(Protocol):
-    """Tells an event of a job."""
-
-    def __call__(self, kind: str, text: str, **facts: Any) -> None:
-        """Its kind, a line of text, and the same as values."""
 
 
 def owner_of(job: str) -> str:
@@ -75,36 +68,16 @@ class Rescaler:
     Args:
         home: The state home.
         job: The job's name.
-        target: The job file.
+        spec: The job file, and where Spark runs.
         clock: The time in epoch milliseconds.
-        master: Where Spark runs.
-        launch: How to start the process that does it.
     """
 
-    def __init__(
-        self,
-        home: StateHome,
-        job: str,
-        target: str,
-        clock: Callable[[], int],
-        *,
-        master: str | None = None,
-        launch: Launch | None = None,
-    ) -> None:
+    def __init__(self, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> None:
         self._home = home
         self._job = job
-        self._target = target
+        self._spec = spec
         self._clock = clock
-        self._master = master
-        self._launch = launch or _start
         self._operations = Operations(home)
-
-    @classmethod
-    def begun(cls, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> Rescaler:
-        """Those of a job that a supervisor takes up now; what a former one has left comes first."""
-        made = cls(home, job, spec.target, clock, master=spec.master)
-        made.recover()
-        return made
 
     def recover(self) -> None:
         """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
@@ -148,8 +121,10 @@ class Rescaler:
     def _make(self, operation: Operation, moves: tuple[Move, ...], attend: Attend) -> None:
         log = self._home.job(self._job) / f"rescale-{operation.operation_id[:12]}.log"
         make_directory(log.parent)
-        spec = RescaleSpec(self._target, str(self._home.path), self._job, moves, str(log), self._master)
-        process = self._launch(spec)
+        spec = RescaleSpec(
+            self._spec.target, str(self._home.path), self._job, moves, str(log), self._spec.master
+        )
+        process = DriverProcess.start(spec, COMMAND, quiet=True)
         last: Message | None = None
         try:
             last = self._follow(process, operation, attend)
@@ -307,7 +282,3 @@ def _take_back(moves: tuple[Move, ...], noted: Mapping[str, int]) -> None:
 
 def _number(place: Path) -> int:
     return os.stat(place).st_ino  # noqa: PTH116 - a path's own way says the same
-
-
-def _start(spec: RescaleSpec) -> DriverProcess:
-    return DriverProcess.start(spec, (sys.executable, *COMMAND), quiet=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.copy.replay_input import batch_files
@@ -12,15 +12,10 @@ from holdfast.config.job.trigger import OneBatch
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from holdfast.config.job.trigger import Trigger
     from holdfast.stream.sinks.sinks import Sink
 
-Start = Callable[["Trigger | OneBatch | None"], "StreamingQuery"]
 
-
-def repeat(sink: Sink, checkpoint: str, damaged: str, start: Start) -> Iterator[int]:
+def repeat(sink: Sink, checkpoint: str, damaged: str, term: int | None = None) -> Iterator[int]:
     """Run each batch that a damaged checkpoint has planned and its successor has not, one by one.
 
     A sink that keeps a ledger, or Spark's own record of batches, has most of them and passes them by; another
@@ -32,7 +27,7 @@ def repeat(sink: Sink, checkpoint: str, damaged: str, start: Start) -> Iterator[
         sink: The sink, which tells how to finish a batch that it has.
         checkpoint: The checkpoint that goes on.
         damaged: The damaged one, whose log of offsets and logs of sources are read.
-        start: Starts the query with a trigger.
+        term: The token of the leader's term, where there are several supervisors.
 
     Returns:
         The batches, each when it is committed. They end before the first whose input is not known any more.
@@ -50,15 +45,15 @@ def repeat(sink: Sink, checkpoint: str, damaged: str, start: Start) -> Iterator[
         for path, data in batch_files(original, own, batch_id):
             if own.size(path) is None:  # a killed try's is the same
                 own.write(path, data)
-        _run(sink, checkpoint, start)
+        _run(sink, checkpoint, term)
         yield batch_id
 
 
-def _run(sink: Sink, checkpoint: str, start: Start) -> None:
+def _run(sink: Sink, checkpoint: str, term: int | None) -> None:
     from holdfast.engine.queries.watch import await_end, failure_text, was_skipped
     from holdfast.stream.trials import QueryFailed
 
-    query = start(OneBatch())
+    query = sink.start(checkpoint=checkpoint, trigger=OneBatch(), term=term, repeats=True)
     await_end(query)
     text = failure_text(query)
     if text is None or (was_skipped(text) and sink.finish_batch(checkpoint)):

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.config.checkpoint_settings import Checkpoint
-    from holdfast.config.job.trigger import OneBatch, Trigger
     from holdfast.stream.sinks.sinks import Sink
 
 _LOOK_S = 0.1
@@ -205,19 +204,9 @@ class Driver:
 
     def _start_spark(self, job: Job) -> SparkSession:
         from holdfast.engine.queries.watch import java_pid
-        from holdfast.engine.session.session import session
-        from holdfast.engine.session.workers import ship_by_value
         from holdfast.engine.state.ownership import Owner, hold, lock_path
 
-        conf = {**job.spark_conf(), **self._spec.conf}
-        spark = session(
-            job.name,
-            master=self._spec.master or job.master,
-            conf=conf,
-            extras=job.extras,
-            home=self._spec.home,
-        )
-        ship_by_value(sys.modules[job.build.__module__])
+        spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
         home = Path(self._spec.home)
         go = self._orders.go
         owner = Owner(job.name, str(home), java_pid(spark), go.term or 0, go.election, go.machine)
@@ -243,17 +232,20 @@ class Driver:
             name = sink.name or job.name
             place = places[name]
             with self._cautions_of(name), state_format_of(place, spark, given):
-                query = sink.start(
-                    checkpoint=place,
-                    trigger=job.effective_trigger(),
-                    query_name=name,
-                    term=self._orders.go.term,
-                )
-            _keep_pause(job, query)
+                query = self._start(job, sink, name, place)
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
         self._channel.send(QueriesStarted(tuple(started)))
+
+    def _start(self, job: Job, sink: Sink, name: str, place: str) -> StreamingQuery:
+        from holdfast.engine.queries.pause import keep_pause
+
+        trigger, term = job.effective_trigger(), self._orders.go.term
+        query = sink.start(checkpoint=place, trigger=trigger, query_name=name, term=term)
+        if job.checkpoint.min_pause_ms:
+            keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
+        return query
 
     def _repeat(
         self,
@@ -265,18 +257,9 @@ class Driver:
         """Run again what was lost with damaged checkpoints; False if told to stop meanwhile."""
         for name, damaged in self._orders.go.repeat.items():
             sink, place, term = sinks[name], places[name], self._orders.go.term
-
-            def start(
-                trigger: Trigger | OneBatch | None,
-                sink: Sink = sink,
-                place: str = place,
-                term: int | None = term,
-            ) -> StreamingQuery:
-                return sink.start(checkpoint=place, trigger=trigger, term=term, repeats=True)
-
             last: int | None = None
             with state_format_of(place, spark, given):
-                for batch_id in repeat(sink, place, damaged, start):
+                for batch_id in repeat(sink, place, damaged, term):
                     last = batch_id
                     if self._orders.stop.is_set():
                         return False
@@ -337,11 +320,7 @@ class Driver:
             return False
         if not query.sink.finish_batch(query.checkpoint):
             return False
-        trigger = job.effective_trigger()
-        again = query.sink.start(
-            checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.go.term
-        )
-        _keep_pause(job, again)
+        again = self._start(job, query.sink, query.name, query.checkpoint)
         del self._queries[str(query.running.runId)]
         self._queries[str(again.runId)] = replace(query, running=again, mended=True)
         self._channel.send(Mended(query.name))
@@ -402,14 +381,6 @@ class Driver:
         self._orders.stop.set()
 
 
-def _keep_pause(job: Job, query: StreamingQuery) -> None:
-    """Let the pause of the job's checkpoint pass after each batch, if it asks for one."""
-    from holdfast.engine.queries.pause import keep_pause
-
-    if job.checkpoint.min_pause_ms:
-        keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
-
-
 def job_defined(job: Job) -> JobDefined:
     """What the supervisor needs to know of a job."""
     return JobDefined(
@@ -465,6 +436,31 @@ def sinks_of(built: Any) -> list[Sink]:
             hint="the name is also the folder of its checkpoint: keep it once the job has run",
         )
     return sinks
+
+
+def session_of(
+    job: Job, conf: Mapping[str, str], home: str | Path | None, master: str | None = None
+) -> SparkSession:
+    """The session of a job, whose functions Spark's workers get whole.
+
+    Args:
+        job: The job.
+        conf: Spark settings that win over the job's own.
+        home: The state home.
+        master: Where Spark runs; by default where the job says.
+    """
+    from holdfast.engine.session.session import session
+    from holdfast.engine.session.workers import ship_by_value
+
+    spark = session(
+        job.name,
+        master=master or job.master,
+        conf={**job.spark_conf(), **conf},
+        extras=job.extras,
+        home=home,
+    )
+    ship_by_value(sys.modules[job.build.__module__])
+    return spark
 
 
 def log_to(path: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.config.units import rounded_duration
 from holdfast.model import BatchProgress, JobState
@@ -21,6 +21,14 @@ class Event:
 
 
 EventHandler = Callable[[Event], None]
+
+
+class Say(Protocol):
+    """Tells an event of a job."""
+
+    def __call__(self, kind: str, text: str, **facts: Any) -> None:
+        """Its kind, a line of text, and the same as values."""
+
 
 _LOG: Final = logging.getLogger("holdfast.jobs")
 

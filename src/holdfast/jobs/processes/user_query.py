@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from holdfast.stream.query.operator_check import Definition
     from holdfast.stream.sinks.sinks import Sink
 
-    Target = str | os.PathLike[str] | Job | Sink | DataStreamWriter
+    Query = Job | Sink | DataStreamWriter
+    Target = str | os.PathLike[str] | Query
 
 LOCAL: Final = "local[2]"
 
@@ -47,8 +48,8 @@ class Code:
     operators: tuple[Definition, ...]
 
 
-def job_of(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
-    """The job in a file, or a given one, with its settings; None for a query that is no job's.
+def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
+    """The job in a file, or a given one, with its settings; a query that is no job's as it is.
 
     Raises:
         Invalid: The file starts its query itself, or a setting cannot be.
@@ -61,13 +62,12 @@ def job_of(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
     if isinstance(target, (str, os.PathLike)):
         with nothing_starts():
             return load_job(os.fspath(target)).with_overrides(overrides or {})
-    return None
+    return target
 
 
 @contextmanager
 def session_for(
-    target: Target,
-    job: Job | None,
+    target: Query,
     conf: Mapping[str, str],
     master: str | None,
     home: str | Path | None,
@@ -78,7 +78,6 @@ def session_for(
 
     Args:
         target: The code.
-        job: Its job, where it is one.
         conf: Settings of the session.
         master: Where Spark runs; on this machine by default, whatever the job says.
         home: The state home.
@@ -87,7 +86,7 @@ def session_for(
     """
     from holdfast.engine.session.session import running_session, session
 
-    if job is None:
+    if not isinstance(target, Job):
         yield frame_of_target(target).sparkSession
         return
     running = given or running_session()
@@ -98,15 +97,15 @@ def session_for(
                 own.conf.set(key, value)
         yield own
         return
-    name = f"holdfast {purpose} {job.name}"
-    started = session(name, master=master or LOCAL, conf=conf, extras=job.extras, home=home)
+    name = f"holdfast {purpose} {target.name}"
+    started = session(name, master=master or LOCAL, conf=conf, extras=target.extras, home=home)
     try:
         yield started
     finally:
         started.stop()
 
 
-def built(target: Target, spark: SparkSession, query: str | None) -> Code:
+def built(target: Query, spark: SparkSession, query: str | None) -> Code:
     """One query of some code.
 
     Raises:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from holdfast.config.job.restart import Exponential, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from holdfast.config.units import exact_duration
-from holdfast.jobs.failures.summary import comes_again
-from holdfast.model import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +62,9 @@ class RestartPolicy:
         self._recent: deque[int] = deque()
         self._given_up: GiveUp | None = None
 
-    @property
-    def attempt(self) -> int:
-        """The restarts that still count."""
-        return self._attempt
-
     def on_running(self) -> None:
         """Take note that the job's queries have been started."""
         self._ran = True
-
-    def after(self, failure: Failure, committed_since_last: bool, now_ms: int) -> Retry | GiveUp:
-        """Decide what follows a failure of a driver; see `on_failure`."""
-        again = comes_again(failure)
-        return self.on_failure(failure.fingerprint, committed_since_last, now_ms, comes_again=again)
 
     def on_failure(
         self, fingerprint: str, committed_since_last: bool, now_ms: int, *, comes_again: bool = False
@@ -94,7 +82,7 @@ class RestartPolicy:
         A policy that gave up stays with it: every later failure gets the same answer.
         """
         if self._given_up is None:
-            self.on_steady(now_ms)
+            self._forget_after_quiet(now_ms)
             self._remember(fingerprint, committed_since_last, now_ms)
             reason = self._reason_to_give_up()
             if comes_again and not self._ran:
@@ -104,12 +92,10 @@ class RestartPolicy:
             self._given_up = GiveUp(reason)
         return self._given_up
 
-    def on_steady(self, now_ms: int) -> None:
-        """Take note that the job is running and has not failed.
+    def _forget_after_quiet(self, now_ms: int) -> None:
+        """Begin anew with an exponential strategy, if the job has run for its quiet time.
 
-        An exponential strategy forgets its failures once the quiet time is over. Calling this often,
-        seldom or never does not change what `on_failure` decides, only how soon `attempt` shows it.
-        It does not forget which failure came last: a job that runs for an hour, commits nothing and
+        It is not forgotten which failure came last: a job that runs for an hour, commits nothing and
         fails the same way again has not recovered.
         """
         strategy = self._strategy

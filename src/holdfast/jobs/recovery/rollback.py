@@ -79,21 +79,6 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthReport:
-    """What a look at a job's checkpoints has found.
-
-    Attributes:
-        damage: The checkpoints that are damaged.
-        late: Whether the time was over before everything had been looked at.
-        notes: What else to tell, a line each.
-    """
-
-    damage: tuple[Damage, ...]
-    late: bool
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Rollback(JsonShape):
     """A way back from a damaged checkpoint, as it is noted beside it.
 
@@ -120,7 +105,7 @@ class Rollback(JsonShape):
         return f"{source}, the damaged checkpoint is in {self.aside}"
 
 
-def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> HealthReport:
+def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> tuple[list[Damage], list[str]]:
     """Look whether a restart can build on checkpoints that nobody uses at the moment.
 
     Damage to what only older batches need does not count, but is told.
@@ -131,16 +116,17 @@ def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> HealthRep
         checkpoints: Addresses, by query.
         home: The state home, for its record of good batches.
         limit_ms: How long it may take.
+
+    Returns:
+        The checkpoints that are damaged, and what else to tell, a line each.
     """
     deadline = time.monotonic() + limit_ms / 1000
     damage: list[Damage] = []
     notes: list[str] = []
-    late = False
     for query, address in checkpoints.items():
         try:
             verification = _verified(address, home, deadline)
         except _OutOfTime:
-            late = True
             notes.append(f"query {query}: the time for looking at its checkpoint was over")
             continue
         except NotFound:
@@ -155,7 +141,7 @@ def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> HealthRep
         elif verification.problems:
             first = verification.problems[0]
             notes.append(f"query {query}: {first.file} is damaged, which only older batches need")
-    return HealthReport(tuple(damage), late, tuple(notes))
+    return damage, notes
 
 
 def _verified(address: str, home: Path, deadline: float) -> Verification:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import BatchProgress
@@ -59,13 +59,6 @@ class Recovery(JsonShape):
     def recovery_ms(self) -> int:
         """From the failure to the first committed batch, without waiting for input."""
         return sum(self.phases_ms.values())
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Recovery:
-        """Read back what `as_dict` gave."""
-        values = {key: value for key, value in fields.items() if key != "recovery_ms"}
-        size = values.get("size")
-        return cls(**{**values, "size": None if size is None else StateSize(**size)})
 
 
 @dataclass(slots=True)

@@ -5,21 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
 
 from holdfast.config.job.recovery import Recovery as Settings
-from holdfast.errors import HoldfastError
+from holdfast.jobs.processes.events import Say
 from holdfast.jobs.recovery.prediction import size_of
 from holdfast.jobs.recovery.rollback import Damage, Rollback, done, finish, go_back, look, under_way
 from holdfast.jobs.recovery.timings import Recovery, Stopwatch
 from holdfast.model import BatchProgress
-
-
-class Say(Protocol):
-    """Tells people what happens."""
-
-    def __call__(self, kind: str, text: str, **facts: Any) -> None:
-        """Tell one event."""
 
 
 class RecoveryTracker:
@@ -92,7 +84,11 @@ class RecoveryTracker:
             return
         began = time.monotonic()
         if settings.verify_ms is not None:
-            self._look(queries, settings, catalogs, settings.verify_ms)
+            damaged, notes = look(queries, self._home, settings.verify_ms)
+            for note in notes:
+                self._say("looked", note)
+            for damage in damaged:
+                self._go_back(damage, settings, catalogs, self._watch)
         self._watch.size = size_of(queries.values())
         self._watch.verify_ms = int((time.monotonic() - began) * 1000)
 
@@ -115,23 +111,14 @@ class RecoveryTracker:
                 text += f"; its sink promises {promise}, so it may hold rows of them twice"
             self._say("repeated", text, query=query, batches=batches, lost=lost)
 
-    def _look(
-        self, queries: Mapping[str, str], settings: Settings, catalogs: tuple[str, ...], limit_ms: int
+    def _go_back(
+        self, damage: Damage, settings: Settings, catalogs: tuple[str, ...], watch: Stopwatch
     ) -> None:
-        report = look(queries, self._home, limit_ms)
-        for note in report.notes:
-            self._say("looked", note)
-        for damage in report.damage:
-            self._go_back(damage, settings, catalogs)
-
-    def _go_back(self, damage: Damage, settings: Settings, catalogs: tuple[str, ...]) -> None:
-        error: HoldfastError = damage.error(self._target)
         if settings.fallback is None:
-            raise error
+            raise damage.error(self._target)
         what = f"{damage.problem.file}: {damage.problem.what}"
         self._say("damaged", f"query {damage.query}: {what}", query=damage.query, **damage.problem.as_dict())
         way = go_back(damage, settings.fallback, catalogs, self._clock(), self._target)
         self._ways.append(way)
-        if self._watch is not None:
-            self._watch.went_back = str(way)
+        watch.went_back = str(way)
         self._say("went-back", f"query {way.query} goes back to {way}", **way.as_dict())

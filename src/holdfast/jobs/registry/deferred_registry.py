@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast.errors import Corrupt, HoldfastError, Unavailable
-from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.registry import BATCHES_KEPT, JobRecord, Registry
 from holdfast.jobs.terms import LeadershipLost
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 1.0
@@ -26,8 +26,6 @@ _AT_THE_END_S: Final = 60.0
 # More is not kept for later: the registry itself keeps no more batches.
 _MOST_WAITING: Final = BATCHES_KEPT + 200
 _AWAY: Final[tuple[type[HoldfastError], ...]] = (Unavailable, Corrupt)
-
-Write = Callable[[], object]
 
 
 class DeferredRegistry:
@@ -53,7 +51,7 @@ class DeferredRegistry:
         self._registry = Registry(path, token, patience_s=PATIENCE_S)
         self._say = say
         self._wait = wait
-        self._waiting: deque[Write] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._left_out = 0
         self._away = False
         self._next_s = 0.0
@@ -79,8 +77,6 @@ class DeferredRegistry:
         except LeadershipLost:  # another supervisor has the job, and writes what happens to it
             self._waiting.clear()
 
-    # What is known only once it is written.
-
     def start_job(self, record: JobRecord) -> None:
         """See `Registry.start_job`; waits for the registry.
 
@@ -88,49 +84,25 @@ class DeferredRegistry:
             Unavailable: It could not be waited for any longer.
             Corrupt: It is damaged.
         """
-        self._now(lambda: self._registry.start_job(record), away=(Unavailable,))
+        self._done(lambda: self._registry.start_job(record), away=(Unavailable,))
 
-    def start_attempt(self, job: str, driver_pid: int, now_ms: int, *, recovers: bool) -> int:
-        """See `Registry.start_attempt`; waits for the registry.
-
-        Raises:
-            Unavailable: It could not be waited for any longer.
-        """
-        return self._now(lambda: self._registry.start_attempt(job, driver_pid, now_ms, recovers=recovers))
-
-    def queries(self, job: str) -> list[QueryStarted]:
-        """See `Registry.queries`; waits for the registry.
+    def now(self, do: Callable[Concatenate[Registry, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what cannot be put off, such as `Registry.start_attempt`; waits for the registry.
 
         Raises:
             Unavailable: It could not be waited for any longer.
         """
-        return self._now(lambda: self._registry.queries(job))
+        return self._done(partial(do, self._registry, *args, **kwargs), _AWAY)
 
-    # What may be written later.
-
-    def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
-        """See `Registry.queries_started`."""
-        self._later(lambda: self._registry.queries_started(job, number, queries, now_ms))
-
-    def add_batch(self, job: str, number: int, batch: BatchProgress) -> None:
-        """See `Registry.add_batch`."""
-        self._later(lambda: self._registry.add_batch(job, number, batch))
-
-    def add_recovery(self, job: str, recovery: Recovery) -> None:
-        """See `Registry.add_recovery`."""
-        self._later(lambda: self._registry.add_recovery(job, recovery))
-
-    def add_savepoint(self, job: str, note: SavepointNote) -> None:
-        """See `Registry.add_savepoint`."""
-        self._later(lambda: self._registry.add_savepoint(job, note))
-
-    def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
-        """See `Registry.set_state`."""
-        self._later(lambda: self._registry.set_state(job, state, now_ms, reason))
-
-    def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:
-        """See `Registry.end_attempt`."""
-        self._later(lambda: self._registry.end_attempt(job, number, ending, failure, now_ms))
+    def later(
+        self, write: Callable[Concatenate[Registry, P], object], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Write now or later, such as `Registry.add_batch`."""
+        self._waiting.append(partial(write, self._registry, *args, **kwargs))
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self._left_out += 1
+        self.write_what_waits()
 
     def take_requests(self, job: str, now_ms: int) -> list[str]:
         """See `Registry.take_requests`; none while the registry cannot be used."""
@@ -145,14 +117,7 @@ class DeferredRegistry:
             self._is_back()
         return asked
 
-    def _later(self, write: Write) -> None:
-        self._waiting.append(write)
-        if len(self._waiting) > _MOST_WAITING:
-            self._waiting.popleft()
-            self._left_out += 1
-        self.write_what_waits()
-
-    def _now(self, do: Callable[[], T], away: tuple[type[HoldfastError], ...] = _AWAY) -> T:
+    def _done(self, do: Callable[[], T], away: tuple[type[HoldfastError], ...]) -> T:
         """Do what cannot be put off, once all that was to be written before is."""
         while True:
             try:

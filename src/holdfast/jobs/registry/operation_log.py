@@ -19,6 +19,7 @@ from holdfast.errors import Conflict, Internal, Invalid, NotFound
 from holdfast.jobs.registry.operation_arguments import KINDS, Arguments
 from holdfast.jobs.state_home import StateHome
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, json_as
+from holdfast.plain_values import READ, from_known
 from holdfast.storage.shared_database import Shape, SharedDatabase
 
 FILE: Final = "operations.db"
@@ -41,6 +42,13 @@ CREATE INDEX by_state ON operations (state, asked_ms)
     ),
     "move it away: jobs, checkpoints and savepoints are untouched",
 )
+
+
+def _from_text(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+_AS_TEXT: Final = {READ: _from_text}
 
 
 class OperationState(str, Enum):
@@ -82,16 +90,16 @@ class Operation(JsonShape):
     operation_id: str = field(metadata=json_as(formerly="operation"))
     verb: str
     job: str | None
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(metadata=_AS_TEXT)
     state: OperationState
     asked_ms: int
     started_ms: int | None = None
     ended_ms: int | None = None
     owner: str | None = field(default=None, metadata=NOT_IN_JSON)
-    steps: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_IN_JSON)
-    progress: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
+    steps: Mapping[str, Any] = field(default_factory=dict, metadata={**NOT_IN_JSON, **_AS_TEXT})
+    progress: Mapping[str, Any] | None = field(default=None, metadata=_AS_TEXT)
+    result: Mapping[str, Any] | None = field(default=None, metadata=_AS_TEXT)
+    error: Mapping[str, Any] | None = field(default=None, metadata=_AS_TEXT)
 
 
 class Operations:
@@ -151,45 +159,37 @@ class Operations:
         Raises:
             NotFound: There is none, or it ended so long ago that it was forgotten.
         """
-        rows = self._file.read("SELECT * FROM operations WHERE id = ?", operation_id)
-        if not rows:
+        operations = self._read("SELECT * FROM operations WHERE id = ?", operation_id)
+        if not operations:
             raise NotFound(
                 "there is no such operation",
                 where=operation_id,
                 found=f"no such id, or one of those that ended before the last {ENDED_KEPT}",
                 hint="GET /api/v1/operations lists those that are remembered",
             )
-        return _operation(rows[0])
+        return operations[0]
 
     def newest(self, job: str | None = None, limit: int = 100) -> list[Operation]:
         """Operations, of a job or of all, the newest first."""
-        rows = self._file.read(
-            "SELECT * FROM operations WHERE ? IS NULL OR job = ? ORDER BY asked_ms DESC, rowid DESC LIMIT ?",
-            job,
+        return self._read(
+            "SELECT * FROM operations WHERE job IS coalesce(?, job)"
+            " ORDER BY asked_ms DESC, rowid DESC LIMIT ?",
             job,
             limit,
         )
-        return [_operation(row) for row in rows]
 
     def waiting(self, verb: str, job: str | None = None) -> list[Operation]:
         """What was asked for and has not begun, oldest first."""
-        rows = self._file.read(
-            "SELECT * FROM operations WHERE state = 'asked' AND verb = ? AND (? IS NULL OR job = ?)"
+        return self._read(
+            "SELECT * FROM operations WHERE state = 'asked' AND verb = ? AND job IS coalesce(?, job)"
             " ORDER BY asked_ms, rowid",
             verb,
             job,
-            job,
         )
-        return [_operation(row) for row in rows]
 
     def running(self) -> list[Operation]:
         """What is being done, or was when its owner died."""
-        return [
-            _operation(row)
-            for row in self._file.read(
-                "SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid"
-            )
-        ]
+        return self._read("SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid")
 
     def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:
         """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
@@ -199,23 +199,22 @@ class Operations:
 
     def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
         """Take one operation that nobody has begun; None if somebody was quicker."""
-        with self._file.write() as db:
-            row = db.execute(
-                "UPDATE operations SET state = 'running', owner = ?, started_ms = ?"
-                " WHERE id = ? AND state = 'asked' RETURNING *",
-                (owner, now_ms, operation_id),
-            ).fetchone()
-        return None if row is None else _operation(row)
+        return self._change(
+            "UPDATE operations SET state = 'running', owner = ?, started_ms = ?"
+            " WHERE id = ? AND state = 'asked' RETURNING *",
+            owner,
+            now_ms,
+            operation_id,
+        )
 
     def take_over(self, operation: Operation, owner: str) -> Operation | None:
         """Take what a dead owner was doing; None if somebody was quicker."""
-        with self._file.write() as db:
-            row = db.execute(
-                "UPDATE operations SET owner = ? WHERE id = ? AND state = 'running' AND owner IS ?"
-                " RETURNING *",
-                (owner, operation.operation_id, operation.owner),
-            ).fetchone()
-        return None if row is None else _operation(row)
+        return self._change(
+            "UPDATE operations SET owner = ? WHERE id = ? AND state = 'running' AND owner IS ? RETURNING *",
+            owner,
+            operation.operation_id,
+            operation.owner,
+        )
 
     def note(self, operation: Operation, **steps: Any) -> Operation:
         """Note a step, before or after it is done; it is on disk when this returns.
@@ -223,27 +222,22 @@ class Operations:
         Raises:
             Conflict: The operation is no longer its owner's.
         """
-        with self._file.write() as db:
-            row = db.execute("SELECT * FROM operations WHERE id = ?", (operation.operation_id,)).fetchone()
-            together = {**json.loads(row["steps"]), **steps}
-            row = db.execute(
-                "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running'"
-                " RETURNING *",
-                (_text(together), operation.operation_id, operation.owner),
-            ).fetchone()
-        return _operation(self._mine(row, operation))
+        noted = self._change(
+            "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running' RETURNING *",
+            _text({**operation.steps, **steps}),
+            operation.operation_id,
+            operation.owner,
+        )
+        return _mine(noted, operation)
 
     def tell(self, operation: Operation, done: int, total: int, what: str) -> None:
         """Show how far it is."""
-        with self._file.write() as db:
-            db.execute(
-                "UPDATE operations SET progress = ? WHERE id = ? AND owner = ? AND state = 'running'",
-                (
-                    _text({"done": done, "total": total, "what": what}),
-                    operation.operation_id,
-                    operation.owner,
-                ),
-            )
+        self._change(
+            "UPDATE operations SET progress = ? WHERE id = ? AND owner = ? AND state = 'running' RETURNING *",
+            _text({"done": done, "total": total, "what": what}),
+            operation.operation_id,
+            operation.owner,
+        )
 
     def complete(self, operation: Operation, result: Mapping[str, Any], now_ms: int) -> Operation:
         """Note that it is done.
@@ -264,23 +258,37 @@ class Operations:
     def _end(
         self, operation: Operation, state: OperationState, result: str | None, error: str | None, now_ms: int
     ) -> Operation:
-        with self._file.write() as db:
-            row = db.execute(
-                "UPDATE operations SET state = ?, result = ?, error = ?, ended_ms = ?, progress = NULL"
-                " WHERE id = ? AND owner IS ? AND state IN ('asked', 'running') RETURNING *",
-                (state.value, result, error, now_ms, operation.operation_id, operation.owner),
-            ).fetchone()
-        return _operation(self._mine(row, operation))
+        ended = self._change(
+            "UPDATE operations SET state = ?, result = ?, error = ?, ended_ms = ?, progress = NULL"
+            " WHERE id = ? AND owner IS ? AND state IN ('asked', 'running') RETURNING *",
+            state.value,
+            result,
+            error,
+            now_ms,
+            operation.operation_id,
+            operation.owner,
+        )
+        return _mine(ended, operation)
 
-    def _mine(self, row: sqlite3.Row | None, operation: Operation) -> sqlite3.Row:
-        if row is None:
-            raise Conflict(
-                "this operation is no longer in these hands",
-                where=operation.operation_id,
-                found=f"{operation.verb}, which another process has taken over",
-                hint="look at how far that process is with it",
-            )
-        return row
+    def _read(self, statement: str, *values: Any) -> list[Operation]:
+        return [_operation(row) for row in self._file.read(statement, *values)]
+
+    def _change(self, statement: str, *values: Any) -> Operation | None:
+        """The operation after a change; None if it does not stand as the change wants it."""
+        with self._file.write() as db:
+            row = db.execute(statement, values).fetchone()
+        return None if row is None else _operation(row)
+
+
+def _mine(changed: Operation | None, operation: Operation) -> Operation:
+    if changed is None:
+        raise Conflict(
+            "this operation is no longer in these hands",
+            where=operation.operation_id,
+            found=f"{operation.verb}, which another process has taken over",
+            hint="look at how far that process is with it",
+        )
+    return changed
 
 
 def _forget(db: sqlite3.Connection) -> None:
@@ -297,21 +305,4 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _operation(row: sqlite3.Row | Mapping[str, Any]) -> Operation:
-    def read(name: str) -> Any:
-        return None if row[name] is None else json.loads(row[name])
-
-    return Operation(
-        operation_id=row["id"],
-        verb=row["verb"],
-        job=row["job"],
-        arguments=read("arguments"),
-        state=OperationState(row["state"]),
-        asked_ms=row["asked_ms"],
-        started_ms=row["started_ms"],
-        ended_ms=row["ended_ms"],
-        owner=row["owner"],
-        steps=read("steps"),
-        progress=read("progress"),
-        result=read("result"),
-        error=read("error"),
-    )
+    return from_known(Operation, {**row, "operation_id": row["id"]})

@@ -12,9 +12,9 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import NotFound
 from holdfast.formats.savepoint.manifest import Manifest
@@ -22,7 +22,10 @@ from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.schema import REGISTRY, insert
 from holdfast.jobs.terms import Leader, LeadershipLost
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.plain_values import READ, from_known
 from holdfast.storage.shared_database import PATIENCE_S, SharedDatabase
+
+T = TypeVar("T")
 
 BATCHES_KEPT = 1000
 SAVEPOINTS_KEPT = 100
@@ -81,6 +84,10 @@ class JobRecord:
         )
 
 
+def _failure(text: str | None) -> Failure | None:
+    return None if text is None else from_known(Failure, json.loads(text))
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One driver of a job, from its start to its end.
@@ -106,8 +113,8 @@ class Attempt:
     first_commit_ms: int | None
     ended_ms: int | None
     ending: str | None
-    failure: Failure | None
-    recovers: bool
+    failure: Failure | None = field(metadata={READ: _failure})
+    recovers: bool = field(metadata={READ: bool})
 
 
 def job_id(name: str) -> str:
@@ -165,12 +172,12 @@ class Registry:
 
     def leader(self, job: str) -> Leader | None:
         """Who led a job last; None if it never had several supervisors."""
-        rows = self._file.read("SELECT * FROM leaders WHERE job = ?", job)
-        return _leader(rows[0]) if rows else None
+        return next(iter(self._read(Leader, "SELECT * FROM leaders WHERE job = ?", job)), None)
 
     def leaders(self) -> dict[str, Leader]:
         """Who led each job last, by the job's name."""
-        return {str(row["job"]): _leader(row) for row in self._file.read("SELECT * FROM leaders")}
+        rows = self._file.read("SELECT * FROM leaders")
+        return {str(row["job"]): from_known(Leader, row) for row in rows}
 
     def add_recovery(self, job: str, recovery: Recovery) -> None:
         """Note how long a recovery took; a job's newest `RECOVERIES_KEPT` stay."""
@@ -187,7 +194,7 @@ class Registry:
     def recoveries(self, job: str) -> list[Recovery]:
         """What the recoveries of a job took, oldest first."""
         rows = self._file.read("SELECT body FROM recoveries WHERE job = ? ORDER BY attempt", job)
-        return [Recovery.from_dict(json.loads(row["body"])) for row in rows]
+        return [from_known(Recovery, json.loads(row["body"])) for row in rows]
 
     def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
         """Move a job to another state; a terminal one also ends it."""
@@ -264,7 +271,7 @@ class Registry:
 
     def jobs(self) -> list[JobRecord]:
         """Every job, the most recently started first; none if the home is new."""
-        return [_job(row) for row in self._file.read("SELECT * FROM jobs ORDER BY started_ms DESC, name")]
+        return self._read(JobRecord, "SELECT * FROM jobs ORDER BY started_ms DESC, name")
 
     def job(self, name: str) -> JobRecord:
         """One job, by its name or its 32-digit id.
@@ -272,8 +279,8 @@ class Registry:
         Raises:
             NotFound: This state home has no such job.
         """
-        rows = self._file.read("SELECT * FROM jobs WHERE name = ? OR job_id = ?", name, name)
-        if not rows:
+        named = self._read(JobRecord, "SELECT * FROM jobs WHERE name = ? OR job_id = ?", name, name)
+        if not named:
             names = ", ".join(job.name for job in self.jobs())
             raise NotFound(
                 f"there is no job {name!r} in this state home",
@@ -281,22 +288,15 @@ class Registry:
                 found=names or "no job at all",
                 hint="see the jobs with `holdfast list`; another state home is named with --home",
             )
-        return _job(rows[0])
+        return named[0]
 
     def attempts(self, job: str) -> list[Attempt]:
         """A job's attempts, oldest first."""
-        return [
-            _attempt(row)
-            for row in self._file.read("SELECT * FROM attempts WHERE job = ? ORDER BY number", job)
-        ]
+        return self._read(Attempt, "SELECT * FROM attempts WHERE job = ? ORDER BY number", job)
 
     def queries(self, job: str) -> list[QueryStarted]:
         """The queries of a job's newest attempt."""
-        rows = self._file.read(
-            "SELECT name, query_id, run_id, checkpoint, promise FROM queries WHERE job = ? ORDER BY rowid",
-            job,
-        )
-        return [QueryStarted(**row) for row in rows]
+        return self._read(QueryStarted, "SELECT * FROM queries WHERE job = ? ORDER BY rowid", job)
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
         """A job's newest batches, oldest first; only so many of each query are read."""
@@ -320,8 +320,7 @@ class Registry:
 
     def savepoints(self, job: str) -> list[SavepointNote]:
         """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
-        rows = self._file.read("SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
-        return [SavepointNote(**{key: value for key, value in row.items() if key != "job"}) for row in rows]
+        return self._read(SavepointNote, "SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
 
     def request(self, job: str, verb: str, now_ms: int) -> None:
         """Ask a job's supervisor for something."""
@@ -350,6 +349,10 @@ class Registry:
                 db.executemany("UPDATE requests SET taken_ms = ? WHERE id = ?", marks)
         return [str(row["verb"]) for row in pending]
 
+    def _read(self, kind: type[T], statement: str, *values: Any) -> list[T]:
+        """The rows that a query finds, as values of a class, by the names of its fields."""
+        return [from_known(kind, row) for row in self._file.read(statement, *values)]
+
     @contextmanager
     def _writing(self, job: str) -> Iterator[sqlite3.Connection]:
         """A transaction about a job, in which nobody else becomes its leader."""
@@ -376,16 +379,3 @@ def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> Le
         found=f"term {token}",
         expected="a registry that knows this term" if holder is None else f"term {holder}",
     )
-
-
-def _leader(row: dict[str, Any]) -> Leader:
-    return Leader(**{key: value for key, value in row.items() if key != "job"})
-
-
-def _job(row: dict[str, Any]) -> JobRecord:
-    return JobRecord(**{**row, "state": JobState(row["state"])})
-
-
-def _attempt(row: dict[str, Any]) -> Attempt:
-    failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
-    return Attempt(**{**row, "failure": failure, "recovers": bool(row["recovers"])})

@@ -15,6 +15,7 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import batch_line
+from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
@@ -131,8 +132,12 @@ class DriverSession:
         """Let the driver begin."""
         job, attempt = self._job, self._attempt
         candidacy = job.leadership.candidacy
-        attempt.number = job.notes.start_attempt(
-            definition.name, attempt.process.pid, job.clock(), recovers=attempt.recovers
+        attempt.number = job.notes.now(
+            Registry.start_attempt,
+            definition.name,
+            attempt.process.pid,
+            job.clock(),
+            recovers=attempt.recovers,
         )
         log = job.home.start_log(definition.name, attempt.number)
         job.say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
@@ -168,7 +173,7 @@ class DriverSession:
     def _started(self, message: protocol.QueriesStarted) -> None:
         job, queries = self._job, message.queries
         job.is_running()
-        job.notes.queries_started(job.name, self._attempt.number, queries, job.clock())
+        job.notes.later(Registry.queries_started, job.name, self._attempt.number, queries, job.clock())
         job.recovery.running()
         job.leadership.note(ran=True, queries=places_of(queries))
         job.policy.on_running()
@@ -192,12 +197,12 @@ class DriverSession:
         first = batch.query not in attempt.committed
         attempt.has_committed(batch.query)
         job.batches += 1
-        job.notes.add_batch(job.name, attempt.number, batch)
+        job.notes.later(Registry.add_batch, job.name, attempt.number, batch)
         if job.sidecar is not None:
             job.sidecar.committed(batch, first=first)
         recovery = job.recovery.first_commit(attempt.number, batch)
         if recovery is not None:
-            job.notes.add_recovery(job.name, recovery)
+            job.notes.later(Registry.add_recovery, job.name, recovery)
             text = f"recovered in {rounded_duration(recovery.recovery_ms)}"
             job.say("recovered", text, **recovery.as_dict())
         job.say("batch", batch_line(batch), **batch.as_dict())
@@ -226,4 +231,6 @@ class DriverSession:
             attempt.failure = failures.killed(number, code)
         if attempt.number:
             ending = "failed" if attempt.failure or attempt.refusal else attempt.ending or "failed"
-            job.notes.end_attempt(job.name, attempt.number, ending, attempt.failure, job.clock())
+            job.notes.later(
+                Registry.end_attempt, job.name, attempt.number, ending, attempt.failure, job.clock()
+            )

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from holdfast.jobs.background.checkpoint_recording import Recording
 from holdfast.jobs.background.metrics_loop import Observing
-from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN, Savepointing
-from holdfast.jobs.background.worker import Notice
+from holdfast.jobs.background.savepoint_schedule import Savepointing
+from holdfast.jobs.processes.events import Event
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.registry.registry import Registry
-from holdfast.model import BatchProgress, SavepointNote
+from holdfast.model import BatchProgress
 
 
 class Sidecar:
@@ -80,14 +80,11 @@ class Sidecar:
             if worker is not None:
                 worker.ended()
 
-    def heard(self) -> Iterator[tuple[Notice, SavepointNote | None]]:
-        """What was done since the last call, and what could not be; of a savepoint with its note."""
-        for notice in [] if self._recording is None else self._recording.heard():
-            yield notice, None
-        for notice in [] if self._savepointing is None else self._savepointing.heard():
-            yield notice, SavepointNote(**notice.facts) if notice.kind in (TAKEN, NOT_TAKEN) else None
-        for notice in self._observing.heard():
-            yield notice, None
+    def heard(self) -> Iterator[Event]:
+        """What was done since the last call, and what could not be."""
+        for worker in (self._recording, self._savepointing, self._observing):
+            if worker is not None:
+                yield from worker.heard()
 
     def abandon(self) -> None:
         """End it at once: what is due is somebody else's to do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast import layout
 from holdfast.engine.state.ownership import Owner
@@ -13,19 +13,13 @@ from holdfast.jobs.ha.candidacy import Candidacy
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
 from holdfast.jobs.machine import host_name
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.jobs.processes.events import Say
 from holdfast.jobs.recovery.rollback import under_way
 from holdfast.jobs.terms import CannotLead
 from holdfast.storage import open_storage
 
 # What may be different on another machine, or later on this one.
 _PASSES: Final = (Conflict, Unavailable)
-
-
-class Say(Protocol):
-    """Tells an event of a job."""
-
-    def __call__(self, kind: str, text: str, **facts: object) -> None:
-        """Its kind, a line of text, and the same as values."""
 
 
 def stand_by(candidacy: Candidacy, wait: Callable[[float], bool], say: Say) -> bool:

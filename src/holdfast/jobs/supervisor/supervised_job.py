@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, Internal
+from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN
 from holdfast.jobs.machine import this_machine
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.processes import protocol
@@ -26,7 +27,7 @@ from holdfast.jobs.supervisor.sidecar import Sidecar
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.jobs.supervisor.states import next_state
 from holdfast.jobs.supervisor.stop_requests import StopRequests
-from holdfast.model import JobState
+from holdfast.model import JobState, SavepointNote
 
 
 class SupervisedJob:
@@ -133,7 +134,7 @@ class SupervisedJob:
         """
         if self.begun:
             self._state = next_state(self._state, state)
-            self.notes.set_state(self.name, state, self.clock(), reason)
+            self.notes.later(Registry.set_state, self.name, state, self.clock(), reason)
 
     def is_running(self) -> None:
         """Note that all queries have started; the registry hears it with the queries."""
@@ -217,10 +218,10 @@ class SupervisedJob:
         """Pass on what the sidecar has done, and what it could not do."""
         if self.sidecar is None:
             return
-        for notice, savepoint in self.sidecar.heard():
-            if savepoint is not None:
-                self.notes.add_savepoint(self.name, savepoint)
-            self.say(notice.kind, notice.text, **notice.facts)
+        for event in self.sidecar.heard():
+            if event.kind in (TAKEN, NOT_TAKEN):
+                self.notes.later(Registry.add_savepoint, self.name, SavepointNote(**event.facts))
+            self.say(event.kind, event.text, **event.facts)
 
     def close_sidecar(self) -> None:
         """End recording and savepoints, and tell the last of them."""

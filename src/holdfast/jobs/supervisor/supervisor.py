@@ -16,6 +16,7 @@ from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
+from holdfast.jobs.failures.summary import comes_again
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.operations.rescaler import Rescaler
 from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
@@ -24,7 +25,7 @@ from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import EventHandler, Outcome
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
-from holdfast.jobs.registry.registry import JobRecord
+from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.driver_session import DriverSession
@@ -136,7 +137,8 @@ class Supervisor:
         if self._spec.fallback is not None:
             settings = replace(settings, fallback=self._spec.fallback, verify=settings.verify or "1m")
         candidacy = self._leadership.candidacy
-        known = {query.name: query.checkpoint for query in job.notes.queries(definition.name)}
+        started = job.notes.now(Registry.queries, definition.name)
+        known = {query.name: query.checkpoint for query in started}
         queries = checkpoints_of(None if candidacy is None else candidacy.record, known)
         refuse_newer([definition.checkpoint, *queries.values()], job.home.path)
         catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
@@ -164,7 +166,8 @@ class Supervisor:
         if not job.take_checkpoint(definition):
             return False
         if self._leadership.alone:  # one that may lose the lead does not exchange checkpoints
-            self._rescaler = Rescaler.begun(job.home, definition.name, self._spec, job.clock)
+            self._rescaler = Rescaler(job.home, definition.name, self._spec, job.clock)
+            self._rescaler.recover()
         job.begin(definition, record)
         return True
 
@@ -192,7 +195,9 @@ class Supervisor:
         ended_ms = job.clock()
         failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
         job.recovery.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
-        decision = job.policy.after(failure, attempt.batches > 0, ended_ms)
+        decision = job.policy.on_failure(
+            failure.fingerprint, attempt.batches > 0, ended_ms, comes_again=comes_again(failure)
+        )
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         job.set_state(JobState.RESTARTING, str(failure))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.create.bootstrap import (
     Bootstrapped,
-    BootstrapPlan,
     WarmQuery,
     bootstrap_query,
     plan_bootstrap,
@@ -20,8 +19,9 @@ from holdfast.at_rest.create.bootstrap import (
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
+from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_module
-from holdfast.jobs.processes.user_query import built, job_of, session_for
+from holdfast.jobs.processes.user_query import built, loaded, session_for
 from holdfast.savepoints.access import Address, workplace
 from holdfast.storage import open_storage
 
@@ -102,15 +102,26 @@ def bootstrap(
     if tell is not None:
         tell(0, 0, "starting Spark")
     with (
-        _warm(
-            target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
+        warm_query(
+            target,
+            to,
+            history=history,
+            start=start,
+            states=states,
+            watermark=watermark,
+            query=query,
+            overrides=overrides,
+            master=master,
+            home=home,
+            spark=spark,
         ) as warm,
         workplace(catalog, "bootstrap") as work,
     ):
         return bootstrap_query(warm, catalog, work, label=label, tell=tell)
 
 
-def planned(
+@contextmanager
+def warm_query(
     target: Target,
     to: Address,
     *,
@@ -123,16 +134,31 @@ def planned(
     master: str | None = None,
     home: str | Path | None = None,
     spark: SparkSession | None = None,
-) -> BootstrapPlan:
-    """What `bootstrap` would do; the query does not run, and nothing is written.
+) -> Iterator[WarmQuery]:
+    """What `bootstrap` would run, with its plan; nothing runs yet, and nothing is written.
 
     Raises:
         As `bootstrap`.
     """
-    with _warm(
-        target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
-    ) as warm:
-        return warm.plan
+    code = loaded(target, overrides)
+    job = code if isinstance(code, Job) else None
+    conf = {} if job is None else job.spark_conf()
+    where = master or (None if job is None else job.master) or ALL_CORES
+    with session_for(code, conf, where, home, spark, "bootstrap") as running:
+        made = built(code, running, query)
+        given = _Given(history, start, states, watermark)
+        if callable(history):
+            given = given.asked(running)
+        yield plan_bootstrap(
+            made.frame,
+            made.mode,
+            made.name or (job.name if job is not None else "query"),
+            open_storage(os.fspath(to), "savepoint"),
+            given.history,
+            given.start,
+            given.states,
+            given.watermark_ms(),
+        )
 
 
 def plan_of(path: Path) -> Callable[[SparkSession], Any]:
@@ -176,34 +202,4 @@ class _Given:
             return round(self.watermark.timestamp() * 1000)
         return (
             None if self.watermark is None else whole(self.watermark, "watermark", least=0, most=_LATEST_MS)
-        )
-
-
-@contextmanager
-def _warm(
-    target: Target,
-    to: Address,
-    given: _Given,
-    query: str | None,
-    overrides: Mapping[str, str] | None,
-    master: str | None,
-    home: str | Path | None,
-    spark: SparkSession | None,
-) -> Iterator[WarmQuery]:
-    job = job_of(target, overrides)
-    conf = {} if job is None else job.spark_conf()
-    where = master or (None if job is None else job.master) or ALL_CORES
-    with session_for(target, job, conf, where, home, spark, "bootstrap") as running:
-        code = built(target if job is None else job, running, query)
-        if callable(given.history):
-            given = given.asked(running)
-        yield plan_bootstrap(
-            code.frame,
-            code.mode,
-            code.name or (job.name if job is not None else "query"),
-            open_storage(os.fspath(to), "savepoint"),
-            given.history,
-            given.start,
-            given.states,
-            given.watermark_ms(),
         )

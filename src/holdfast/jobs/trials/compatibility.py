@@ -8,9 +8,10 @@ compare. All of that happens in a temporary directory, with no source read and n
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,8 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import Plan
-from holdfast.jobs.processes.user_query import Code, built, job_of, session_for
+from holdfast.jobs.definition import Job
+from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
 from holdfast.jobs.trials.keyed_compatibility import with_own
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.savepoints.upgrade.dry_run_checkpoint import (
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from holdfast.jobs.processes.user_query import Target
 
+_STEPS: Final = 5
 _NO_PLAN: Final = (
     "filters, watermarks, expressions, the sources' addresses and options, and the sink: no plan was noted"
     " with this state; give the code that made it with --old"
@@ -100,28 +103,50 @@ def check(
         NotFound: There is no such file, job, savepoint or checkpoint, or nothing is committed in it.
         Corrupt: The savepoint is damaged.
     """
-    steps = _Steps(tell)
-    steps.begin("reading the state")
+    begun = itertools.count()
+
+    def begin(step: str) -> None:
+        if tell is not None:
+            tell(next(begun), _STEPS, step)
+
+    begin("reading the state")
     saved = open_saved(os.fspath(against), query)
     sizes = measured(saved.storage, saved.found, saved.recorded, deep=deep)
-    job = job_of(target, overrides)
+    new = loaded(target, overrides)
+    job = new if isinstance(new, Job) else None
     given = {**({} if job is None else job.spark_conf()), **(conf or {})}
     # A job gets the format of its checkpoint, unless somebody has written one down.
     adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
-    steps.begin("starting Spark")
+    begin("starting Spark")
     from holdfast.engine.session.user_conf import given_settings
 
     theirs = given_settings(os.environ)
     quick = {key: value for key, value in SHORT_LIVED.items() if key not in theirs}
-    with session_for(target, job, {**quick, **given}, master, home, spark, "check") as session:
-        steps.begin("planning the code")
-        code = built(target if job is None else job, session, query)
+    with session_for(new, {**quick, **given}, master, home, spark, "check") as session:
+        begin("planning the code")
+        code = built(new, session, query)
         before, source = _old_plan(old, saved, session, query)
-        made = _rehearsed(code, saved, steps)
-        settings = given if job is not None else _settings(session, saved)
+        made = _rehearsed(code, saved, begin)
+        states, failures = _states(code, saved, sizes, made, before)
+        changes = [*made.changes, *failures]
+        if before is not None and code.plan is not None:
+            changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
+        changes += pinned_changes(
+            saved.offsets.confs, given if job is not None else _settings(session, saved)
+        )
         state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
-        formats = format_change(saved.state_format, state_format, adopted=adopts_format)
-        return _report(target, code, saved, sizes, made, before, source, settings, formats)
+        changes += format_change(saved.state_format, state_format, adopted=adopts_format)
+        return UpgradeReport(
+            target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
+            against=saved.uri,
+            query=code.name,
+            batch_id=saved.batch_id,
+            states=states,
+            changes=tuple(changes),
+            trial=made.trial,
+            compared_with=source,
+            not_compared=tuple(_not_compared(before, code.plan, made.trial)),
+        )
 
 
 def _old_plan(
@@ -132,30 +157,14 @@ def _old_plan(
 ) -> tuple[Plan | None, str | None]:
     """The plan that made the state, and where it comes from."""
     if old is not None:
-        job = job_of(old, None)
-        plan = built(old if job is None else job, spark, query).plan
+        plan = built(loaded(old, None), spark, query).plan
         return plan, None if plan is None else "old code"
     note = saved.note
     plan = None if note is None else note.at(saved.batch_id)
     return plan, None if plan is None else "note"
 
 
-class _Steps:
-    """The steps of a check, as they begin."""
-
-    ALL: Final = 5
-
-    def __init__(self, tell: ProgressCallback | None) -> None:
-        self._tell = tell
-        self._begun = 0
-
-    def begin(self, what: str) -> None:
-        if self._tell is not None:
-            self._tell(self._begun, self.ALL, what)
-        self._begun += 1
-
-
-def _rehearsed(code: Code, saved: DryRunCheckpoint, steps: _Steps) -> _Rehearsed:
+def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]) -> _Rehearsed:
     """Let Spark plan both batches, in a folder that is gone afterwards."""
     from holdfast.engine.queries.dry_run import rehearse, without_sources
 
@@ -171,51 +180,16 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint, steps: _Steps) -> _Rehearsed
         first, next_ = folder / "first", folder / "next"
         names = [each.name for each in code.plan.sources] if code.plan is not None else []
         lay_out_first(saved, LocalStorage(first), names or [str(each) for each in range(count)])
-        steps.begin("planning a first batch")
+        begin("planning a first batch")
         alone = rehearse(frame, first, code.mode)
         if not alone.accepted:
             # The code cannot be started on anything, so the savepoint is not to blame.
             why = f"Spark cannot plan this query at all: {alone.message}"
-            change = PlanChange("start", None, alone.error, Effect.FAILS, why)
-            return _Rehearsed(
-                Try(ran=True, accepted=False, spark_error=alone.error, message=alone.message),
-                changes=(change,),
-            )
+            change = PlanChange("start", None, alone.spark_error, Effect.FAILS, why)
+            return _Rehearsed(alone, changes=(change,))
         lay_out(saved, LocalStorage(next_))
-        steps.begin("planning the next batch on the state")
-        then = rehearse(frame, next_, code.mode)
-        trial = Try(ran=True, accepted=then.accepted, spark_error=then.error, message=then.message)
-        return _Rehearsed(trial, shapes(LocalStorage(first), 0))
-
-
-def _report(
-    target: Target,
-    code: Code,
-    saved: DryRunCheckpoint,
-    sizes: Sizes,
-    made: _Rehearsed,
-    before: Plan | None,
-    source: str | None,
-    settings: Mapping[str, str],
-    formats: tuple[PlanChange, ...],
-) -> UpgradeReport:
-    states, failures = _states(code, saved, sizes, made, before)
-    changes = [*made.changes, *failures]
-    if before is not None and code.plan is not None:
-        changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
-    changes += pinned_changes(saved.offsets.confs, settings)
-    changes += formats
-    return UpgradeReport(
-        target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
-        against=saved.uri,
-        query=code.name,
-        batch_id=saved.batch_id,
-        states=states,
-        changes=tuple(changes),
-        trial=made.trial,
-        compared_with=source,
-        not_compared=tuple(_not_compared(before, code.plan, made.trial)),
-    )
+        begin("planning the next batch on the state")
+        return _Rehearsed(rehearse(frame, next_, code.mode), shapes(LocalStorage(first), 0))
 
 
 def _states(

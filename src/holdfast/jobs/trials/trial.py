@@ -21,7 +21,7 @@ from holdfast.jobs.processes.protocol import (
     TrialSession,
     not_for,
 )
-from holdfast.model import Failure, TrialBatch
+from holdfast.model import TrialBatch
 
 COMMAND = (sys.executable, "-m", "holdfast.jobs.trials.trial_driver")
 
@@ -110,11 +110,8 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
         return TrialOutcome(job, last.batches, last.watermarks, last.empty, steps)
     if isinstance(last, Refused):
         raise last.error
-    raise _failed(spec, last.failure if isinstance(last, JobFailed) else summary.killed(*ended))
-
-
-def _failed(spec: TrialSpec, failure: Failure) -> Failed:
-    return Failed(
+    failure = last.failure if isinstance(last, JobFailed) else summary.killed(*ended)
+    raise Failed(
         "the query failed on the savepoint's state",
         where=spec.target,
         found=f"{failure.error_class}: {failure.line}",

@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.channel import Channel, die_with_peer
-from holdfast.jobs.processes.driver import log_to, sinks_of
+from holdfast.jobs.processes.driver import log_to, session_of, sinks_of
 from holdfast.jobs.processes.protocol import (
     JobFailed,
     Refused,
@@ -25,9 +25,6 @@ from holdfast.jobs.trials.trial import TrialSpec
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.jobs.definition import Job
     from holdfast.model import TrialBatch
 
 
@@ -53,7 +50,7 @@ def _run(spec: TrialSpec, channel: Channel) -> None:
 
     job = load_job(spec.target).with_overrides(spec.overrides)
     channel.send(TrialDefined(job.name))
-    spark = _start_spark(job, spec)
+    spark = session_of(job, spec.conf, spec.home)
     channel.send(TrialSession(spark.version))
     sink = chosen(sinks_of(job(spark)), spec.query, spec.origin)
     trial = Trial.of(sink, spec.checkpoint, spec.output)
@@ -66,21 +63,6 @@ def _run(spec: TrialSpec, channel: Channel) -> None:
     if not done and spec.or_empty:
         done, empty = [trial.run_empty(now_ms())], True
     channel.send(TrialDone(tuple(done), trial.watermarks, empty))
-
-
-def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
-    from holdfast.engine.session.session import session
-    from holdfast.engine.session.workers import ship_by_value
-
-    spark = session(
-        job.name,
-        master=job.master,
-        conf={**job.spark_conf(), **spec.conf},
-        extras=job.extras,
-        home=spec.home,
-    )
-    ship_by_value(sys.modules[job.build.__module__])
-    return spark
 
 
 def main() -> None:

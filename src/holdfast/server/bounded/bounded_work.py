@@ -67,7 +67,7 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Whether the bound of memory is behind an error: a library found no room, or a thread could not start."""
+    """Whether the bound of memory is behind an error: there was no room for a library or a thread."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
