@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def show_compared(compared: Compared) -> None:
     """Print both verdicts, and what differs."""
     first, last = compared.batches[0], compared.batches[-1]
+    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     output.line(
-        f"batches {first} to {last} over {compared.input_rows:,} rows of input:"
+        f"{batches} over {output.counted(compared.input_rows, 'row')} of input:"
         f" original {compared.original}, new {compared.new}"
     )
     output.line()
@@ -46,7 +47,8 @@ def _different(compared: Compared) -> Iterable[str]:
 def _show_outputs(outputs: Outputs) -> None:
     rows = outputs.original_rows
     if outputs.equal:
-        output.line(f"outputs equal: {rows:,} rows in {len(outputs.batches):,} batches")
+        batches = output.counted(len(outputs.batches), "batch")
+        output.line(f"outputs equal: {output.counted(rows, 'row')} in {batches}")
         return
     output.line(f"outputs different: {rows:,} rows from the original, {outputs.new_rows:,} from the new code")
     if outputs.original_columns != outputs.new_columns:

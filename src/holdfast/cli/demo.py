@@ -109,24 +109,18 @@ def _render(shown: Shown) -> None:
 
 
 def _render_saved(shown: Shown) -> None:
-    """The savepoints, and what a key-by-key look at them tells."""
+    """The savepoints, and their difference key by key."""
     saved = shown.saved
     first, second = saved.batches
     output.fields(
         [
+            ("savepoints", f"2 of the query regulars while it ran, at batches {first} and {second}"),
+            ("second savepoint", f"{saved.size_bytes:,} bytes, {saved.new_bytes:,} new"),
             (
-                "savepoints",
-                f"of what is known of customers, at batches {first} and {second} while the query ran",
+                "restored",
+                f"to another directory, {'every key unchanged' if saved.same else 'NOT every key unchanged'}",
             ),
-            (
-                "stored",
-                f"{saved.new_bytes:,} of the second's {saved.size_bytes:,} bytes: the others were there",
-            ),
-            ("restored", f"elsewhere, {'with every key as it was' if saved.same else 'BUT NOT THE SAME'}"),
-            (
-                "in between",
-                f"{saved.added:,} customers came for the first time, {saved.changed:,} were seen again",
-            ),
+            ("difference", f"{output.counted(saved.added, 'customer')} added, {saved.changed:,} changed"),
         ]
     )
     for customer in saved.seen:

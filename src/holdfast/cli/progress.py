@@ -99,6 +99,10 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
 
+def _singular(unit: str) -> str:
+    return unit.removesuffix("es") if unit.endswith("ches") else unit.removesuffix("s")
+
+
 def _lines(what: str, unit: str, stream: TextIO) -> Advance:
     """A line as each phase begins: what is done in it, and how much there is to do."""
     told: set[str] = set()
@@ -108,7 +112,7 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
             return
         told.add(note)
         counted = unit if unit == STEPS else _UNITS.get(note, unit)
-        amount = "" if counted == STEPS or total < 1 else output.counted(total, counted.removesuffix("s"))
+        amount = "" if counted == STEPS or total < 1 else output.counted(total, _singular(counted))
         if amount and done and note not in _UNITS:
             amount = f"{done:,} of {amount}"  # something that happens on the way
         elif amount and note.endswith(counted):

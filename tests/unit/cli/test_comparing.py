@@ -50,6 +50,14 @@ def test_equal_is_said_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+def test_one_row_in_one_batch_is_said_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = Outputs(COLUMNS, COLUMNS, (BatchOutput(3, 1, 1, 0, 0),), True, (), ())
+    show_compared(Compared("file:///sp", "old.py", "new.py", (3,), 1, outputs, same_state(2), None))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "batch 3 over 1 row of input: original old.py, new new.py"
+    assert said[2] == "outputs equal: 1 row in 1 batch"
+
+
 def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixture[str]) -> None:
     outputs = Outputs(
         COLUMNS,

@@ -295,5 +295,5 @@ class Supervisor:
             self._leadership.candidacy.note_end(state, reason, job.say)
         # Why it failed is the error that the caller will tell.
         how = reason if reason and state is not JobState.FAILED else state.value.lower()
-        job.say(state.value.lower(), f"{how} after {job.batches} batches")
+        job.say(state.value.lower(), f"{how} after {job.batches} batch{'' if job.batches == 1 else 'es'}")
         return job.outcome(state, reason)

@@ -1,0 +1,182 @@
+"""A person who has the wheel, an empty directory and the documents gets what they show."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from installed_wheel import ROOT, build_wheel, install, readers_environment
+from loopback import free_ports
+from shown_commands import FILE
+from terminals import Terminals
+
+pytestmark = pytest.mark.docs
+
+README = ROOT / "README.md"
+EXISTING_QUERY = ROOT / "docs" / "guides" / "existing-query.md"
+TUTORIALS = (README, EXISTING_QUERY)
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_string(archive.read(name).decode("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(wheel, tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture
+def environ(programs: Path) -> Mapping[str, str]:
+    [port] = free_ports(1)
+    return readers_environment(programs, port)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty directory with a short path: where a line of a table ends depends on it."""
+    with tempfile.TemporaryDirectory(prefix="shop-", ignore_cleanup_errors=True) as place:
+        yield Path(place).resolve()
+
+
+def output_of(command: str, folder: Path, environ: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_installed_is_the_wheel_alone(
+    programs: Path, folder: Path, environ: Mapping[str, str]
+) -> None:
+    script = (
+        "import importlib.util, holdfast; "
+        "print(holdfast.__file__, *map(importlib.util.find_spec, ('holdfast_bench', 'hatchling')), sep='\\n')"
+    )
+    module, *others = output_of(f'python -c "{script}"', folder, environ).splitlines()
+    assert Path(module).is_relative_to(programs.parent)
+    assert others == ["None", "None"]
+    assert Path(output_of("command -v holdfast", folder, environ).strip()) == programs / "holdfast"
+    refused = subprocess.run(["holdfast", "bench"], cwd=folder, env=environ, capture_output=True, check=False)
+    assert refused.returncode == 7
+
+
+@pytest.mark.spark
+@pytest.mark.fault
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_tutorial_works_from_top_to_bottom(
+    page: Path, folder: Path, environ: Mapping[str, str], tmp_path: Path
+) -> None:
+    # What comes below is not for who has only the package; the demo is run by a test of its own.
+    told, _, _ = page.read_text(encoding="utf-8").partition("\n## Two commands\n")
+    terminals = Terminals(folder, environ, tmp_path)
+    try:
+        terminals.follow(told)
+    finally:
+        terminals.close()
+
+
+def test_each_file_of_a_document_is_saved_and_run_by_this_test() -> None:
+    documents = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+    pages = {page for page in documents if FILE.search(page.read_text(encoding="utf-8"))}
+    assert pages == set(TUTORIALS)
+
+
+@pytest.mark.spark
+def test_the_job_that_init_writes_runs_as_init_says(folder: Path, environ: Mapping[str, str]) -> None:
+    said = output_of("holdfast init 2>&1", folder, environ)
+    commands = re.findall(r"^  (\S.*?)  +\S", said, re.MULTILINE)
+    assert [command.split()[:2] for command in commands] == [
+        ["python", "-m"],
+        ["holdfast", "run"],
+        ["holdfast", "state"],
+        ["holdfast", "check"],
+    ]
+    answers = [output_of(command, folder, environ) for command in commands]
+    assert "2 passed" in answers[0]
+    # Three orders of ann, two of bob, one of cho, in the two files that init wrote.
+    orders = {line.split()[0]: line.split()[1:3] for line in answers[2].splitlines()[1:]}
+    assert orders == {"ann": ["3", "9.0"], "bob": ["2", "6.0"], "cho": ["1", "2.5"]}
+    assert "all state is kept" in answers[3]
+
+
+def test_the_tour_goes_to_its_end(folder: Path, environ: Mapping[str, str]) -> None:
+    shown = output_of("holdfast tour --yes", folder, environ)
+    assert shown.count("$ holdfast ") >= 8
+
+
+def test_the_readme_on_an_index_has_links_that_lead_somewhere(metadata: Message) -> None:
+    assert metadata.get_content_type() == "text/plain"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown = FENCED.sub("", metadata.get_payload())
+    base = f"{addresses(metadata)['Repository']}/"
+    tag = f"v{metadata['Version']}"
+    there = [
+        f"{mark}{base}{'raw' if mark else 'blob'}/{tag}/{target}"
+        for mark, target in LINK.findall(FENCED.sub("", README.read_text(encoding="utf-8")))
+    ]
+    assert len(there) > 20
+    assert [f"{mark}{target}" for mark, target in LINK.findall(shown)] == there
+    # Nothing else that a browser would follow from the page of an index.
+    assert not re.search(r"^\[[^\]]+\]:|<(a|img)\b", shown, re.MULTILINE)
+
+
+def test_the_readme_on_an_index_is_that_of_the_repository_otherwise(metadata: Message) -> None:
+    def bare(text: str) -> str:
+        return LINK.sub("LINK", text).strip()
+
+    assert bare(metadata.get_payload()) == bare(README.read_text(encoding="utf-8"))
+
+
+def addresses(metadata: Message) -> Mapping[str, str]:
+    return dict(line.split(", ") for line in metadata.get_all("Project-URL", []))
+
+
+def test_the_addresses_of_the_project_are_made_from_one(metadata: Message) -> None:
+    known = addresses(metadata)
+    assert set(known) == {"Repository", "Documentation", "Changelog", "Issues", "Security"}
+    base = known["Repository"]
+    assert base.startswith("https://")
+    assert (ROOT / "pyproject.toml").read_text(encoding="utf-8").count(base) == 1
+    files = f"{base}/blob/v{metadata['Version']}/"
+    for name in ("Documentation", "Changelog", "Security"):
+        assert known[name].startswith(files)
+        assert (ROOT / known[name].removeprefix(files)).is_file()
+
+
+def test_an_index_can_sort_the_package(metadata: Message) -> None:
+    """Hatchling refuses to build with a classifier that is not on the official list."""
+    classifiers = metadata.get_all("Classifier", [])
+    assert len(set(classifiers)) == len(classifiers)
+    assert "Operating System :: POSIX :: Linux" in classifiers
+    pythons = [name.rpartition(" ")[2] for name in classifiers if re.search(r":: 3\.\d+$", name)]
+    assert metadata["Requires-Python"] == f">={pythons[0]}"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    readme = README.read_text(encoding="utf-8")
+    assert metadata["Summary"] in " ".join(readme.split())
+    assert {"spark", "state", "checkpoint", "savepoint"} <= set(metadata["Keywords"].split(","))
