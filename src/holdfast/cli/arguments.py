@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options
+from holdfast.cli import options, output
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.jobs.registry.client import JobDetails
 
 
-# So much of a savepoint's id at least, its day, stands for all of it.
-_SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
-
-
-def whole_id(given: str) -> str:
-    """The address of a savepoint with its whole id, where that is short as in tables; any other as it is.
-
-    `savepoints` may be left out of an address, so that `DIR/20260305T080000` is enough.
+def whole_address(context: typer.Context, given: str) -> str:
+    """The whole address of a savepoint that is named by a short id or a label; any other as it is.
 
     Raises:
-        Invalid: Several savepoints begin like this.
+        Invalid: Several savepoints are named like this.
+        NotFound: No savepoint of the directory has the label.
     """
-    from holdfast.savepoints.catalog.catalog import ids, is_savepoint, savepoint_uri
-    from holdfast.storage import open_storage
+    from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 
-    folder, _, begins = given.rstrip("/").rpartition("/")
-    if is_savepoint(given) or not _SHORT_ID.fullmatch(begins) or not folder:
-        return given
-    catalog = open_storage(folder.removesuffix("/savepoints"), "savepoint")
-    found = [savepoint_id for savepoint_id in ids(catalog) if savepoint_id.startswith(begins)]
-    if len(found) > 1:
-        raise Invalid(
-            "several savepoints begin like this",
-            where=given,
-            found=", ".join(found),
-            hint="write so much of the id that one is left",
-        )
-    return savepoint_uri(catalog, found[0]) if found else given
+    # Where it is only asked what could be typed next, nothing is looked up.
+    return given if context.resilient_parsing else savepoint_address(given)
+
+
+def say_unnameable(label: str | None) -> None:
+    """Say of a label that was given to a savepoint why it cannot stand in the savepoint's address."""
+    from holdfast.savepoints.catalog.savepoint_names import unnameable
+
+    why = None if label is None else unnameable(label)
+    if why is not None:
+        output.say(f"note: {label!r} cannot name the savepoint as DIR@LABEL, since {why}; its id does")
 
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
@@ -52,7 +43,9 @@ Checkpoint = Annotated[
 AtRest = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.", callback=whole_id
+        metavar="CHECKPOINT|SP",
+        help="A checkpoint that no query uses, or a savepoint.",
+        callback=whole_address,
     ),
 ]
 Place = Annotated[
@@ -60,13 +53,15 @@ Place = Annotated[
     typer.Argument(
         metavar="CHECKPOINT|SP",
         help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch.",
-        callback=whole_id,
+        callback=whole_address,
     ),
 ]
 Savepoint = Annotated[
     str,
     typer.Argument(
-        metavar="SP", help="A savepoint: DIR/ID; the beginning of an ID is enough.", callback=whole_id
+        metavar="SP",
+        help="A savepoint: DIR/ID, of which the beginning is enough, or DIR@LABEL.",
+        callback=whole_address,
     ),
 ]
 Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import whole_id
+from holdfast.cli.arguments import whole_address
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
 
@@ -29,7 +29,7 @@ def check(
             "--against",
             metavar="SP",
             help="A savepoint, or a checkpoint (its newest batch).",
-            callback=whole_id,
+            callback=whole_address,
         ),
     ],
     query: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import whole_id
+from holdfast.cli.arguments import whole_address
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def drill(
         typer.Argument(
             metavar="SP|DIR",
             help="A savepoint, or a directory of savepoints (its newest).",
-            callback=whole_id,
+            callback=whole_address,
         ),
     ],
     job: Annotated[

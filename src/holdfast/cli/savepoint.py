@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output, tables
-from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
+from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of, say_unnameable
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
@@ -262,6 +262,7 @@ def _show_taken(taken: Taken) -> None:
     )
     if taken.untold is not None:
         output.say(f"note: the checkpoint: {taken.untold}")
+    say_unnameable(manifest.label)
     for _, words in _expired(manifest):
         output.say(words)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint, whole_id
+from holdfast.cli.arguments import Savepoint, say_unnameable, whole_address
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -29,7 +29,7 @@ def digest(
         typer.Argument(
             metavar="SP|DIR",
             help="A savepoint, or a directory of savepoints: all with pending digests.",
-            callback=whole_id,
+            callback=whole_address,
         ),
     ],
     full_speed: Annotated[
@@ -109,6 +109,7 @@ def label(
 def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:
     before, after = (value or "no label" for value in (change.before, change.label))
     output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
+    say_unnameable(change.label)
 
 
 def digest_taken(uri: str, *, gentle: bool | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import AtRest
+from holdfast.cli.arguments import AtRest, say_unnameable
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -123,6 +123,7 @@ def bootstrap(
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
         made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
+    say_unnameable(label)
 
 
 def _show_start(plan: BootstrapPlan) -> None:

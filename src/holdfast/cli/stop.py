@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import JobName
+from holdfast.cli.arguments import JobName, say_unnameable
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
@@ -92,6 +92,7 @@ def stop(
         output.line(f"{status.job.name}: {status.job.state.value}")
         for made in taken.values():
             output.line(made.uri)
+        say_unnameable(label)
     content, waited = _digest(taken, wanted=digest)
     if json:
         found = [

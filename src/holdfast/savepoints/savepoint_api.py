@@ -37,6 +37,7 @@ from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
 from holdfast.savepoints.places import place_of
@@ -290,6 +291,7 @@ def restore(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
+    savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     made = (
         _make_without_expired(savepoint, checkpoint, Operation.RESTORE, tell)
         if drop_expired

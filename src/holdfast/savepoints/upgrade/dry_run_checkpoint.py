@@ -28,6 +28,7 @@ from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri, split_address
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
@@ -123,7 +124,9 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
     Raises:
         NotFound: There is neither, or no batch is committed yet.
         Corrupt: A file that was read is damaged.
+        Invalid: The address names several savepoints.
     """
+    address = savepoint_address(address)
     try:
         catalog_uri, savepoint_id = split_address(address)
     except Invalid:
