@@ -43,15 +43,15 @@ Checkpoint = Annotated[
 AtRest = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP",
-        help="A checkpoint that no query uses, or a savepoint.",
+        metavar="CHECKPOINT|JOB|SP",
+        help="A checkpoint that no query uses, or a job's, or a savepoint.",
         callback=whole_address,
     ),
 ]
 Place = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP",
+        metavar="CHECKPOINT|JOB|SP",
         help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch.",
         callback=whole_address,
     ),
@@ -64,7 +64,11 @@ Savepoint = Annotated[
         callback=whole_address,
     ),
 ]
-Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
+Catalog = Annotated[
+    str,
+    typer.Argument(metavar="DIR|JOB", help="The directory of savepoints, a path or URI, or a job's."),
+]
+NewCheckpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 State = Annotated[
     str | None,
     typer.Argument(
@@ -81,27 +85,100 @@ Key = Annotated[
 ]
 
 
-def checkpoint_of(given: str, home: str | None) -> str:
+def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str:
     """The checkpoint's address, from itself or from the name of a job in the state home.
 
     What is written like a path or a URI is one, and so is what names a directory; anything else names a job.
 
+    Args:
+        given: What a person wrote.
+        home: The state home.
+        query: Which query of a job, where it has several.
+
+    Raises:
+        NotFound: There is neither a directory nor a job of this name, or the job has no such query.
+        Invalid: The job has several queries, each with a checkpoint of its own, and none is named.
+    """
+    if _is_address(given):
+        return given
+    details = _job(given, home)
+    checkpoints = {named.name: named.checkpoint for named in details.queries}
+    if query is not None and checkpoints:
+        if query not in checkpoints:
+            raise NotFound(
+                f"job {details.status.job.name!r} has no query {query!r}",
+                found=", ".join(checkpoints),
+                hint=f"name one of them, or see them with `holdfast status {details.status.job.name}`",
+            )
+        return checkpoints[query]
+    if len(checkpoints) > 1:
+        raise Invalid(
+            f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
+            found=", ".join(checkpoints),
+            expected="the checkpoint of one of them",
+            hint=f"name one of {', '.join(checkpoints.values())}",
+        )
+    return next(iter(checkpoints.values()), details.status.job.checkpoint)
+
+
+def checkpoints_of(given: str, home: str | None) -> list[str]:
+    """As `checkpoint_of`, but of a job with several queries all of them.
+
+    Raises:
+        NotFound: As `checkpoint_of`.
+    """
+    if _is_address(given):
+        return [given]
+    details = _job(given, home)
+    return [query.checkpoint for query in details.queries] or [details.status.job.checkpoint]
+
+
+def catalog_of(given: str, home: str | None) -> str:
+    """The directory of savepoints, from itself or from the name of a job whose savepoints go there.
+
     Raises:
         NotFound: There is neither a directory nor a job of this name.
-        Invalid: The job has several queries, each with a checkpoint of its own.
+        Invalid: Nobody has said where the job's savepoints go.
     """
-    if "/" in given or ":" in given or "\\" in given or Path(given).is_dir():
-        return given
-    try:
-        details = options.control(home).details(given)
-    except NotFound as error:
-        raise NotFound(
-            f"there is neither a directory nor a job {given!r}",
-            where=error.where,
-            found=error.found,
-            hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",
-        ) from error
-    return _of_job(details)
+    return given if _is_address(given) else savepoints_of(_job(given, home))
+
+
+def catalog_for(given: str, home: str | None) -> str:
+    """Where a savepoint of a checkpoint or a job goes if nobody says where.
+
+    Raises:
+        NotFound: There is neither a directory nor a job of this name.
+        Invalid: A checkpoint that is a whole bucket has nothing beside it.
+    """
+    from holdfast.layout import SAVEPOINTS_BESIDE, beside
+    from holdfast.storage import open_storage
+
+    if not _is_address(given):
+        return savepoints_of(_job(given, home))
+    uri = open_storage(given).uri
+    place = beside(uri, SAVEPOINTS_BESIDE)
+    if place is None:
+        raise Invalid(
+            "a savepoint of this checkpoint needs a directory",
+            found=f"none, and {uri} has nothing beside it",
+            hint="name the directory behind the checkpoint",
+        )
+    return place
+
+
+def savepoints_of(details: JobDetails) -> str:
+    """The directory where a job's savepoints go if nobody says otherwise.
+
+    Raises:
+        Invalid: There is no such place.
+    """
+    if details.savepoint_directory is None:
+        raise Invalid(
+            "a savepoint of this job needs a directory",
+            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
+            hint="name the directory",
+        )
+    return details.savepoint_directory
 
 
 def place_of(given: str, home: str | None) -> str:
@@ -117,13 +194,17 @@ def place_of(given: str, home: str | None) -> str:
     return checkpoint_of(given, home)
 
 
-def _of_job(details: JobDetails) -> str:
-    checkpoints = [query.checkpoint for query in details.queries]
-    if len(checkpoints) > 1:
-        raise Invalid(
-            f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
-            found=", ".join(query.name for query in details.queries),
-            expected="the checkpoint of one of them",
-            hint=f"name one of {', '.join(checkpoints)}",
-        )
-    return checkpoints[0] if checkpoints else details.status.job.checkpoint
+def _is_address(given: str) -> bool:
+    return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
+
+
+def _job(given: str, home: str | None) -> JobDetails:
+    try:
+        return options.control(home).details(given)
+    except NotFound as error:
+        raise NotFound(
+            f"there is neither a directory nor a job {given!r}",
+            where=error.where,
+            found=error.found,
+            hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",
+        ) from error

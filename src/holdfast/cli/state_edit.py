@@ -27,8 +27,8 @@ def edit(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SP|CHECKPOINT",
-            help="A savepoint; or a stopped query's checkpoint, or a job.",
+            metavar="CHECKPOINT|JOB|SP",
+            help="A savepoint; or a stopped query's checkpoint, or a job's.",
             callback=whole_address,
         ),
     ],

@@ -37,7 +37,9 @@ def erase(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            "--checkpoint", metavar="CK", help="Also erase from this stopped query's checkpoint, or job."
+            "--checkpoint",
+            metavar="CHECKPOINT|JOB",
+            help="Also erase from this stopped query's checkpoint, or a job's.",
         ),
     ] = None,
     stopped: options.Stopped = False,

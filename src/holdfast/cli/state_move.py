@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import AtRest, say_unnameable
+from holdfast.cli.arguments import AtRest, checkpoint_of, say_unnameable
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -53,6 +53,7 @@ def migrate(
         ),
     ] = None,
     stopped: options.Stopped = False,
+    home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -63,6 +64,7 @@ def migrate(
     """
     from holdfast.at_rest.create import migrating
 
+    address = checkpoint_of(source, home)
     wanted: dict[str, Any] = {
         "backend": backend,
         "partitions": partitions,
@@ -70,10 +72,10 @@ def migrate(
         "key_groups": key_groups,
     }
     if dry_run:
-        output.show_plan(migrating.plan_migrate(source, to, **wanted), json, _show_plan)
+        output.show_plan(migrating.plan_migrate(address, to, **wanted), json, _show_plan)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(source, to, **wanted, stopped=stopped, tell=tell)
+        made = migrating.migrate(address, to, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
 
 
