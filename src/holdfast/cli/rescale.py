@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 def rescale(
     source: AtRest,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -pN]",
+        ),
+    ] = None,
+    *,
     partitions: Annotated[
         int,
         typer.Option("--partitions", min=1, metavar="N", help="How many partitions the state gets."),
     ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="A new directory. [the checkpoint's name with -pN]",
-        ),
-    ] = None,
     master: Annotated[
         str | None, typer.Option("--master", help="Where Spark runs, should it be needed.")
     ] = None,
@@ -47,11 +47,12 @@ def rescale(
 
     address = checkpoint_of(source, home)
     if dry_run:
-        output.show_plan(savepoints.plan_rescale(address, to, partitions=partitions), json, _show_plan)
+        plan = savepoints.plan_rescale(address, checkpoint, partitions=partitions)
+        output.show_plan(plan, json, _show_plan)
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
-            address, to, partitions=partitions, master=master, stopped=stopped, tell=tell
+            address, checkpoint, partitions=partitions, master=master, stopped=stopped, tell=tell
         )
     output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
 

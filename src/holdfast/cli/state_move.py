@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 def migrate(
     source: AtRest,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -migrated]",
+        ),
+    ] = None,
+    *,
     backend: Annotated[
         str | None,
         typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [unchanged]"),
@@ -44,14 +52,6 @@ def migrate(
             "--key-groups", min=1, metavar="G", help="How many key groups Holdfast's keyed state gets."
         ),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="A new directory. [the checkpoint's name with -migrated]",
-        ),
-    ] = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -72,10 +72,10 @@ def migrate(
         "key_groups": key_groups,
     }
     if dry_run:
-        output.show_plan(migrating.plan_migrate(address, to, **wanted), json, _show_plan)
+        output.show_plan(migrating.plan_migrate(address, checkpoint, **wanted), json, _show_plan)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(address, to, **wanted, stopped=stopped, tell=tell)
+        made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
 
 
@@ -83,6 +83,10 @@ def bootstrap(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")
     ],
+    catalog: Annotated[
+        str, typer.Argument(metavar="DIR", help="The directory of savepoints; created if absent.")
+    ],
+    *,
     given: Annotated[
         Path,
         typer.Option(
@@ -91,9 +95,6 @@ def bootstrap(
             help="A file with a function warm(spark) that returns the history: a batch DataFrame with the"
             " columns of the source; or a dictionary of history, start, states and watermark.",
         ),
-    ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; created if absent.")
     ],
     label: options.Label = None,
     query: options.Query = None,
@@ -119,11 +120,11 @@ def bootstrap(
     }
     if dry_run:
         with without_sparks_words():
-            plan = bootstrapping.planned(target, to, **wanted)
+            plan = bootstrapping.planned(target, catalog, **wanted)
         output.show_plan(plan, json, _show_start)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
-        made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
+        made = bootstrapping.bootstrap(target, catalog, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
     say_unnameable(label)
 
