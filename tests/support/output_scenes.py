@@ -40,6 +40,7 @@ WIDTHS = (40, USUAL, 200)
 # The verbs in the order in which they run; what one makes, those below it find. `SP` stands for the newest
 # savepoint, `FIRST` for the oldest.
 SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("holdfast", ("",)),
     ("checkpoint-show", ("checkpoint show orders", "checkpoint show joined", "checkpoint show keyed")),
     ("checkpoint-show-partitions", ("checkpoint show joined --partitions",)),
     ("checkpoint-show-confs", ("checkpoint show orders --confs",)),
@@ -167,7 +168,7 @@ def _said(place: Path, command: str, columns: int) -> str:
         timeout=60,
         given=None,
     )
-    text = f"$ holdfast {typed}\n{result.stderr}{result.stdout}".replace(str(place), SHOWN)
+    text = f"$ {f'holdfast {typed}'.rstrip()}\n{result.stderr}{result.stdout}".replace(str(place), SHOWN)
     for pattern, fixed in CHANCE:
         text = pattern.sub(fixed, text)
     return f"{text}(exit code {result.returncode})\n" if result.returncode else text

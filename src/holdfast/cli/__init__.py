@@ -20,6 +20,7 @@ from holdfast.cli import (
     demo,
     doctor,
     drill,
+    first_verbs,
     fork,
     former,
     init,
@@ -59,6 +60,13 @@ class _Verbs(TyperGroup):
         super().__init__(**given)
         for verb in _leaves(self.commands.values()):
             verb.params.append(options.Quiet())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show where to begin, instead of every verb, to who gives none."""
+        if args or ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        output.insist(first_verbs.first_verbs())
+        raise typer.Exit(2)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -108,7 +116,6 @@ app = typer.Typer(
     name="holdfast",
     cls=_Verbs,
     help="State management for streaming on Spark.",
-    no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
