@@ -42,6 +42,7 @@ VERBS = (
     "skew",
     "ttl",
     "doctor",
+    "completion",
     "bench",
 )
 # Verbs of two words.

@@ -69,6 +69,7 @@ def calls() -> tuple[str, ...]:
         "run job.py --dry-run",
         "init begun --dry-run",
         "doctor",
+        "completion bash",
         "checkpoint show checkpoint",
         "checkpoint show keyed",
         "checkpoint history checkpoint",

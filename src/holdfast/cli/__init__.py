@@ -17,6 +17,7 @@ from holdfast.cli import (
     cancel,
     check,
     checkpoint,
+    completion,
     demo,
     doctor,
     drill,
@@ -77,6 +78,9 @@ class _Verbs(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Everything, the reading of arguments and the printing of help included."""
+        if completion.ASKING in os.environ:
+            completion.answer(self)
+            sys.exit(0)
         try:
             return super().main(*args, **options)
         except HoldfastError as error:
@@ -123,8 +127,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         from holdfast._version import __version__
 
         output.line(f"holdfast {__version__}")
@@ -190,6 +194,9 @@ app.command("rescale", cls=former.Rescale, short_help="Make a checkpoint with an
 app.command("check", short_help="Check which state new code would keep.")(check.check)
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
 app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
+app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
+    completion.completion
+)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 
 

@@ -25,5 +25,6 @@ def first_verbs() -> str:
             *lines,
             "",
             "All verbs: holdfast --help. One of them: holdfast state get --help.",
+            "A TAB completes what you type: see holdfast completion --help.",
         ]
     )

@@ -30,7 +30,7 @@ def migrate(
     *,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [unchanged]"),
+        typer.Option("--backend", metavar="rocksdb|memory", help="Spark's hashmap is memory. [unchanged]"),
     ] = None,
     partitions: Annotated[
         int | None,

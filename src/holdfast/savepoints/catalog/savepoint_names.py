@@ -104,7 +104,7 @@ def find(name: SavepointName, given: str) -> str | None:
     if name.label is not None:
         catalog = open_storage(name.catalog, "savepoint")
         return _labelled(catalog, name.label, given) if is_catalog(catalog) else None
-    return next(filter(None, (_begun(folder, name, given) for folder in _catalogs_of(name.catalog))), None)
+    return next(filter(None, (_begun(folder, name, given) for folder in catalogs_of(name.catalog))), None)
 
 
 def _begun(folder: str, name: SavepointName, given: str) -> str | None:
@@ -146,7 +146,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
     return matching[0].uri
 
 
-def _catalogs_of(folder: str) -> Sequence[str]:
+def catalogs_of(folder: str) -> Sequence[str]:
     """The catalogs whose savepoint may be meant by a name in a folder: `savepoints` may be left out of it."""
     if folder == SAVEPOINTS:
         return [folder, "."]
