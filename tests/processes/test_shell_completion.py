@@ -142,6 +142,17 @@ def test_a_tab_completes_the_word(shell: str, folder: Path) -> None:
 
 
 @SHELLS
+def test_an_id_behind_a_tilde(shell: str, folder: Path) -> None:
+    terminal = Terminal(shell, folder)
+    try:
+        found = terminal.words("restore ~/my\\ dir/sp/2\t")
+    finally:
+        terminal.close()
+    [saved] = savepoints.list(folder / "my dir" / "sp")
+    assert found == ["restore", f"{folder}/my dir/sp/{saved.savepoint_id[:15]}"]
+
+
+@SHELLS
 def test_a_broken_home_leaves_the_line_as_it_is(shell: str, folder: Path) -> None:
     (folder / "home" / "registry.db").write_bytes(b"no database at all" * 100)
     shutil.rmtree(folder / "sp" / "savepoints")

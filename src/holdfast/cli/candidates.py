@@ -105,14 +105,16 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Candidate]:
     """
     arguments = [other for other in context.command.params if other.param_type_name == "argument"]
     place = context.params.get(arguments[0].name) if arguments else None
+    wanted = kinds(parameter.metavar)
     asked = Asked(
         word,
         context.params,
         place if isinstance(place, str) else None,
-        by_batch="batch" in context.params or parameter.metavar in ("A", "B"),
+        # Where the state of a batch is read.
+        by_batch=wanted[0] in ("A", "B") or ("SP" in wanted and "batch" in context.params),
     )
     found: list[Candidate] = []
-    for kind in kinds(parameter.metavar):
+    for kind in wanted:
         # What one cannot read says nothing of the others.
         with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
             found += KINDS[kind](asked) if kind in KINDS else _choice(kind)

@@ -32,7 +32,7 @@ _LINE: Final = "COMP_LINE"
 _WORD: Final = "COMP_WORD"
 # No line that is typed has one.
 _CURSOR: Final = "\0"
-_SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]")
+_SPECIAL: Final = re.compile(r"[^\w~@%+=:,./-]")
 
 
 class Shell(str, Enum):

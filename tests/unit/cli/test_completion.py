@@ -140,7 +140,8 @@ def test_batches(tab: Tab) -> None:
     assert tab("state get ck@") == [f"ck@{batch}" for batch in kept]
     assert tab("state get shop@1") == ["shop@11", "shop@10"]
     assert tab("savepoint diff ck@9 ck@1") == ["ck@11", "ck@10"]
-    assert tab("rescale ck@") == ["/"]  # a batch of a checkpoint cannot be rescaled
+    # These take no batch in the checkpoint's name.
+    assert tab("rescale ck@") == tab("savepoint take ck@") == tab("watch ck@") == ["/"]
 
 
 def test_states(tab: Tab, shop: Path) -> None:

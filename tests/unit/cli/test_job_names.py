@@ -170,6 +170,18 @@ def test_history_over_a_job_s_savepoints(holdfast: Holdfast, shop: Job) -> None:
         assert said["versions"]
 
 
+def test_state_of_a_job_is_edited_and_erased(holdfast: Holdfast, shop: Job) -> None:
+    shop.saved("sp")
+    edited = told(
+        holdfast("state", "edit", "shop", "--delete", "--key", "c1", "--to", "sp", "--dry-run", "--json")
+    )
+    assert edited["savepoint"] == f"file://{shop.checkpoint}"
+    planned = told(holdfast("state", "erase", "shop", "c1", "--checkpoint", "shop", "--dry-run", "--json"))
+    places = [searched["place"] for searched in planned["searched"]]
+    assert places[0] == f"file://{shop.checkpoint}"
+    assert [str(shop.folder / "sp") in place for place in places] == [False, True]
+
+
 def test_a_directory_of_the_same_name_is_meant(holdfast: Holdfast, shop: Job, tmp_path: Path) -> None:
     golden_on_disk(NAME, tmp_path / "shop")
     assert told(holdfast("checkpoint", "show", "shop", "--json"))["checkpoint"] == f"file://{tmp_path}/shop"
