@@ -33,7 +33,7 @@ classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` cal
 
 services: services-debian services-kafka services-s3  ## the servers that CI's tests start
 
-services-debian:  ## install PostgreSQL, Chromium, promtool and Flink's client (needs root, Debian)
+services-debian:  ## install PostgreSQL, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
 	@scripts/services.sh
 
 services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)

@@ -42,6 +42,7 @@ VERBS = (
     "skew",
     "ttl",
     "doctor",
+    "completion",
     "bench",
 )
 # Verbs of two words.
@@ -102,6 +103,17 @@ def _summary(module: Path) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
+GIVEN = """## What is given
+
+- Arguments have one order: what a verb works on (a checkpoint, a savepoint, a job, a file of code), then what
+  in it (a state, a key), then where to (a directory).
+- In place of a `CHECKPOINT` may stand the name of a `JOB` of the state home, and in place of a directory of
+  savepoints too. What has a slash in it, or names a directory, is a path.
+- A savepoint, `SP`, is `DIR/ID`, of which the beginning is enough that one is left, or `DIR@LABEL`. Several
+  savepoints with this label are an error. `CHECKPOINT@12` is batch 12.
+- Spellings of the release before go on working until the next one. A note on standard error has the new one.
+"""
+
 PRINTED = """## What is printed
 
 The answer goes to standard output. Progress, notes and errors go to standard error; `--quiet` (`-q`) leaves
@@ -122,7 +134,7 @@ only the answer and errors.
 
 def command_line() -> str:
     """What verbs print, and the help of each."""
-    parts = ["# The command line\n", NOTE, _block("--help"), PRINTED]
+    parts = ["# The command line\n", NOTE, _block("--help"), GIVEN, PRINTED]
     for verb in VERBS:
         parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
     for group, verbs in GROUPS.items():

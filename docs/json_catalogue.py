@@ -286,6 +286,9 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             },
         ),
     ),
+    "completion": (
+        Answer(own={"shell": (str, "The shell."), "script": (str, "The script that it is to run.")}),
+    ),
     "bench": (
         Answer(
             "In a checkout only; what a bench measures is its own",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# services.sh: install the light servers that some tests start, from Debian's packages.
+# services.sh: install the light servers and shells that some tests start, from Debian's packages.
 #
 # It installs and does nothing else: the tests start their own servers on free ports and end them.
 # Run it as often as you like; what is there already is only reported.
@@ -13,6 +13,8 @@ services='
 PostgreSQL  postgresql  /usr/lib/postgresql/*/bin/postgres
 Chromium    chromium    /usr/bin/chromium
 promtool    prometheus  /usr/bin/promtool
+zsh         zsh         /usr/bin/zsh
+fish        fish        /usr/bin/fish
 '
 
 found() { compgen -G "$1" | sort -V | tail -n 1; }

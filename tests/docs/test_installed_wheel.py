@@ -133,7 +133,7 @@ def test_the_tour_goes_to_its_end(folder: Path, environ: Mapping[str, str]) -> N
 def test_the_readme_on_an_index_has_links_that_lead_somewhere(metadata: Message) -> None:
     assert metadata.get_content_type() == "text/plain"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    shown = FENCED.sub("", metadata.get_payload())
+    shown = FENCED.sub("", long_description(metadata))
     base = f"{addresses(metadata)['Repository']}/"
     tag = f"v{metadata['Version']}"
     there = [
@@ -150,7 +150,13 @@ def test_the_readme_on_an_index_is_that_of_the_repository_otherwise(metadata: Me
     def bare(text: str) -> str:
         return LINK.sub("LINK", text).strip()
 
-    assert bare(metadata.get_payload()) == bare(README.read_text(encoding="utf-8"))
+    assert bare(long_description(metadata)) == bare(README.read_text(encoding="utf-8"))
+
+
+def long_description(metadata: Message) -> str:
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    return text
 
 
 def addresses(metadata: Message) -> Mapping[str, str]:

@@ -163,7 +163,7 @@ def test_a_running_job_is_alone(holdfast: Holdfast, tmp_path: Path, day: SmallDa
         for verb in (
             ("rescale", ck, "--partitions", "3"),
             ("state", "migrate", ck, "--backend", "memory"),
-            ("state", "erase", "1", "--everywhere", str(tmp_path), "--checkpoint", ck, "--yes"),
+            ("state", "erase", str(tmp_path), "1", "--checkpoint", ck, "--yes"),
         ):
             # Whatever is said, and whosever state home it is.
             refused(holdfast(*verb, "--stopped"), *held)

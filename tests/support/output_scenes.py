@@ -40,6 +40,7 @@ WIDTHS = (40, USUAL, 200)
 # The verbs in the order in which they run; what one makes, those below it find. `SP` stands for the newest
 # savepoint, `FIRST` for the oldest.
 SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("holdfast", ("",)),
     ("checkpoint-show", ("checkpoint show orders", "checkpoint show joined", "checkpoint show keyed")),
     ("checkpoint-show-partitions", ("checkpoint show joined --partitions",)),
     ("checkpoint-show-confs", ("checkpoint show orders --confs",)),
@@ -84,13 +85,13 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("state-history", ("state history orders c1",)),
     ("state-explain", ("state explain orders c1",)),
-    ("state-erase", ("state erase c1 --everywhere saved --dry-run",)),
+    ("state-erase", ("state erase saved c1 --dry-run",)),
     ("state-migrate", ("state migrate FIRST --backend memory --dry-run",)),
     ("ttl", ("ttl orders --what-if 1h", "ttl windows --watermark 1m", "ttl windows --what-if 1m")),
     ("skew", ("skew joined", "skew orders --keys 3", "skew shop")),
     ("restore", ("restore FIRST again --dry-run", "restore FIRST again")),
     ("fork", ("fork FIRST other --dry-run", "fork FIRST other")),
-    ("rescale", ("rescale FIRST --partitions 3 --dry-run", "rescale FIRST --partitions 3 --to wider")),
+    ("rescale", ("rescale FIRST --partitions 3 --dry-run", "rescale FIRST wider --partitions 3")),
     ("savepoint-delete", ("savepoint delete FIRST --dry-run", "savepoint gc saved --dry-run")),
     ("list", ("list", "list --home nobody")),
     ("status", ("status shop", "stop shop --dry-run", "cancel shop --dry-run")),
@@ -167,7 +168,7 @@ def _said(place: Path, command: str, columns: int) -> str:
         timeout=60,
         given=None,
     )
-    text = f"$ holdfast {typed}\n{result.stderr}{result.stdout}".replace(str(place), SHOWN)
+    text = f"$ {f'holdfast {typed}'.rstrip()}\n{result.stderr}{result.stdout}".replace(str(place), SHOWN)
     for pattern, fixed in CHANCE:
         text = pattern.sub(fixed, text)
     return f"{text}(exit code {result.returncode})\n" if result.returncode else text

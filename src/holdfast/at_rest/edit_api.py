@@ -31,6 +31,7 @@ from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person
@@ -321,7 +322,9 @@ def apply(
 
 def as_asked(plan: EditPlan, source: Address) -> EditPlan:
     """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
-    return plan if is_savepoint(os.fspath(source)) else replace(plan, savepoint=plan.manifest.checkpoint)
+    if is_savepoint(savepoint_address(os.fspath(source))):
+        return plan
+    return replace(plan, savepoint=plan.manifest.checkpoint)
 
 
 @contextmanager
@@ -337,7 +340,7 @@ def source_of(
         Conflict: A query uses the checkpoint.
         Invalid: It is not said where a checkpoint's savepoints are to go.
     """
-    text = os.fspath(source)
+    text = savepoint_address(os.fspath(source))
     if is_savepoint(text):
         catalog, savepoint_id = opened(text)
         yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")

@@ -33,8 +33,8 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
     in time the files that old batches need; what was opened at one batch stays at it.
 
     Args:
-        address: A savepoint's address, or a checkpoint's path or URI, with `@BATCH` behind it for another
-            batch than the newest.
+        address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with `@BATCH`
+            behind it for another batch than the newest.
         batch: The batch, where the address does not name it.
 
     Raises:

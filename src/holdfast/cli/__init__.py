@@ -17,10 +17,13 @@ from holdfast.cli import (
     cancel,
     check,
     checkpoint,
+    completion,
     demo,
     doctor,
     drill,
+    first_verbs,
     fork,
+    former,
     init,
     options,
     output,
@@ -59,6 +62,13 @@ class _Verbs(TyperGroup):
         for verb in _leaves(self.commands.values()):
             verb.params.append(options.Quiet())
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show where to begin, instead of every verb, to who gives none."""
+        if args or ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        output.insist(first_verbs.first_verbs())
+        raise typer.Exit(2)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -68,6 +78,9 @@ class _Verbs(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Everything, the reading of arguments and the printing of help included."""
+        if completion.ASKING in os.environ:
+            completion.answer(self)
+            sys.exit(0)
         try:
             return super().main(*args, **options)
         except HoldfastError as error:
@@ -107,7 +120,6 @@ app = typer.Typer(
     name="holdfast",
     cls=_Verbs,
     help="State management for streaming on Spark.",
-    no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -115,8 +127,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         from holdfast._version import __version__
 
         output.line(f"holdfast {__version__}")
@@ -163,21 +175,28 @@ state.app.command("explain")(state_key.explain)
 state.app.command("diff")(savepoint_proof.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
-state.app.command("erase")(state_erase.erase)
-state.app.command("migrate", short_help="Move state to another backend, partition count or format.")(
-    state_move.migrate
-)
-state.app.command("bootstrap", short_help="Make a savepoint from a history, so that a job starts warm.")(
-    state_move.bootstrap
-)
+state.app.command("erase", cls=former.Erase)(state_erase.erase)
+state.app.command(
+    "migrate", cls=former.Migrate, short_help="Move state to another backend, partition count or format."
+)(state_move.migrate)
+state.app.command(
+    "bootstrap",
+    cls=former.Bootstrap,
+    short_help="Make a savepoint from a history, so that a job starts warm.",
+)(state_move.bootstrap)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(restore.restore)
 app.command("fork", short_help="Make a checkpoint from a savepoint, for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
-app.command("rescale", short_help="Make a checkpoint with another number of partitions.")(rescale.rescale)
+app.command("rescale", cls=former.Rescale, short_help="Make a checkpoint with another number of partitions.")(
+    rescale.rescale
+)
 app.command("check", short_help="Check which state new code would keep.")(check.check)
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
 app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
+app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
+    completion.completion
+)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 
 

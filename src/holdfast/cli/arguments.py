@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options
+from holdfast.cli import options, output
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.jobs.registry.client import JobDetails
 
 
-# So much of a savepoint's id at least, its day, stands for all of it.
-_SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
-
-
-def whole_id(given: str) -> str:
-    """The address of a savepoint with its whole id, where that is short as in tables; any other as it is.
-
-    `savepoints` may be left out of an address, so that `DIR/20260305T080000` is enough.
+def whole_address(context: typer.Context, given: str) -> str:
+    """The whole address of a savepoint that is named by a short id or a label; any other as it is.
 
     Raises:
-        Invalid: Several savepoints begin like this.
+        Invalid: Several savepoints are named like this.
+        NotFound: No savepoint of the directory has the label.
     """
-    from holdfast.savepoints.catalog.catalog import ids, is_savepoint, savepoint_uri
-    from holdfast.storage import open_storage
+    from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 
-    folder, _, begins = given.rstrip("/").rpartition("/")
-    if is_savepoint(given) or not _SHORT_ID.fullmatch(begins) or not folder:
-        return given
-    catalog = open_storage(folder.removesuffix("/savepoints"), "savepoint")
-    found = [savepoint_id for savepoint_id in ids(catalog) if savepoint_id.startswith(begins)]
-    if len(found) > 1:
-        raise Invalid(
-            "several savepoints begin like this",
-            where=given,
-            found=", ".join(found),
-            hint="write so much of the id that one is left",
-        )
-    return savepoint_uri(catalog, found[0]) if found else given
+    # Where it is only asked what could be typed next, nothing is looked up.
+    return given if context.resilient_parsing else savepoint_address(given)
+
+
+def say_unnameable(label: str | None) -> None:
+    """Say of a label that was given to a savepoint why it cannot stand in the savepoint's address."""
+    from holdfast.savepoints.catalog.savepoint_names import unnameable
+
+    why = None if label is None else unnameable(label)
+    if why is not None:
+        output.say(f"note: {label!r} cannot name the savepoint as DIR@LABEL, since {why}; its id does")
 
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
@@ -52,24 +43,32 @@ Checkpoint = Annotated[
 AtRest = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.", callback=whole_id
+        metavar="CHECKPOINT|JOB|SP",
+        help="A checkpoint that no query uses, or a job's, or a savepoint.",
+        callback=whole_address,
     ),
 ]
 Place = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP",
+        metavar="CHECKPOINT|JOB|SP",
         help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch.",
-        callback=whole_id,
+        callback=whole_address,
     ),
 ]
 Savepoint = Annotated[
     str,
     typer.Argument(
-        metavar="SP", help="A savepoint: DIR/ID; the beginning of an ID is enough.", callback=whole_id
+        metavar="SP",
+        help="A savepoint: DIR/ID, of which the beginning is enough, or DIR@LABEL.",
+        callback=whole_address,
     ),
 ]
-Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
+Catalog = Annotated[
+    str,
+    typer.Argument(metavar="DIR|JOB", help="The directory of savepoints, a path or URI, or a job's."),
+]
+NewCheckpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 State = Annotated[
     str | None,
     typer.Argument(
@@ -86,27 +85,100 @@ Key = Annotated[
 ]
 
 
-def checkpoint_of(given: str, home: str | None) -> str:
+def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str:
     """The checkpoint's address, from itself or from the name of a job in the state home.
 
     What is written like a path or a URI is one, and so is what names a directory; anything else names a job.
 
+    Args:
+        given: What a person wrote.
+        home: The state home.
+        query: Which query of a job, where it has several.
+
+    Raises:
+        NotFound: There is neither a directory nor a job of this name, or the job has no such query.
+        Invalid: The job has several queries, each with a checkpoint of its own, and none is named.
+    """
+    if _is_address(given):
+        return given
+    details = _job(given, home)
+    checkpoints = {named.name: named.checkpoint for named in details.queries}
+    if query is not None and checkpoints:
+        if query not in checkpoints:
+            raise NotFound(
+                f"job {details.status.job.name!r} has no query {query!r}",
+                found=", ".join(checkpoints),
+                hint=f"name one of them, or see them with `holdfast status {details.status.job.name}`",
+            )
+        return checkpoints[query]
+    if len(checkpoints) > 1:
+        raise Invalid(
+            f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
+            found=", ".join(checkpoints),
+            expected="the checkpoint of one of them",
+            hint=f"name one of {', '.join(checkpoints.values())}",
+        )
+    return next(iter(checkpoints.values()), details.status.job.checkpoint)
+
+
+def checkpoints_of(given: str, home: str | None) -> list[str]:
+    """As `checkpoint_of`, but of a job with several queries all of them.
+
+    Raises:
+        NotFound: As `checkpoint_of`.
+    """
+    if _is_address(given):
+        return [given]
+    details = _job(given, home)
+    return [query.checkpoint for query in details.queries] or [details.status.job.checkpoint]
+
+
+def catalog_of(given: str, home: str | None) -> str:
+    """The directory of savepoints, from itself or from the name of a job whose savepoints go there.
+
     Raises:
         NotFound: There is neither a directory nor a job of this name.
-        Invalid: The job has several queries, each with a checkpoint of its own.
+        Invalid: Nobody has said where the job's savepoints go.
     """
-    if "/" in given or ":" in given or "\\" in given or Path(given).is_dir():
-        return given
-    try:
-        details = options.control(home).details(given)
-    except NotFound as error:
-        raise NotFound(
-            f"there is neither a directory nor a job {given!r}",
-            where=error.where,
-            found=error.found,
-            hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",
-        ) from error
-    return _of_job(details)
+    return given if _is_address(given) else savepoints_of(_job(given, home))
+
+
+def catalog_for(given: str, home: str | None) -> str:
+    """Where a savepoint of a checkpoint or a job goes if nobody says where.
+
+    Raises:
+        NotFound: There is neither a directory nor a job of this name.
+        Invalid: A checkpoint that is a whole bucket has nothing beside it.
+    """
+    from holdfast.layout import SAVEPOINTS_BESIDE, beside
+    from holdfast.storage import open_storage
+
+    if not _is_address(given):
+        return savepoints_of(_job(given, home))
+    uri = open_storage(given).uri
+    place = beside(uri, SAVEPOINTS_BESIDE)
+    if place is None:
+        raise Invalid(
+            "a savepoint of this checkpoint needs a directory",
+            found=f"none, and {uri} has nothing beside it",
+            hint="name the directory behind the checkpoint",
+        )
+    return place
+
+
+def savepoints_of(details: JobDetails) -> str:
+    """The directory where a job's savepoints go if nobody says otherwise.
+
+    Raises:
+        Invalid: There is no such place.
+    """
+    if details.savepoint_directory is None:
+        raise Invalid(
+            "a savepoint of this job needs a directory",
+            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
+            hint="name the directory",
+        )
+    return details.savepoint_directory
 
 
 def place_of(given: str, home: str | None) -> str:
@@ -122,13 +194,17 @@ def place_of(given: str, home: str | None) -> str:
     return checkpoint_of(given, home)
 
 
-def _of_job(details: JobDetails) -> str:
-    checkpoints = [query.checkpoint for query in details.queries]
-    if len(checkpoints) > 1:
-        raise Invalid(
-            f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
-            found=", ".join(query.name for query in details.queries),
-            expected="the checkpoint of one of them",
-            hint=f"name one of {', '.join(checkpoints)}",
-        )
-    return checkpoints[0] if checkpoints else details.status.job.checkpoint
+def _is_address(given: str) -> bool:
+    return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
+
+
+def _job(given: str, home: str | None) -> JobDetails:
+    try:
+        return options.control(home).details(given)
+    except NotFound as error:
+        raise NotFound(
+            f"there is neither a directory nor a job {given!r}",
+            where=error.where,
+            found=error.found,
+            hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",
+        ) from error

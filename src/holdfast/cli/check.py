@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import whole_id
+from holdfast.cli.arguments import checkpoint_of, whole_address
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
 
@@ -27,9 +27,9 @@ def check(
         str,
         typer.Option(
             "--against",
-            metavar="SP",
-            help="A savepoint, or a checkpoint (its newest batch).",
-            callback=whole_id,
+            metavar="CHECKPOINT|JOB|SP",
+            help="A savepoint; or the newest batch of a checkpoint, or of a job's.",
+            callback=whole_address,
         ),
     ],
     query: Annotated[
@@ -62,10 +62,11 @@ def check(
     """
     from holdfast.jobs.trials.compatibility import check as checked
 
+    address = checkpoint_of(against, home, query)
     with without_sparks_words() as words, progress("check", "steps", words) as tell:
         report = checked(
             target,
-            against=against,
+            against=address,
             query=query,
             old=old,
             overrides=options.pairs("--set", set_),

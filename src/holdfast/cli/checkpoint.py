@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output, tables
+from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
@@ -21,7 +22,10 @@ app = options.group(
 
 Address = Annotated[
     str,
-    typer.Argument(metavar="CHECKPOINT", help="Its path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:)."),
+    typer.Argument(
+        metavar="CHECKPOINT|JOB",
+        help="Its path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:), or the name of its job.",
+    ),
 ]
 
 
@@ -34,6 +38,7 @@ def show(
     confs: Annotated[
         bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes.")
     ] = False,
+    home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show a checkpoint at its newest committed batch: query, sources, operators, state.
@@ -45,7 +50,7 @@ def show(
     """
     from holdfast import checkpoints
 
-    found = checkpoints.read(checkpoint)
+    found = checkpoints.read(checkpoint_of(checkpoint, home))
     if json:
         output.emit_json(found.as_dict())
         return
@@ -75,11 +80,12 @@ def history(
     from holdfast import checkpoints
     from holdfast.jobs.monitoring.checkpoint_history import with_registry
 
+    address = checkpoint_of(checkpoint, home)
     with progress("history", "partitions") as tell:
-        batches = checkpoints.history(checkpoint, last, tell)
-    batches = with_registry(options.state_home(home), checkpoint, batches)
+        batches = checkpoints.history(address, last, tell)
+    batches = with_registry(options.state_home(home), address, batches)
     if json:
-        output.emit_json({"checkpoint": checkpoint, "batches": [batch.as_dict() for batch in batches]})
+        output.emit_json({"checkpoint": address, "batches": [batch.as_dict() for batch in batches]})
         return
     _show_history(batches)
 
@@ -89,8 +95,9 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
     from holdfast import checkpoints
 
+    address = checkpoint_of(checkpoint, home)
     with progress("verify", "files") as tell:
-        found = checkpoints.verify(checkpoint, tell, home=home)
+        found = checkpoints.verify(address, tell, home=home)
     output.show(found, json, _show_verification)
     if not found.ok:
         raise typer.Exit(Corrupt.exit_code)

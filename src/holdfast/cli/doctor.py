@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import checkpoints_of
 from holdfast.cli.sparks_words import without_sparks_words
 from holdfast.errors import HoldfastError, Unsupported
 
@@ -25,7 +26,7 @@ def doctor(
     checkpoints: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CHECKPOINT]...",
+            metavar="[CHECKPOINT|JOB]...",
             help="Also say which Spark wrote these.",
         ),
     ] = None,
@@ -48,7 +49,8 @@ def doctor(
     found = examine(settings, os.environ)
     explained = _explain(job)
     tried = _try(settings) if deep and found.ok else None
-    writers, unread = _writers(settings, checkpoints or [])
+    given = [address for named in checkpoints or [] for address in checkpoints_of(named, home)]
+    writers, unread = _writers(settings, given)
     newer = any(writer.newer for writer in writers)
     ready = found.ok and (tried is None or tried.ok)
     if json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import whole_id
+from holdfast.cli.arguments import catalog_of, whole_address
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def drill(
     savepoint: Annotated[
         str,
         typer.Argument(
-            metavar="SP|DIR",
-            help="A savepoint, or a directory of savepoints (its newest).",
-            callback=whole_id,
+            metavar="SP|DIR|JOB",
+            help="A savepoint; or the newest of a directory, or of the one where a job's go.",
+            callback=whole_address,
         ),
     ],
     job: Annotated[
@@ -52,14 +52,16 @@ def drill(
     from holdfast.config.units import parse_duration
     from holdfast.jobs.trials.drill import drill as measure
 
+    longest_ms = parse_duration(max_, "--max")
+    address = catalog_of(savepoint, home)
     with progress("drill", "steps") as tell:
         drilled = measure(
-            savepoint,
+            address,
             job=job,
             query=query,
             overrides=options.pairs("--set", set_),
             conf=options.pairs("--conf", conf),
-            longest=parse_duration(max_, "--max"),
+            longest=longest_ms,
             home=home,
             tell=tell,
         )

@@ -43,11 +43,11 @@ DropExpired = Annotated[
 Batch = Annotated[
     int | None,
     typer.Option(
-        "--batch", min=0, metavar="N", help="A committed batch whose state is still retained. [newest]"
+        "--batch", min=0, metavar="BATCH", help="A committed batch whose state is still retained. [newest]"
     ),
 ]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="The operator: its name or number.")
+    str | None, typer.Option("--operator", metavar="OPERATOR", help="The operator: its name or number.")
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs.")]
 Pairs = Annotated[

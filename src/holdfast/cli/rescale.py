@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import AtRest
+from holdfast.cli.arguments import AtRest, checkpoint_of
 from holdfast.cli.new_checkpoint import show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
 def rescale(
     source: AtRest,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -pN]",
+        ),
+    ] = None,
+    *,
     partitions: Annotated[
         int,
         typer.Option("--partitions", min=1, metavar="N", help="How many partitions the state gets."),
     ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="A new directory. [the checkpoint's name with -pN]",
-        ),
-    ] = None,
     master: Annotated[
         str | None, typer.Option("--master", help="Where Spark runs, should it be needed.")
     ] = None,
     stopped: options.Stopped = False,
+    home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -44,12 +45,14 @@ def rescale(
     """
     from holdfast import savepoints
 
+    address = checkpoint_of(source, home)
     if dry_run:
-        output.show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json, _show_plan)
+        plan = savepoints.plan_rescale(address, checkpoint, partitions=partitions)
+        output.show_plan(plan, json, _show_plan)
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
-            source, to, partitions=partitions, master=master, stopped=stopped, tell=tell
+            address, checkpoint, partitions=partitions, master=master, stopped=stopped, tell=tell
         )
     output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
 

@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint
+from holdfast.cli.arguments import NewCheckpoint, Savepoint
 from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
-
-Target = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 
 
 def restore(
     savepoint: Savepoint,
-    checkpoint: Target,
+    checkpoint: NewCheckpoint,
     claim: Annotated[bool, typer.Option("--claim", help="Delete the savepoint afterwards.")] = False,
     drop_expired: options.DropExpired = False,
     dry_run: options.DryRun = False,

@@ -207,7 +207,9 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given or []:
         query, equals, address = text.partition("=")
-        if not equals or "/" in query:  # an address may hold an equals sign, a query's name no slash
+        if (
+            not equals or "/" in query or "@" in query
+        ):  # an address with an equals sign in it, or in its label
             query, address = "", text
         if query in found:
             raise Invalid(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output, tables
-from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
+from holdfast.cli.arguments import (
+    Catalog,
+    Checkpoint,
+    Savepoint,
+    catalog_for,
+    catalog_of,
+    checkpoint_of,
+    say_unnameable,
+)
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
@@ -31,7 +39,14 @@ app = options.group("Savepoints of any Structured Streaming query, without Spark
 @app.command("take")
 def take(
     checkpoint: Checkpoint,
-    catalog: Catalog,
+    catalog: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="The directory of savepoints, a path or URI. [where the job's last savepoint is, else"
+            " CHECKPOINT.savepoints]",
+        ),
+    ] = None,
     batch: options.Batch = None,
     label: options.Label = None,
     deep: Annotated[
@@ -79,10 +94,11 @@ def take(
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
     address = checkpoint_of(checkpoint, home)
+    into = catalog_for(checkpoint, home) if catalog is None else catalog
     if every is not None and not dry_run:
         take_periodically(
             address,
-            catalog,
+            into,
             every=every,
             keep=keep,
             label=label,
@@ -94,14 +110,14 @@ def take(
         return
     if dry_run:
         origin = open_storage(address)
-        plan = plan_take(origin, open_storage(catalog, "catalog"), batch, record_of(origin, home))
+        plan = plan_take(origin, open_storage(into, "catalog"), batch, record_of(origin, home))
         output.show_plan(plan, json, _show_plan)
         return
     began = time.monotonic()
     with progress("savepoint", "files") as tell:
         taken = savepoints.take(
             address,
-            catalog,
+            into,
             batch=batch,
             label=label,
             deep=deep,
@@ -145,13 +161,17 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
 
 
 @app.command("list")
-def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
-    """List the savepoints of a directory, oldest first."""
+def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.Json = False) -> None:
+    """List the savepoints of a directory, oldest first.
+
+    Of a job: those of the directory that holds its newest savepoint, else of CHECKPOINT.savepoints.
+    """
     from holdfast import savepoints
 
-    found = savepoints.list(catalog)
+    address = catalog_of(catalog, home)
+    found = savepoints.list(address)
     if not found:
-        _refuse_no_catalog(catalog)
+        _refuse_no_catalog(address)
     if json:
         output.emit_json({"savepoints": [listed.as_dict() for listed in found]})
     else:
@@ -262,6 +282,7 @@ def _show_taken(taken: Taken) -> None:
     )
     if taken.untold is not None:
         output.say(f"note: the checkpoint: {taken.untold}")
+    say_unnameable(manifest.label)
     for _, words in _expired(manifest):
         output.say(words)
 

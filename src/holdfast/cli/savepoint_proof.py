@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint, place_of, whole_id
+from holdfast.cli.arguments import Savepoint, place_of, whole_address
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 
@@ -45,10 +45,10 @@ def diff(
         typer.Argument(
             metavar="A",
             help="A savepoint, or a checkpoint or job, with @BATCH behind it.",
-            callback=whole_id,
+            callback=whole_address,
         ),
     ],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one.", callback=whole_id)],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.", callback=whole_address)],
     samples: Annotated[
         int,
         typer.Option("--samples", min=0, metavar="N", help="How many keys to show of each kind."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint, whole_id
+from holdfast.cli.arguments import Savepoint, catalog_of, say_unnameable, whole_address
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -27,15 +27,16 @@ def digest(
     place: Annotated[
         str,
         typer.Argument(
-            metavar="SP|DIR",
-            help="A savepoint, or a directory of savepoints: all with pending digests.",
-            callback=whole_id,
+            metavar="SP|DIR|JOB",
+            help="A savepoint; or all with pending digests of a directory, or of the one where a job's go.",
+            callback=whole_address,
         ),
     ],
     full_speed: Annotated[
         bool,
         typer.Option("--full-speed", help="Use all processors, even if the query runs on this machine."),
     ] = False,
+    home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -49,6 +50,7 @@ def digest(
     from holdfast.savepoints.savepoint_api import digest as make
     from holdfast.storage import open_storage
 
+    place = catalog_of(place, home)
     single = is_savepoint(place)
     if single:
         catalog, savepoint_id = opened(place)
@@ -109,6 +111,7 @@ def label(
 def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:
     before, after = (value or "no label" for value in (change.before, change.label))
     output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
+    say_unnameable(change.label)
 
 
 def digest_taken(uri: str, *, gentle: bool | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Catalog, Savepoint
+from holdfast.cli.arguments import Catalog, Savepoint, catalog_of
 from holdfast.cli.asking import confirm
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
@@ -49,6 +49,7 @@ def gc(
         ),
     ] = "1h",
     yes: options.Yes = False,
+    home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -59,14 +60,15 @@ def gc(
     from holdfast.storage import open_storage
 
     dead_after_ms = parse_duration(older_than, "--older-than", allow_zero=True)
-    removal = plan_sweep(open_storage(catalog, "catalog"), now_ms(), dead_after_ms)
+    address = catalog_of(catalog, home)
+    removal = plan_sweep(open_storage(address, "catalog"), now_ms(), dead_after_ms)
     if not dry_run:
         if removal.paths and not yes:
             confirm(
                 f"Remove {len(removal.paths):,} files, {removal.size_bytes:,} bytes, that no savepoint needs?"
             )
         with progress("gc", "files") as tell:
-            removal = savepoints.gc(catalog, older_than=older_than, tell=tell)
+            removal = savepoints.gc(address, older_than=older_than, tell=tell)
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output, tables
+from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.progress import progress
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.at_rest.insight.largest_keys import HeavyKeys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def skew(
     target: Annotated[
-        str, typer.Argument(metavar="JOB|CHECKPOINT", help="A job's name or id, or a query's checkpoint.")
+        str, typer.Argument(metavar="CHECKPOINT|JOB", help="A query's checkpoint, or a job's name or id.")
     ],
     keys: Annotated[
         int | None,
@@ -28,7 +28,7 @@ def skew(
             "--keys",
             min=1,
             metavar="N",
-            help="For a checkpoint: show the N largest keys of each state; reads all state.",
+            help="Show the N largest keys of each state in the checkpoint; reads all state.",
         ),
     ] = None,
     home: options.Home = None,
@@ -38,17 +38,13 @@ def skew(
 
     Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: of each state the partition with
     the most bytes, its share, and the share that it would have if all were even; ROWS are those of the newest
-    snapshots, where RocksDB counts them. With --keys the keys that have the most of each state, for which all
-    of it is read.
+    snapshots, where RocksDB counts them. With --keys, of either, the keys that have the most of each state in
+    the checkpoint, for which all of it is read.
     """
     if _is_checkpoint(target):
         _show_checkpoint(target, keys, as_json=json)
     elif keys is not None:
-        raise Invalid(
-            "the keys of state at rest are those of a checkpoint",
-            found=f"--keys with the job {target!r}",
-            hint="name its checkpoint, which `holdfast status` shows",
-        )
+        _show_checkpoint(checkpoint_of(target, home), keys, as_json=json)
     else:
         _show_job(target, home, as_json=json)
 

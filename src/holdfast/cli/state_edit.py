@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of, whole_id
+from holdfast.cli.arguments import checkpoint_of, say_unnameable, whole_address
 from holdfast.cli.asking import confirm
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
@@ -27,9 +27,9 @@ def edit(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SP|CHECKPOINT",
-            help="A savepoint; or a stopped query's checkpoint, or a job.",
-            callback=whole_id,
+            metavar="CHECKPOINT|JOB|SP",
+            help="A savepoint; or a stopped query's checkpoint, or a job's.",
+            callback=whole_address,
         ),
     ],
     state: Annotated[
@@ -100,11 +100,12 @@ def edit(
                 confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
+    say_unnameable(label)
 
 
 def undo(
     savepoint: Annotated[
-        str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_id)
+        str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_address)
     ],
     why: Why = None,
     yes: options.Yes = False,

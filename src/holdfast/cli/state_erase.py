@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.arguments import Catalog, catalog_of, checkpoint_of
 from holdfast.cli.asking import confirm
 from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 def erase(
+    catalog: Catalog,
     key: Annotated[
         str,
         typer.Argument(metavar="KEY", help="A value of any key column, or column=value, or a JSON object."),
-    ],
-    everywhere: Annotated[
-        str, typer.Option("--everywhere", metavar="DIR", help="The directory of savepoints.")
     ],
     column: Annotated[
         str | None,
@@ -37,7 +35,9 @@ def erase(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            "--checkpoint", metavar="CK", help="Also erase from this stopped query's checkpoint, or job."
+            "--checkpoint",
+            metavar="CHECKPOINT|JOB",
+            help="Also erase from this stopped query's checkpoint, or a job's.",
         ),
     ] = None,
     stopped: options.Stopped = False,
@@ -65,6 +65,7 @@ def erase(
     target = None if certificate is None else Path(certificate)
     if target is not None:
         _require_writable(target)
+    everywhere = catalog_of(catalog, home)
     address = None if checkpoint is None else checkpoint_of(checkpoint, home)
     usage = None if address is None else edit_api.checkpoint_usage(address)
     if usage is not None and not dry_run and not stopped:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Key, Place, State
+from holdfast.cli.arguments import Key, Place, State, catalog_of
 from holdfast.cli.progress import progress
 from holdfast.cli.state import missing, opened, picked_key
 from holdfast.clock import now_ms
@@ -30,7 +30,9 @@ def history(
     key: Key = None,
     savepoints: Annotated[
         str | None,
-        typer.Option("--savepoints", metavar="DIR", help="Also search this directory of savepoints."),
+        typer.Option(
+            "--savepoints", metavar="DIR|JOB", help="Also search this directory of savepoints, or a job's."
+        ),
     ] = None,
     operator: options.Operator = None,
     batch: options.Batch = None,
@@ -43,7 +45,7 @@ def history(
 
     reader = opened(place, home, batch)
     chosen = picked_key(reader, state, key, operator)
-    catalog = None if savepoints is None else open_storage(savepoints, "catalog")
+    catalog = None if savepoints is None else open_storage(catalog_of(savepoints, home), "catalog")
     output.show(key_history(reader, *chosen, catalog=catalog), json, _show_history)
 
 

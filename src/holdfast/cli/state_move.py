@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import AtRest
+from holdfast.cli.arguments import AtRest, checkpoint_of, say_unnameable
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 def migrate(
     source: AtRest,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -migrated]",
+        ),
+    ] = None,
+    *,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [unchanged]"),
+        typer.Option("--backend", metavar="rocksdb|memory", help="Spark's hashmap is memory. [unchanged]"),
     ] = None,
     partitions: Annotated[
         int | None,
@@ -44,15 +52,8 @@ def migrate(
             "--key-groups", min=1, metavar="G", help="How many key groups Holdfast's keyed state gets."
         ),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            help="A new directory. [the checkpoint's name with -migrated]",
-        ),
-    ] = None,
     stopped: options.Stopped = False,
+    home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -63,6 +64,7 @@ def migrate(
     """
     from holdfast.at_rest.create import migrating
 
+    address = checkpoint_of(source, home)
     wanted: dict[str, Any] = {
         "backend": backend,
         "partitions": partitions,
@@ -70,10 +72,10 @@ def migrate(
         "key_groups": key_groups,
     }
     if dry_run:
-        output.show_plan(migrating.plan_migrate(source, to, **wanted), json, _show_plan)
+        output.show_plan(migrating.plan_migrate(address, checkpoint, **wanted), json, _show_plan)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(source, to, **wanted, stopped=stopped, tell=tell)
+        made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
 
 
@@ -81,6 +83,10 @@ def bootstrap(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")
     ],
+    catalog: Annotated[
+        str, typer.Argument(metavar="DIR", help="The directory of savepoints; created if absent.")
+    ],
+    *,
     given: Annotated[
         Path,
         typer.Option(
@@ -89,9 +95,6 @@ def bootstrap(
             help="A file with a function warm(spark) that returns the history: a batch DataFrame with the"
             " columns of the source; or a dictionary of history, start, states and watermark.",
         ),
-    ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; created if absent.")
     ],
     label: options.Label = None,
     query: options.Query = None,
@@ -116,13 +119,14 @@ def bootstrap(
         "home": options.settings(home).home,
     }
     if dry_run:
-        with without_sparks_words(), bootstrapping.warm_query(target, to, **wanted) as warm:
+        with without_sparks_words(), bootstrapping.warm_query(target, catalog, **wanted) as warm:
             plan = warm.plan
         output.show_plan(plan, json, _show_start)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
-        made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
+        made = bootstrapping.bootstrap(target, catalog, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
+    say_unnameable(label)
 
 
 def _show_start(plan: BootstrapPlan) -> None:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import JobName
+from holdfast.cli.arguments import JobName, savepoints_of, say_unnameable
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
@@ -79,7 +79,7 @@ def stop(
         raise Invalid("only a savepoint can leave out what has expired", hint="take one with --savepoint")
     checkpoints = {} if savepoint is None else _checkpoints(jobs, job)
     if savepoint == _NO_DIRECTORY:
-        savepoint = _default_directory(jobs, job)
+        savepoint = savepoints_of(jobs.details(job, batches=1))
     if savepoint is not None:
         _could_be_taken(checkpoints, savepoint, label)
     status = jobs.running(job) if dry_run else jobs.stop(job, timeout)
@@ -92,6 +92,7 @@ def stop(
         output.line(f"{status.job.name}: {status.job.state.value}")
         for made in taken.values():
             output.line(made.uri)
+        say_unnameable(label)
     content, waited = _digest(taken, wanted=digest)
     if json:
         found = [
@@ -138,22 +139,6 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
             hint=f"see `holdfast status {name}`, and try again when it runs",
         )
     return {query.name: query.checkpoint for query in queries}
-
-
-def _default_directory(jobs: Control, job: str) -> str:
-    """Where the savepoint goes if nobody says where.
-
-    Raises:
-        Invalid: There is no such place.
-    """
-    details = jobs.details(job, batches=1)
-    if details.savepoint_directory is None:
-        raise Invalid(
-            "a savepoint of this job needs a directory",
-            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
-            hint="name one: --savepoint DIR",
-        )
-    return details.savepoint_directory
 
 
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:

@@ -170,11 +170,11 @@ def _marked(parts: list[str]) -> Iterable[tuple[bool, str]]:
 def _column(name: str, values: list[Any], shortest: int | None) -> _Column:
     cells = [cell(value) for value in values]
     if shortest is not None and cells:
-        cells = _shortened(cells, shortest)
+        cells = shortened(cells, shortest)
     return _Column(name, cells, shortest is not None or any(isinstance(value, Whole) for value in values))
 
 
-def _shortened(ids: list[str], least: int) -> list[str]:
+def shortened(ids: list[str], least: int) -> list[str]:
     """As much of each id as tells it from the others."""
     whole = set(ids)
     longest = max(map(len, whole))

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.alerts import spoken as alert_line
-from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.arguments import Checkpoint, checkpoint_of
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT|JOB", help="A checkpoint's path or URI, or a job's name.")
-    ],
+    checkpoint: Checkpoint,
     every: Annotated[
         str, typer.Option("--every", metavar="TIME", help="How often to look for new batches.")
     ] = "1s",

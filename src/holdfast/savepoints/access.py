@@ -15,6 +15,7 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
@@ -34,19 +35,23 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
     """The catalog of a savepoint's address, and the id.
 
     Raises:
-        Invalid: It is no address of a savepoint.
+        Invalid: It is no address of a savepoint, or names several.
+        NotFound: No savepoint of the catalog has the label that it names.
     """
-    address, savepoint_id = catalogs.split_address(os.fspath(savepoint))
+    address, savepoint_id = catalogs.split_address(savepoint_address(os.fspath(savepoint)))
     return open_storage(address, "savepoint"), savepoint_id
 
 
 def source_of(address: Address) -> Source:
-    """A checkpoint or a savepoint, whose state is to be changed in a copy."""
+    """A checkpoint or a savepoint, whose state is to be changed in a copy.
+
+    Raises:
+        Invalid, NotFound: As `opened`.
+    """
     from holdfast.savepoints.rewrite.working_copy import Source
 
-    if catalogs.is_savepoint(os.fspath(address)):
-        return Source(*opened(address))
-    return Source(open_storage(os.fspath(address)))
+    whole = savepoint_address(os.fspath(address))
+    return Source(*opened(whole)) if catalogs.is_savepoint(whole) else Source(open_storage(whole))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import Invalid
 from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
@@ -39,9 +40,9 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place
     Raises:
         NotFound: There is no such savepoint. A checkpoint is not looked at.
         Corrupt: Its manifest is damaged.
-        Invalid: The address cannot be one, or names another batch.
+        Invalid: The address cannot be one, or names another batch or several savepoints.
     """
-    text = os.fspath(address)
+    text = savepoint_address(os.fspath(address))
     if catalogs.is_savepoint(text):
         catalog_uri, savepoint_id = catalogs.split_address(text)
         catalog = open_storage(catalog_uri, "savepoint")

@@ -36,6 +36,7 @@ from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
 from holdfast.savepoints.places import place_of
 from holdfast.savepoints.proof import digests
@@ -277,6 +278,7 @@ def restore(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
+    savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     make = _make_without_expired if drop_expired else _make
     made = make(savepoint, checkpoint, Operation.RESTORE, tell)
     if claim:

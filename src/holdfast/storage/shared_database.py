@@ -44,12 +44,17 @@ class SharedDatabase:
         path: The file; it is made by the first write.
         shape: What is in it.
         patience_s: How long to wait while another process writes.
+        read_only: Whether the file is only looked at: nothing is written, not even its permissions, and
+            tables of an earlier version are not brought to this one.
     """
 
-    def __init__(self, path: Path, shape: Shape, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, path: Path, shape: Shape, patience_s: float = PATIENCE_S, *, read_only: bool = False
+    ) -> None:
         self.path = path
         self._shape = shape
         self._patience_s = patience_s
+        self._read_only = read_only
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """The rows that a query finds; none if there is no file yet.
@@ -91,8 +96,7 @@ class SharedDatabase:
         db: sqlite3.Connection | None = None
         what = self._shape.what
         try:
-            make_file(self.path)  # SQLite gives its journal the same permissions
-            db = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
+            db = self._opened()
             db.row_factory = sqlite3.Row
             if not self._shape.lasting:
                 db.execute("PRAGMA synchronous = OFF")
@@ -110,12 +114,19 @@ class SharedDatabase:
             if db is not None:
                 db.close()
 
+    def _opened(self) -> sqlite3.Connection:
+        if self._read_only:
+            address = f"{self.path.absolute().as_uri()}?mode=ro"
+            return sqlite3.connect(address, timeout=self._patience_s, isolation_level=None, uri=True)
+        make_file(self.path)  # SQLite gives its journal the same permissions
+        return sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
+
     def _prepare(self, db: sqlite3.Connection) -> None:
         shape = self._shape
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
+        if version == 0 and not self._read_only:
             self._bring(db, version, shape.schema, shape.version)
-        elif version in shape.upgrades:
+        elif version in shape.upgrades and not self._read_only:
             self._bring(db, version, shape.upgrades[version], version + 1)
             self._prepare(db)
         elif version != shape.version:

@@ -75,7 +75,7 @@ def test_a_yes_does_not_say_that_the_query_is_stopped(
 ) -> None:
     checkpoint = golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
     savepoints.take(checkpoint, tmp_path / "sp")
-    words = ("state", "erase", "c3", "--everywhere", "sp", "--checkpoint", "./ck")
+    words = ("state", "erase", "sp", "c3", "--checkpoint", "./ck")
     newest = checkpoints.read(checkpoint).batch_id
     for more in (("--yes",), ("--yes", "--json"), ()):
         answer = holdfast(*words, *more)

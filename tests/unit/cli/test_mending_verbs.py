@@ -46,7 +46,7 @@ def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> Non
 def test_nobody_is_there_to_be_asked(saved: str, tmp_path: Path) -> None:
     for words in (
         ("edit", saved, "aggregate", "--delete", "--key", "c1"),
-        ("erase", "c1", "--everywhere", str(tmp_path / "sp")),
+        ("erase", str(tmp_path / "sp"), "c1"),
     ):
         found = run(*words)
         assert found.exit_code == 2
@@ -62,7 +62,7 @@ def test_what_is_wrong_has_its_exit_code(saved: str, tmp_path: Path) -> None:
         ("edit", saved, "aggregate", "--insert", "[]"): (2, "JSON object"),
         ("edit", str(tmp_path / "ck"), "aggregate", "--delete", "--key", "c1"): (2, "--to DIR"),
         ("undo", saved): (2, "no edit has made"),
-        ("erase", "c1", "--everywhere", str(tmp_path / "sp"), "--column", "nope"): (3, "nope"),
+        ("erase", str(tmp_path / "sp"), "c1", "--column", "nope"): (3, "nope"),
     }
     for words, (code, said) in cases.items():
         found = run(*words, "--yes")
@@ -71,7 +71,7 @@ def test_what_is_wrong_has_its_exit_code(saved: str, tmp_path: Path) -> None:
 
 def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     file = tmp_path / "certificate.json"
-    words = ("erase", "c1", "--everywhere", str(tmp_path / "sp"), "--why", "asked for")
+    words = ("erase", str(tmp_path / "sp"), "c1", "--why", "asked for")
     looked = json.loads(run(*words, "--dry-run", "--json").stdout)
     assert (looked["rows"], looked["touched"]) == (1, 1)
     made = run(*words, "--yes", "--certificate", str(file))

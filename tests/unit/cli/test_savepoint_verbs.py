@@ -242,8 +242,12 @@ def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
     refused = told(holdfast("savepoint", "take", "nothing", "catalog", "--json"), 3)
     assert "neither a directory nor a job" in refused["error"]
     assert told(holdfast("savepoint", "show", "catalog", "--json"), 2)["kind"] == "invalid"
+    for verb in ("list", "gc", "digest"):
+        refused = told(holdfast("savepoint", verb, "catalog", "--json"), 3)
+        assert refused["error"] == "there is neither a directory nor a job 'catalog'"
     assert (
-        told(holdfast("savepoint", "list", "catalog", "--json"), 3)["error"] == "there are no savepoints here"
+        told(holdfast("savepoint", "list", "./catalog", "--json"), 3)["error"]
+        == "there are no savepoints here"
     )
 
 

@@ -13,6 +13,7 @@ from holdfast.jobs.operations.executor import OperationExecutor
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import HeavyKey, SkewReport
 from holdfast.savepoints.taking import facts
+from holdfast.server.access import path_policy
 from holdfast.storage.local import LocalStorage
 
 API = "/api/v1"
@@ -143,6 +144,50 @@ def test_a_savepoint_from_taking_to_deletion(shop: Served) -> None:
     gone = done(shop, "/savepoints/delete", {"savepoints": [uri]})
     assert gone["state"] == "completed"
     assert savepoints.list(catalog) == ()
+
+
+def test_a_request_may_name_a_savepoint_by_its_label_or_a_short_id(shop: Served) -> None:
+    catalog = shop.folder / "checkpoints" / "sp"
+    uri = savepoints.take(shop.checkpoint(), catalog, label="before the move").uri
+    other = savepoints.take(shop.checkpoint(), catalog, label="other").uri
+    labelled = f"{catalog}@before the move"
+    assert get(shop, f"/savepoints/show?savepoint={labelled}")["manifest"]["id"] == uri.rpartition("/")[2]
+    assert get(shop, f"/jobs/shop/state/aggregate?key=c1&savepoint={labelled}")["place"] == uri
+    asked = {"first": labelled, "second": f"{catalog}/{other.rpartition('/')[2][:19]}"}
+    compared = done(shop, "/savepoints/diff", asked)
+    assert (compared["state"], compared["arguments"]["first"]) == ("completed", uri)
+    assert compared["arguments"]["second"] == other
+    gone = done(shop, "/savepoints/delete", {"savepoints": [labelled]})
+    assert gone["result"] == {"savepoints": [uri]}
+    for name, code in ((labelled, 404), (f"{catalog}@12", 400)):
+        answer = shop.client().get(f"{API}/savepoints/show", params={"savepoint": name})
+        assert answer.status_code == code, answer.text
+
+
+def test_no_name_leads_out_of_where_a_request_may_look(
+    shop: Served, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    taken = savepoints.take(golden_on_disk(AGGREGATE, elsewhere / "ck"), elsewhere / "sp", label="secret")
+    link = shop.folder / "checkpoints" / "link"
+    link.symlink_to(elsewhere / "sp")
+    short = taken.uri.rpartition("/")[2][:19]
+    with monkeypatch.context() as patched:
+        patched.setattr(path_policy, "find", pytest.fail)
+        for name in (
+            f"{place}{named}"
+            for place in (elsewhere / "sp", link)
+            for named in ("@secret", "@x", f"/{short}")
+        ):
+            for answer in (
+                shop.client().get(f"{API}/savepoints/show", params={"savepoint": name}),
+                shop.client().get(f"{API}/jobs/shop/state", params={"savepoint": name}),
+            ):
+                assert (answer.status_code, "c1" in answer.text) == (400, False), name
+    # As the name of a directory it is allowed, and stays one.
+    own = shop.checkpoint()
+    compared = done(shop, "/savepoints/diff", {"first": f"{link}@secret", "second": str(own)})
+    assert (compared["state"], compared["error"]["kind"]) == ("failed", "not-found")
 
 
 def test_an_operation_is_asked_once_under_an_id_of_your_own(shop: Served) -> None:

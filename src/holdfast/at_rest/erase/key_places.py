@@ -159,7 +159,7 @@ KEY_PLACES: Final = (
         "savepoints of the state home",
         ("savepoints/*",),
         "a catalog that somebody keeps there",
-        "erase there too: name it with --everywhere",
+        "erase there too: name it to `holdfast state erase`",
         _NOT,
     ),
     _in_home(
@@ -198,7 +198,7 @@ KEY_PLACES: Final = (
         "other checkpoints, catalogs and copies",
         "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a server puts"
         " savepoints, backups, older versions that an object store keeps",
-        "erase from each with --everywhere and --checkpoint; let backups and versions expire",
+        "erase from each of them too, checkpoints with --checkpoint; let backups and versions expire",
     ),
 )
 

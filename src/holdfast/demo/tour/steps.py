@@ -109,7 +109,7 @@ STEPS: Final = (
     ),
     Step(
         "The same state in three partitions instead of two, in a new directory.",
-        "holdfast rescale {first} --partitions 3 --to rescaled",
+        "holdfast rescale {first} rescaled --partitions 3",
     ),
     Step(
         "Now damage: one byte of one state file, in a copy of the checkpoint.",

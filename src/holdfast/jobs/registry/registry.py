@@ -130,12 +130,20 @@ class Registry:
         token: That of the leader who writes with it. What a supervisor writes of a job is refused with
             `LeadershipLost` if another leader has come since. None where a supervisor has the job to itself.
         patience_s: How long to wait while another process writes.
+        read_only: Whether it is only looked at; see `SharedDatabase`.
     """
 
-    def __init__(self, path: Path, token: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        token: int | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        read_only: bool = False,
+    ) -> None:
         self.path = path
         self._token = token
-        self._file = SharedDatabase(path, REGISTRY, patience_s)
+        self._file = SharedDatabase(path, REGISTRY, patience_s, read_only=read_only)
 
     def start_job(self, record: JobRecord) -> None:
         """Note that a supervisor has taken the job.

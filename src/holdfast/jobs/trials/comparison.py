@@ -19,7 +19,7 @@ from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
 from holdfast.jobs.trials.state_diff import States, compare_states
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import JsonShape, in_json, json_as
-from holdfast.savepoints.catalog.catalog import split_address
+from holdfast.savepoints.access import opened
 from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
@@ -111,8 +111,7 @@ def compare(
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
     say = tell or (lambda _done, _total, _note: None)
-    address, savepoint_id = split_address(os.fspath(savepoint))
-    catalog = open_storage(address, "savepoint")
+    catalog, savepoint_id = opened(savepoint)
     target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
     if target is not None:

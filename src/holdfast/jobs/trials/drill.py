@@ -19,6 +19,7 @@ from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.savepoints.catalog.catalog import listed, split_address
 from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.restoring import Operation, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
@@ -170,9 +171,10 @@ def newest(address: str) -> tuple[Storage, str]:
     """The catalog and id of a savepoint; of the newest one, where a catalog is named.
 
     Raises:
-        Invalid: It is neither.
-        NotFound: There is no savepoint in the catalog.
+        Invalid: It is neither, or names several savepoints.
+        NotFound: There is no savepoint in the catalog, or none has the label.
     """
+    address = savepoint_address(address)
     try:
         catalog, savepoint_id = split_address(address)
         return open_storage(catalog, "savepoint"), savepoint_id

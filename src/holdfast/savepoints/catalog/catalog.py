@@ -42,6 +42,7 @@ PENDING: Final = "pending"
 _OBJECT_STORES = ("s3a", "gs", "abfs", "abfss")
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}-b[0-9]+-[0-9a-f]{4}")
 _LABEL = re.compile(r"label-([1-9][0-9]*)\.json")
+_BATCH = re.compile(r"@[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,9 @@ def split_address(savepoint: str) -> tuple[str, str]:
         raise Invalid(
             "this is no address of a savepoint",
             found=savepoint,
-            expected=f"DIR/{SAVEPOINTS}/ID",
-            hint="see the savepoints of a catalog with `holdfast savepoint list DIR`",
+            expected=f"DIR/ID, DIR/{SAVEPOINTS}/ID, or DIR@LABEL",
+            hint="see the savepoints of a directory with `holdfast savepoint list DIR`"
+            + ("; digits behind an @ are a batch, and no label" if _BATCH.search(savepoint) else ""),
         )
     return catalog, savepoint_id
 

@@ -29,6 +29,7 @@ from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
 from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
@@ -124,7 +125,9 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
     Raises:
         NotFound: There is neither, or no batch is committed yet.
         Corrupt: A file that was read is damaged.
+        Invalid: The address names several savepoints.
     """
+    address = savepoint_address(address)
     if not is_savepoint(address):
         return _checkpoint(address, query)
     catalog, savepoint_id = opened(address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.savepoints.catalog.catalog import is_savepoint, split_address
+from holdfast.savepoints.catalog.savepoint_names import find, parse_name
 from holdfast.server.control_plane import ControlPlane
 
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
@@ -67,13 +69,16 @@ def _what_may_be_named(plane: ControlPlane) -> str:
 
 
 def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """The address of a savepoint that a request names.
+    """The address of a savepoint that a request names, by its id or its label.
+
+    Nothing is looked for in a directory that the request may not name.
 
     Raises:
-        Invalid: It is none, or lies elsewhere.
+        Invalid: It is none, lies elsewhere, or is named as several are.
+        NotFound: No savepoint of the directory has the label.
     """
-    uri = resolve(plane, address, setting).removesuffix("/_metadata")
-    catalog, savepoint_id = split_address(uri)
+    address = _named(plane, address, setting) or address
+    catalog, savepoint_id = split_address(resolve(plane, address, setting).removesuffix("/_metadata"))
     return f"{catalog}/savepoints/{savepoint_id}"
 
 
@@ -81,14 +86,30 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
     """The address of a savepoint, or of a checkpoint with `@BATCH` behind it.
 
     Raises:
-        Invalid: It is none, or lies elsewhere.
+        Invalid: It is none, lies elsewhere, or is named as several savepoints are.
+        NotFound: No savepoint of the directory has the label.
     """
-    if is_savepoint(address):
-        return savepoint(plane, address, setting)
+    named = address if is_savepoint(address) else _named(plane, address, setting)
+    if named is not None:
+        return savepoint(plane, named, setting)
     place, at, number = address.rpartition("@")
     if at and number.isascii() and number.isdigit():
         return f"{resolve(plane, place, setting)}@{number}"
-    return resolve(plane, address, setting)
+    uri = resolve(plane, address, setting)
+    # With a slash behind it it is a directory: an @ in its name leads into no other one.
+    return uri if parse_name(uri) is None else f"{uri}/"
+
+
+def _named(plane: ControlPlane, address: str, setting: str) -> str | None:
+    """The address of a savepoint that is named by the beginning of its id or its label; None of any other."""
+    name = parse_name(address)
+    if name is None:
+        return None
+    try:
+        catalog = resolve(plane, name.catalog, setting)
+    except Invalid:  # where the whole address may be named, its @ stands for no label
+        return None
+    return find(replace(name, catalog=catalog), address)
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
@@ -106,7 +127,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
                 found=uri,
                 expected=f"a directory that is neither in {used} nor above it",
             )
-    return uri
+    return uri if parse_name(uri) is None else f"{uri}/"
 
 
 def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, setting: str) -> str:

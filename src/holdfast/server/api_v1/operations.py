@@ -70,14 +70,16 @@ class WantedRescale(Wanted):
 class WantedVerify(Wanted):
     """The proof of a savepoint."""
 
-    savepoint: Address = Field(description="Its address.")
+    savepoint: Address = Field(description="Its address: `DIR/ID`, or `DIR@LABEL`.")
     deep: bool = Field(default=False, description="Read every row of its state.")
 
 
 class WantedDiff(Wanted):
     """Two states beside each other."""
 
-    first: Address = Field(description="A savepoint's address, or a checkpoint's with `@BATCH` behind it.")
+    first: Address = Field(
+        description="A savepoint's address, or `DIR@LABEL`, or a checkpoint's with `@BATCH` behind it."
+    )
     second: Address = Field(description="Another one.")
     samples: int = Field(default=5, ge=0, le=1000, description="So many keys of each kind of difference.")
     files: bool = Field(default=False, description="Compare the manifests of two savepoints only.")
@@ -86,14 +88,16 @@ class WantedDiff(Wanted):
 class WantedCheckpoint(Wanted):
     """A checkpoint that is to be made of a savepoint."""
 
-    savepoint: Address = Field(description="The savepoint's address.")
+    savepoint: Address = Field(description="The savepoint's address, or `DIR@LABEL`.")
     checkpoint: Address = Field(description="A directory that does not exist.")
 
 
 class WantedDelete(Wanted):
     """Savepoints that are to go."""
 
-    savepoints: list[Address] = Field(description="Their addresses.", min_length=1, max_length=100)
+    savepoints: list[Address] = Field(
+        description="Their addresses, or `DIR@LABEL` of each.", min_length=1, max_length=100
+    )
 
 
 class Operation(Shape, of=operation_log.Operation):

@@ -65,7 +65,9 @@ def router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/savepoints/show", summary="One savepoint")
     def show_savepoint(
-        savepoint: Annotated[str, Query(description="Its address.", min_length=1, max_length=4096)],
+        savepoint: Annotated[
+            str, Query(description="Its address: `DIR/ID`, or `DIR@LABEL`.", min_length=1, max_length=4096)
+        ],
         files: Annotated[bool, Query(description="With the list of its files.")] = False,
     ) -> Manifest:
         """What a savepoint's manifest says, and what was recorded of its rows."""

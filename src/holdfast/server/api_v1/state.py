@@ -120,7 +120,10 @@ class Which:
         int | None, Query(description="A committed batch that is still kept; the newest one.", ge=0)
     ] = None
     savepoint: Annotated[
-        str | None, Query(description="A savepoint's address, in place of the checkpoint.", max_length=4096)
+        str | None,
+        Query(
+            description="A savepoint's address, or `DIR@LABEL`, in place of the checkpoint.", max_length=4096
+        ),
     ] = None
 
 

@@ -1,0 +1,324 @@
+"""What may be typed in place of a word: jobs, savepoints, labels, batches, states, and choices.
+
+All of it is read from files on this machine, in bounded time. Nothing is written, no storage elsewhere is
+asked, and what cannot be read has no candidates.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.cli import options, tables
+from holdfast.config.locations import canonical_uri, local_path, parse_storage
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.read.model import NamedOperator
+    from holdfast.jobs.registry.registry import Registry
+    from holdfast.storage.local import LocalStorage
+
+# Of savepoints and batches, so many of the newest.
+_MOST: Final = 100
+# A label is in a manifest: after this time no more of them are read.
+_LABELS_S: Final = 0.2
+# A registry that another process writes is waited for this long.
+_PATIENCE_S: Final = 0.1
+# What `metavar` names that is typed as it stands, such as `batch` or `1`.
+_CHOICE: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+_BATCH_OF_ID: Final = re.compile(r"-b([0-9]+)-")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A word that may be typed, as Click has them.
+
+    Attributes:
+        value: The word.
+        help: What it is, for shells that show that.
+        type: `plain`; `dir` and `file` stand for all directories or files, which the shell looks up itself.
+    """
+
+    value: str
+    help: str = ""
+    type: str = "plain"
+
+
+DIRECTORIES: Final = Candidate("", type="dir")
+FILES: Final = Candidate("", type="file")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is typed so far.
+
+    Attributes:
+        word: The beginning of the word, without the shell's quotes.
+        given: The arguments and options before it, by the names of the verb's parameters.
+        place: The verb's first argument, if it is there.
+        by_batch: Whether a checkpoint may have `@BATCH` behind it.
+    """
+
+    word: str
+    given: Mapping[str, Any]
+    place: str | None
+    by_batch: bool
+
+    def registry(self) -> Registry:
+        """The jobs of the state home, only to be looked at."""
+        from holdfast.jobs.registry.registry import Registry
+
+        home = options.state_home(self.given.get("home"))
+        return Registry(home.registry, patience_s=_PATIENCE_S, read_only=True)
+
+    def address_of(self, name: str) -> str:
+        """A path as it is, and a job's checkpoint by its name.
+
+        Raises:
+            NotFound: There is no such job.
+            LookupError: It has several checkpoints.
+        """
+        if not {"/", ":", "@"}.isdisjoint(name) or Path(_expanded(name)).is_dir():
+            return name
+        registry = self.registry()
+        job = registry.job(name)
+        found = [query.checkpoint for query in registry.queries(job.name)] or [job.checkpoint]
+        if len(found) > 1:
+            raise LookupError(name)
+        return found[0]
+
+
+def candidates(context: Any, parameter: Any, word: str) -> list[Candidate]:
+    """What may stand in place of an argument or of an option's value.
+
+    Args:
+        context: Click's context of the verb.
+        parameter: The argument or option; its `metavar` says what it takes.
+        word: The beginning that is typed.
+    """
+    arguments = [other for other in context.command.params if other.param_type_name == "argument"]
+    place = context.params.get(arguments[0].name) if arguments else None
+    wanted = kinds(parameter.metavar)
+    asked = Asked(
+        word,
+        context.params,
+        place if isinstance(place, str) else None,
+        # Where the state of a batch is read.
+        by_batch=wanted[0] in ("A", "B") or ("SP" in wanted and "batch" in context.params),
+    )
+    found: list[Candidate] = []
+    for kind in wanted:
+        # What one cannot read says nothing of the others.
+        with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
+            found += KINDS[kind](asked) if kind in KINDS else _choice(kind)
+    fitting = [one for one in found if one.type != "plain" or one.value.startswith(word)]
+    if any(one.type == "plain" and not {"@", "/"}.isdisjoint(one.value) for one in fitting):
+        # No directory is behind an @, and none of a catalog's own is meant.
+        fitting = [one for one in fitting if one.type == "plain"]
+    return list(dict.fromkeys(fitting))
+
+
+def kinds(metavar: str | None) -> list[str]:
+    """What a parameter takes, out of how help shows it: `[CHECKPOINT|JOB]...`."""
+    text = (metavar or "").removesuffix("...")
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    return [text] if text in KINDS else text.split("|")
+
+
+def _choice(kind: str) -> Iterator[Candidate]:
+    if _CHOICE.fullmatch(kind):
+        yield Candidate(kind)
+
+
+def _directories(_asked: Asked) -> Iterator[Candidate]:
+    yield DIRECTORIES
+
+
+def _files(_asked: Asked) -> Iterator[Candidate]:
+    yield FILES
+
+
+def _jobs(asked: Asked) -> Iterator[Candidate]:
+    if "/" not in asked.word:
+        for job in asked.registry().jobs():
+            yield Candidate(job.name, f"job, {job.state.value}")
+
+
+def _checkpoints(asked: Asked) -> Iterator[Candidate]:
+    yield DIRECTORIES
+    base, at, _ = asked.word.rpartition("@")
+    if at and asked.by_batch:
+        yield from (replace(one, value=f"{base}@{one.value}") for one in _batches_of(asked.address_of(base)))
+
+
+def _savepoints(asked: Asked) -> Iterator[Candidate]:
+    yield DIRECTORIES
+    base, at, label = asked.word.rpartition("@")
+    if at and base and "/" not in label:
+        yield from _labels(base)
+    else:
+        yield from _ids(*asked.word.rpartition("/"))
+
+
+def _savepoints_by_query(asked: Asked) -> Iterator[Candidate]:
+    query, equals, word = asked.word.partition("=")
+    if not equals or "/" in query or "@" in query:
+        yield from _savepoints(asked)
+        return
+    for one in _savepoints(replace(asked, word=word)):
+        yield one if one.type != "plain" else replace(one, value=f"{query}={one.value}")
+
+
+def _places(asked: Asked) -> Iterator[Candidate]:
+    """What has state: a checkpoint, a job, or a savepoint."""
+    for made in (_savepoints, _checkpoints, _jobs):
+        with suppress(HoldfastError, OSError, ValueError):
+            yield from made(asked)
+
+
+def _labels(base: str) -> Iterator[Candidate]:
+    from holdfast.savepoints.catalog.catalog import described, ids, is_catalog
+    from holdfast.savepoints.catalog.savepoint_names import unnameable
+
+    catalog = _local(base)
+    if catalog is None or not is_catalog(catalog):
+        return
+    until = time.monotonic() + _LABELS_S
+    batches: dict[str, list[int]] = {}
+    for savepoint_id in reversed(ids(catalog)):
+        if time.monotonic() > until:
+            break
+        with suppress(HoldfastError):
+            found = described(catalog, savepoint_id)
+            if found.manifest is not None and found.manifest.label is not None and found.problem is None:
+                batches.setdefault(found.manifest.label, []).append(found.manifest.batch_id)
+    for label, of in batches.items():
+        if len(of) == 1 and unnameable(label) is None:
+            yield Candidate(f"{base}@{label}", f"savepoint of batch {of[0]}")
+
+
+def _ids(folder: str, slash: str, begins: str) -> Iterator[Candidate]:
+    from holdfast.savepoints.catalog.catalog import ids
+    from holdfast.savepoints.catalog.savepoint_names import catalogs_of
+
+    if not slash or not folder or (begins and not begins[0].isdigit()):
+        return
+    for place in catalogs_of(folder):
+        catalog = _local(place)
+        found = [] if catalog is None else ids(catalog)
+        if not found:
+            continue
+        for whole, short in zip(found[::-1], tables.shortened(found, tables.SAVEPOINT_ID)[::-1], strict=True):
+            shown = short if short.startswith(begins) else whole
+            batch = _BATCH_OF_ID.search(whole)
+            yield Candidate(f"{folder}/{shown}", f"savepoint of batch {batch[1] if batch else '?'}")
+        return
+
+
+def _batches(asked: Asked) -> Iterator[Candidate]:
+    if asked.place is not None:
+        yield from _batches_of(asked.address_of(asked.place))
+
+
+def _batches_of(address: str) -> Iterator[Candidate]:
+    from holdfast import layout
+
+    checkpoint = _local(address)
+    names = [] if checkpoint is None else checkpoint.names(layout.COMMITS)
+    for batch_id in sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True):
+        yield Candidate(str(batch_id), "batch")
+
+
+def _operators(asked: Asked) -> Iterator[Candidate]:
+    for operator in _states_at(asked):
+        yield Candidate(operator.named.display_name, operator.named.operator_kind)
+
+
+def _states(asked: Asked) -> Iterator[Candidate]:
+    chosen = asked.given.get("operator")
+    found = [
+        (operator, state)
+        for operator in _states_at(asked)
+        if chosen is None or chosen in operator.named.spellings
+        for state in operator.states
+    ]
+    names = Counter(state.name for _, state in found)
+    for operator, state in found:
+        name = state.name if names[state.name] == 1 else state.full_name
+        yield Candidate(name, operator.named.operator_kind)
+
+
+def _states_at(asked: Asked) -> Iterable[NamedOperator]:
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.savepoints.places import place_of
+
+    if asked.place is None:
+        return ()
+    name, at, batch = asked.place.rpartition("@")
+    if not at or not (batch.isascii() and batch.isdigit()):
+        name, batch = asked.place, ""
+    address = _expanded(asked.address_of(name))
+    if _local(address) is None:
+        return ()
+    place = place_of(f"{address}@{batch}" if batch else address, asked.given.get("batch"))
+    return StateReader(place.storage, place.batch_id).operators
+
+
+def _local(address: str) -> LocalStorage | None:
+    """The directory of an address on this machine; None of one elsewhere."""
+    from holdfast.storage.local import LocalStorage
+
+    place = local_path(canonical_uri(parse_storage(_expanded(address), "word"), Path.cwd()))
+    return None if place is None else LocalStorage(place)
+
+
+def _expanded(path: str) -> str:
+    """A path as the shell hands it to the verb: what is typed still has its `~`."""
+    return os.path.expanduser(path)  # noqa: PTH111 - a Path would lose what is behind the last slash
+
+
+# What stands in a parameter's `metavar`, and what may be typed there.
+KINDS: Final[Mapping[str, Callable[[Asked], Iterator[Candidate]]]] = {
+    "A": _places,
+    "B": _places,
+    "BATCH": _batches,
+    "CHECKPOINT": _checkpoints,
+    "DIR": _directories,
+    "FILE": _files,
+    "FILE.py[:JOB]": _files,
+    "JOB": _jobs,
+    "OPERATOR": _operators,
+    "PLAN.py": _files,
+    "SP": _savepoints,
+    "STATE": _states,
+    "[QUERY=]SP": _savepoints_by_query,
+}
+# What is in nobody's files: numbers, times, names to be given, and what is written in a language.
+FREE: Final = frozenset(
+    (
+        "ADDRESS",
+        "COLUMN",
+        "COLUMN=SQL",
+        "G",
+        "JSON",
+        "KEY",
+        "KEY=VALUE",
+        "LABEL",
+        "N",
+        "NAME",
+        "PORT",
+        "SECONDS",
+        "SELECT",
+        "SQL",
+        "TEXT",
+        "TIME",
+    )
+)

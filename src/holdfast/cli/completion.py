@@ -1,0 +1,237 @@
+"""`holdfast completion`: the script with which a shell completes what is typed, and what it asks for then.
+
+The scripts run `holdfast` itself with the line as far as it is typed. Click works out which parameter is
+meant, and `candidates` what may stand there. A TAB is no place for errors: whatever goes wrong, there are no
+candidates.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import sys
+from contextlib import redirect_stderr, suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli import options, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.cli.candidates import Candidate
+
+# In these variables a script says which shell asks, what is typed up to the cursor, and how much of that the
+# shell will put a candidate in place of.
+ASKING: Final = "_HOLDFAST_COMPLETE"
+_LINE: Final = "COMP_LINE"
+_WORD: Final = "COMP_WORD"
+# No line that is typed has one.
+_CURSOR: Final = "\0"
+_SPECIAL: Final = re.compile(r"[^\w~@%+=:,./-]")
+
+
+class Shell(str, Enum):
+    """The shells that there is a script for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+_BASH: Final = r"""# bash completion of holdfast, printed by `holdfast completion bash`
+_holdfast_completion() {
+    local kind value help
+    COMPREPLY=()
+    while IFS=$'\t' read -r kind value help; do
+        case $kind in
+            plain) COMPREPLY+=("$value") ;;
+            # Names of files: bash quotes them, and puts a slash behind directories.
+            dir) compopt -o filenames -o plusdirs ;;
+            file) compopt -o filenames -o default ;;
+        esac
+    done < <(
+        _HOLDFAST_COMPLETE=bash COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_WORD="$2" \
+            command "${1/#\~\//$HOME/}" 2>/dev/null
+    )
+}
+# Before 4.4 bash sorts all by itself.
+complete -o nosort -F _holdfast_completion holdfast 2>/dev/null || complete -F _holdfast_completion holdfast
+"""
+
+_ZSH: Final = r"""#compdef holdfast
+# zsh completion of holdfast, printed by `holdfast completion zsh`
+_holdfast() {
+    local kind value help line="${(j: :)words[1,CURRENT-1]} $IPREFIX$QIPREFIX$PREFIX"
+    local -a described
+    local -i directories=0 files=0
+    [[ $PREFIX == -*=* ]] && compset -P 1 '*='
+    while IFS=$'\t' read -r kind value help; do
+        case $kind in
+            plain) described+=("${value//:/\\:}${help:+:$help}") ;;
+            dir) directories=1 ;;
+            file) files=1 ;;
+        esac
+    done < <(
+        _HOLDFAST_COMPLETE=zsh COMP_LINE=$line COMP_WORD=${PREFIX##*/} command ${~words[1]} 2>/dev/null
+    )
+    (( directories )) && _files -/
+    (( files )) && _files
+    # Up to the last slash the word stays as it is typed, its ~ included.
+    compset -P '*/'
+    (( $#described )) && _describe -V holdfast described
+    return 0
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _holdfast "$@"
+else
+    compdef _holdfast holdfast
+fi
+"""
+
+_FISH: Final = r"""# fish completion of holdfast, printed by `holdfast completion fish`
+function __holdfast_complete
+    set -l program (commandline -opc)[1]
+    set -l word (commandline -ct)
+    # Of --home=DIR the shell's own directories fit what is behind the sign.
+    set -l option (string match -r -- '^-[^=]*=' $word; or echo)
+    set -l path (string replace -r -- '^-[^=]*=' '' $word)
+    env _HOLDFAST_COMPLETE=fish COMP_LINE=(commandline -cp | string collect) $program 2>/dev/null |
+    while read -l -d \t kind value help
+        switch $kind
+            case plain
+                printf '%s\t%s\n' $value $help
+            case dir
+                printf '%s\n' $option(__fish_complete_directories $path)
+            case file
+                printf '%s\n' $option(__fish_complete_path $path)
+        end
+    end
+end
+complete --command holdfast --no-files --keep-order --arguments '(__holdfast_complete)'
+"""
+
+SCRIPTS: Final = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
+    json: options.Json = False,
+) -> None:
+    """Print the script with which a TAB completes verbs, options, jobs, savepoints, labels and states.
+
+    Put a line into the file that your shell reads when it starts:
+
+    \b
+      ~/.bashrc                    source <(holdfast completion bash)
+      ~/.zshrc, after compinit     source <(holdfast completion zsh)
+      ~/.config/fish/config.fish   holdfast completion fish | source
+
+    Or write the script to a file that it finds by itself, so that a new shell starts at once:
+
+    \b
+    Examples:
+      holdfast completion zsh > ~/.zfunc/_holdfast   # a directory of fpath
+      holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    script = SCRIPTS[shell]
+    if json:
+        output.emit_json({"shell": shell.value, "script": script})
+    else:
+        output.line(script.rstrip("\n"))
+
+
+def answer(verbs: Any) -> None:
+    """Print what may be typed next, a candidate a line: its kind, the word, and what it is.
+
+    Args:
+        verbs: Click's group of all verbs.
+    """
+    with suppress(Exception), redirect_stderr(io.StringIO()):
+        line = os.environ.get(_LINE, "")
+        words, bare = _split(f"{line}{_CURSOR}")
+        word = words[-1].removesuffix(_CURSOR)
+        found = completions(verbs, words[1:-1], word)
+        # A shell may put the candidate in place of a part of the word: bash breaks `sp@before` and `--to=sp`.
+        drop = len(word) - len(_ending(word, os.environ.get(_WORD, word)))
+        # What is no name of a file bash puts in as it stands.
+        escaped = (
+            os.environ[ASKING] == Shell.BASH.value and bare and all(one.type == "plain" for one in found)
+        )
+        sys.stdout.write("".join(_printed(one, drop, escaped=escaped) for one in found))
+        sys.stdout.flush()
+
+
+def completions(verbs: Any, before: Sequence[str], word: str) -> list[Candidate]:
+    """What may stand in place of a word.
+
+    Args:
+        verbs: Click's group of all verbs.
+        before: The words before it, without the program.
+        word: Its beginning.
+    """
+    from typer._completion_classes import BashComplete
+
+    from holdfast.cli.candidates import FREE, Candidate, candidates
+
+    def complete(context: Any, parameter: Any, begun: str) -> list[Candidate]:
+        return candidates(_with_values(context, parameter, before), parameter, begun)
+
+    for parameter in _parameters(verbs):
+        if parameter.metavar is not None and parameter.metavar not in FREE:
+            # What Typer sets for `autocompletion=`, which knows of no files.
+            parameter._custom_shell_complete = complete
+    shell = BashComplete(verbs, {}, "holdfast", ASKING)
+    option, equals, _ = word.partition("=")
+    prefix = f"{option}=" if equals and word.startswith("-") else ""
+    return [
+        Candidate(f"{prefix}{found.value}" if found.type == "plain" else "", found.help or "", found.type)
+        for found in shell.get_completions(list(before), word)
+    ]
+
+
+def _with_values(context: Any, parameter: Any, before: Sequence[str]) -> Any:
+    """The context with all values: Click reads none of a line whose last option has no value yet."""
+    if not before or before[-1] not in parameter.opts:
+        return context
+    groups = 0
+    above = context.parent
+    while above is not None:
+        groups, above = groups + 1, above.parent
+    words = list(before[groups:-1])
+    return context.command.make_context(context.info_name, words, context.parent, resilient_parsing=True)
+
+
+def _parameters(verbs: Any) -> Iterator[Any]:
+    for verb in getattr(verbs, "commands", {}).values():
+        yield from _parameters(verb) if hasattr(verb, "commands") else verb.params
+
+
+def _split(line: str) -> tuple[list[str], bool]:
+    """The words of a line as a shell takes them, and whether the last one is in no quotes."""
+    lexer = shlex.shlex(line, posix=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    try:
+        words += lexer
+    except ValueError:  # a quote that is not closed yet
+        return [*words, lexer.token], False
+    return words, True
+
+
+def _ending(word: str, theirs: str) -> str:
+    """The part of a word that the shell means, which it may have without quotes or with them."""
+    return theirs if word.endswith(theirs) else _split(theirs)[0][-1]
+
+
+def _printed(candidate: Candidate, drop: int, *, escaped: bool) -> str:
+    value = candidate.value[drop:] if candidate.type == "plain" else ""
+    if escaped:
+        value = _SPECIAL.sub(r"\\\g<0>", value)
+    fields = (candidate.type, value, " ".join(candidate.help.split()))
+    return "" if any("\t" in field or "\n" in field for field in fields) else "\t".join(fields) + "\n"
