@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 from holdfast.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _SHOWN = 20
 
 
 @app.command("list", short_help="List active alerts and the newest cleared ones.")
+@examples("", "visits --last 5")
 def list_alerts(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="One job's name; all by default.")
@@ -53,6 +55,7 @@ def list_alerts(
 
 
 @app.command("export", short_help="Write rules for Prometheus and a dashboard for Grafana.")
+@examples("", "--to monitoring")
 def export(
     to: Annotated[
         Path | None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from holdfast.cli import options, output
 from holdfast.cli.arguments import JobName
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.stop import Timeout
 
 
+@examples("visits --dry-run", "visits")
 def cancel(
     job: JobName,
     timeout: Timeout = 60.0,

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import whole_id
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
 
@@ -21,6 +22,10 @@ _VERDICTS = {
 }
 
 
+@examples(
+    "visits.py --against savepoints/20260305T080000",
+    "new.py --old visits.py --against checkpoints/visits",
+)
 def check(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
     against: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output, tables
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
@@ -26,6 +27,7 @@ Address = Annotated[
 
 
 @app.command("show")
+@examples("checkpoints/visits", "checkpoints/visits --partitions --confs")
 def show(
     checkpoint: Address,
     partitions: Annotated[
@@ -59,6 +61,7 @@ def show(
 
 
 @app.command("history")
+@examples("checkpoints/visits", "checkpoints/visits --last 20")
 def history(
     checkpoint: Address,
     last: Annotated[
@@ -85,6 +88,7 @@ def history(
 
 
 @app.command("verify")
+@examples("checkpoints/visits", "checkpoints/visits --json")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
     from holdfast import checkpoints

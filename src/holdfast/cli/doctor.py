@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 from holdfast.cli.sparks_words import without_sparks_words
 from holdfast.errors import HoldfastError, Unsupported
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.settings_report import JobExplained
 
 
+@examples("", "checkpoints/visits --job visits.py")
 def doctor(
     checkpoints: Annotated[
         list[str] | None,

@@ -9,11 +9,16 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Savepoint
 from holdfast.cli.comparing import show_compared
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
 
+@examples(
+    "savepoints/20260305T080000 checkpoints/experiment",
+    "savepoints/20260305T080000 --compare new.py --original visits.py",
+)
 def fork(  # noqa: PLR0917 - each is an option
     savepoint: Savepoint,
     checkpoint: Annotated[

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 
 if TYPE_CHECKING:
     from holdfast.demo.starter.writing import Starter
 
 
+@examples("", "pipelines --name totals")
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Where to write; it is made if need be.")
@@ -28,12 +30,7 @@ def init(
 
     The job keeps a count and a sum for each customer, over a directory of JSON files. It runs as it is. No
     file is written over.
-
-    \b
-    Examples:
-      holdfast init
-      holdfast init pipelines --name totals
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """
     from holdfast.demo.starter.writing import plan_starter, write_starter
 
     starter = plan_starter(folder, name)

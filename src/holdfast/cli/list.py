@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 
 
+@examples("", "--home .holdfast --json")
 def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
     """List the jobs of the state home."""
     jobs = options.control(home).jobs()

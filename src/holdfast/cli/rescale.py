@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import AtRest
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.rescaling import RescalePlan
 
 
+@examples(
+    "savepoints/20260305T080000 --partitions 8",
+    "checkpoints/visits --partitions 8 --to wider --stopped",
+)
 def rescale(
     source: AtRest,
     partitions: Annotated[

@@ -8,12 +8,17 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Savepoint
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
 
 Target = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 
 
+@examples(
+    "savepoints/20260305T080000 checkpoints/again --dry-run",
+    "savepoints/20260305T080000 checkpoints/again",
+)
 def restore(
     savepoint: Savepoint,
     checkpoint: Target,

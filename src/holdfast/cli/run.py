@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output, server_options
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
@@ -34,6 +35,7 @@ _TROUBLE = frozenset(
 )
 
 
+@examples("visits.py", "visits.py --set trigger='5 seconds' --dry-run")
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
     *,

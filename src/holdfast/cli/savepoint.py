@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli import options, output, tables
 from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
@@ -29,6 +30,10 @@ app = options.group("Savepoints of any Structured Streaming query, without Spark
 
 
 @app.command("take")
+@examples(
+    "checkpoints/visits savepoints --label nightly",
+    "checkpoints/visits savepoints --every 10m --keep 5",
+)
 def take(
     checkpoint: Checkpoint,
     catalog: Catalog,
@@ -145,6 +150,7 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
 
 
 @app.command("list")
+@examples("savepoints", "savepoints --json")
 def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
     """List the savepoints of a directory, oldest first."""
     from holdfast import savepoints
@@ -173,6 +179,7 @@ def _refuse_no_catalog(catalog: str) -> None:
 
 
 @app.command("show")
+@examples("savepoints/20260305T080000", "savepoints/20260305T080000 --files --confs")
 def show(
     savepoint: Savepoint,
     files: Annotated[bool, typer.Option("--files", help="Also list the files.")] = False,

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Savepoint, place_of, whole_id
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.proof.proof import Proof
 
 
+@examples("savepoints/20260305T080000", "savepoints/20260305T080000 --deep")
 def verify(
     savepoint: Savepoint,
     deep: Annotated[
@@ -39,6 +41,10 @@ def verify(
         raise typer.Exit(Corrupt.exit_code)
 
 
+@examples(
+    "checkpoints/visits@1 checkpoints/visits@2",
+    "savepoints/20260305T080000 checkpoints/visits",
+)
 def diff(
     first: Annotated[
         str,

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Savepoint, whole_id
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 
 
+@examples("savepoints/20260305T080000", "savepoints --dry-run")
 def digest(
     place: Annotated[
         str,
@@ -79,6 +81,7 @@ def digest(
         output.line("no digests are pending")
 
 
+@examples("savepoints/20260305T080000 'before the upgrade'", "savepoints/20260305T080000 --remove")
 def label(
     savepoint: Savepoint,
     text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,

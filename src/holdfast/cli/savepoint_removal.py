@@ -10,6 +10,7 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Catalog, Savepoint
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.catalog.removal import Removal
 
 
+@examples("savepoints/20260305T080000 --dry-run", "savepoints/20260305T080000 --yes")
 def delete(
     savepoint: Savepoint,
     yes: options.Yes = False,
@@ -37,6 +39,7 @@ def delete(
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
 
 
+@examples("savepoints --dry-run", "savepoints --older-than 6h --yes")
 def gc(
     catalog: Catalog,
     older_than: Annotated[

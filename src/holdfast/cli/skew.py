@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output, tables
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.model import SkewReport
 
 
+@examples("visits", "checkpoints/visits --keys 10")
 def skew(
     target: Annotated[
         str, typer.Argument(metavar="JOB|CHECKPOINT", help="A job's name or id, or a query's checkpoint.")

@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Key, Place, State, place_of
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid, NotFound
 
@@ -86,6 +87,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
 
 
 @app.command("list")
+@examples("checkpoints/visits", "savepoints/20260305T080000")
 def list_states(
     place: Place, batch: options.Batch = None, home: options.Home = None, json: options.Json = False
 ) -> None:
@@ -107,6 +109,7 @@ def list_states(
 
 
 @app.command("get")
+@examples("checkpoints/visits ann", "savepoints/20260305T080000 aggregate ann")
 def get(
     place: Place,
     state: State = None,
@@ -125,6 +128,10 @@ def get(
 
 
 @app.command("scan")
+@examples(
+    "checkpoints/visits --where 'count > 1' --limit 20",
+    "checkpoints/visits --sql 'select count(*) from aggregate'",
+)
 def scan(
     place: Place,
     state: Annotated[

@@ -10,6 +10,7 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.arguments import checkpoint_of, whole_id
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
@@ -23,6 +24,10 @@ Why = Annotated[
 _DOES = "makes a savepoint that nobody has looked at"
 
 
+@examples(
+    "savepoints/20260305T080000 --key ann --set count=1 -y",
+    "savepoints/20260305T080000 --where 'count = 1' --delete -y",
+)
 def edit(
     source: Annotated[
         str,
@@ -102,6 +107,7 @@ def edit(
     output.show(made, json, _show_made)
 
 
+@examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --why 'it was right' -y")
 def undo(
     savepoint: Annotated[
         str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_id)

@@ -11,6 +11,7 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.at_rest.erase.erase_plan import ErasePlan
 
 
+@examples(
+    "ann --everywhere savepoints --dry-run",
+    "ann --everywhere savepoints --certificate ann.json --yes",
+)
 def erase(
     key: Annotated[
         str,

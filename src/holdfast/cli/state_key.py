@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Key, Place, State
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import missing, opened, picked_key
 from holdfast.clock import now_ms
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _FIRST = 10
 
 
+@examples("checkpoints/visits ann", "checkpoints/visits ann --savepoints savepoints")
 def history(
     place: Place,
     state: State = None,
@@ -47,6 +49,7 @@ def history(
     output.show(key_history(reader, *chosen, catalog=catalog), json, _show_history)
 
 
+@examples("checkpoints/visits ann", "checkpoints/visits@1 ann --no-rank")
 def explain(
     place: Place,
     state: State = None,

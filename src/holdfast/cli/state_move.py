@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import AtRest
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
 
 
+@examples(
+    "savepoints/20260305T080000 --backend rocksdb",
+    "checkpoints/visits --partitions 4 --to wider --stopped",
+)
 def migrate(
     source: AtRest,
     backend: Annotated[
@@ -77,6 +82,10 @@ def migrate(
     output.show(made, json, _show_made)
 
 
+@examples(
+    "visits.py --from history.py --to savepoints",
+    "visits.py --from history.py --to savepoints --dry-run",
+)
 def bootstrap(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")

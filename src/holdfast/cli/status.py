@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import JobName
+from holdfast.cli.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.observe.alerting import Alert
 
 
+@examples("visits", "visits --watch")
 def status(
     job: JobName,
     watch: Annotated[

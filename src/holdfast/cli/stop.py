@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import JobName
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
@@ -40,6 +41,7 @@ class Stop(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@examples("visits", "visits --savepoint savepoints --label 'before the upgrade'")
 def stop(
     job: JobName,
     savepoint: Annotated[

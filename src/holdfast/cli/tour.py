@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.errors import Conflict, Failed, Invalid
 
@@ -26,6 +27,7 @@ _PROMPT: Final = "Enter goes on, q ends "
 _END_KEYS: Final = ("q", "Q", "\x1b")
 
 
+@examples("", "shop --yes")
 def tour(
     context: typer.Context,
     folder: Annotated[
@@ -43,12 +45,7 @@ def tour(
 
     Enter goes on, q ends. Where input is no terminal, all steps run one after the other. Nothing needs Spark
     or Java, and nothing outside the directory changes.
-
-    \b
-    Examples:
-      holdfast tour
-      holdfast tour /tmp/shop --yes
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """
     from holdfast.demo.tour.steps import STEPS, Toured, named, unpack
 
     place = _place(folder)

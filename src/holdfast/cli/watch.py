@@ -11,6 +11,7 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.storage.port import Storage
 
 
+@examples("checkpoints/visits --once", "checkpoints/visits --metrics-port 9400 --alert state_size=50g")
 def watch(
     checkpoint: Annotated[
         str, typer.Argument(metavar="CHECKPOINT|JOB", help="A checkpoint's path or URI, or a job's name.")
