@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import patch
 
-import written_state
 from written_state import BATCH, JOB, QUERY
 
 from golden import golden_on_disk
@@ -31,7 +30,7 @@ def make_place(folder: Path) -> None:
     checkpoint = golden_on_disk("visits", folder / "checkpoints" / "visits")
     with clock_at(TAKEN):
         taken = savepoints.take(checkpoint, folder / "savepoints", batch=1)
-    with clock_at(EDITED), written_state.counted_later():
+    with clock_at(EDITED):
         edit(taken.uri, "aggregate", set={"count": 9}, key="customer=bob", why="counted twice", who="ann")
     (folder / "visits.py").write_text(job_of_the_readme(), encoding="utf-8")
     home = StateHome(folder / HOME)

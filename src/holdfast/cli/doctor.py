@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.examples import examples
 from holdfast.cli.sparks_words import without_sparks_words
 from holdfast.errors import HoldfastError, Unsupported
@@ -69,6 +69,10 @@ def doctor(
         raise typer.Exit(Unsupported.exit_code)
     if not ready:
         raise typer.Exit(1)
+    if job is not None:
+        next_step.say_looked_up(json, lambda: next_step.run_words(job, home))
+    else:
+        next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
 
 
 def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.examples import examples
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ def init(
     if not dry_run:
         write_starter(starter)
     output.show_plan(starter, json, _show, dry_run=dry_run)
-    if not dry_run and not json:
-        _say_next(starter)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        _say_next(starter, json)
 
 
 def _show(starter: Starter) -> None:
@@ -46,7 +48,7 @@ def _show(starter: Starter) -> None:
         output.line(str(Path(starter.folder) / file))
 
 
-def _say_next(starter: Starter) -> None:
+def _say_next(starter: Starter, json: bool) -> None:
     name = starter.name
     steps = [
         (f"python -m pytest test_{name}.py", "tests the job without Spark"),
@@ -56,8 +58,6 @@ def _say_next(starter: Starter) -> None:
     ]
     if Path(starter.folder) != Path.cwd():
         steps.insert(0, (f"cd {shlex.quote(starter.folder)}", ""))
-    width = max(len(command) for command, why in steps if why)
-    output.say("\nnext:")
-    for command, why in steps:
-        output.say(f"  {command.ljust(width)}  {why}".rstrip())
-    output.say("\nPut another file into orders/ and run it again: it goes on from its checkpoint.")
+    next_step.say_steps(
+        json, steps, "Put another file into orders/ and run it again: it goes on from its checkpoint."
+    )

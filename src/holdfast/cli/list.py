@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.examples import examples
 
 
@@ -23,3 +23,5 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
         ],
         empty="no job has run with this state home",
     )
+    if jobs:
+        next_step.say(json, "status", jobs[0].job.name, *next_step.home_words(home))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_moved, show_usage
@@ -50,13 +50,16 @@ def rescale(
     from holdfast import savepoints
 
     if dry_run:
-        output.show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json, _show_plan)
+        planned = savepoints.plan_rescale(source, to, partitions=partitions)
+        output.show_plan(planned, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
             source, to, partitions=partitions, master=master, stopped=stopped, tell=tell
         )
     output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
+    next_step.say_start(json, made.checkpoint, made.plan.original)
 
 
 def _show_plan(plan: RescalePlan) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import next_step, options, output, tables
 from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
 from holdfast.cli.examples import examples
 from holdfast.cli.periodic import take_periodically
@@ -96,11 +96,13 @@ def take(
             home=home,
             json=json,
         )
+        next_step.say(json, "savepoint", "list", catalog)
         return
     if dry_run:
         origin = open_storage(address)
         plan = plan_take(origin, open_storage(catalog, "catalog"), batch, record_of(origin, home))
         output.show_plan(plan, json, _show_plan)
+        next_step.say_for_real(json)
         return
     began = time.monotonic()
     with progress("savepoint", "files") as tell:
@@ -128,6 +130,8 @@ def take(
     finally:
         if json:
             output.emit_json({**taken.as_dict(), "content": content})
+    then = "verify" if content == RECORDED else "digest"
+    next_step.say_looked_up(json, lambda: ("savepoint", then, next_step.savepoint_word(taken.uri)))
 
 
 def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop_expired: bool) -> None:
@@ -162,6 +166,9 @@ def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
         output.emit_json({"savepoints": [listed.as_dict() for listed in found]})
     else:
         _show_list(found)
+    whole = [listed.uri for listed in found if listed.problem is None]
+    if whole:
+        next_step.say_looked_up(json, lambda: ("savepoint", "show", next_step.savepoint_word(whole[-1])))
 
 
 def _refuse_no_catalog(catalog: str) -> None:
@@ -251,6 +258,8 @@ def show(
             spare=("STORED AS", "SHA-256"),
             below=["FILE"],
         )
+    then = "digest" if states is None else "verify"
+    next_step.say_looked_up(json, lambda: ("savepoint", then, next_step.savepoint_word(savepoint)))
 
 
 def _show_plan(plan: TakePlan) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Savepoint, whole_id
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
@@ -79,6 +79,13 @@ def digest(
         output.emit_json({"dry_run": dry_run, **(made[0] if single else {"savepoints": made})})
     elif not found:
         output.line("no digests are pending")
+    if dry_run:
+        next_step.say_for_real(json, ready=any(state.states is None for state in found))
+    elif found:
+        newest = found[-1].uri
+        next_step.say_looked_up(
+            json, lambda: ("savepoint", "verify", next_step.savepoint_word(newest), "--deep")
+        )
 
 
 @examples("savepoints/20260305T080000 'before the upgrade'", "savepoints/20260305T080000 --remove")
@@ -107,6 +114,10 @@ def label(
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(catalog.uri)))
 
 
 def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:

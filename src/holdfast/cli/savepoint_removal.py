@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Catalog, Savepoint
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
@@ -37,6 +37,7 @@ def delete(
         with progress("delete", "files") as tell:
             removal = savepoints.delete(savepoint, tell=tell)
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
 
 
 @examples("savepoints --dry-run", "savepoints --older-than 6h --yes")
@@ -71,6 +72,15 @@ def gc(
         with progress("gc", "files") as tell:
             removal = savepoints.gc(catalog, older_than=older_than, tell=tell)
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
+
+
+def _say_next(removal: Removal, json: bool, *, dry_run: bool) -> None:
+    """What is left; after a look at what would go, the same in earnest."""
+    if dry_run:
+        next_step.say_for_real(json, ready=bool(removal.savepoint or removal.paths) and not removal.live)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(removal.catalog)))
 
 
 def _show(removal: Removal, *, dry_run: bool) -> None:

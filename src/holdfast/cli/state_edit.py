@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, whole_id
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
@@ -99,12 +99,14 @@ def edit(
             plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
             if dry_run:
                 output.show_plan(edit_api.as_asked(plan, address), json, _show_plan)
+                next_step.say_for_real(json)
                 return
             if not yes:
                 _preview(plan)
                 confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
+    next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
 @examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --why 'it was right' -y")
@@ -123,10 +125,13 @@ def undo(
     plan = edit_api.plan_undo(savepoint)
     if dry_run:
         output.show_plan(plan, json, _show_undo_plan)
+        next_step.say_for_real(json)
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    output.show(edit_api.undo(savepoint, why=why), json, _show_undone)
+    made = edit_api.undo(savepoint, why=why)
+    output.show(made, json, _show_undone)
+    next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
 def _show_undo_plan(plan: UndoPlan) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
@@ -87,6 +87,7 @@ def erase(
                 _show_lines(plan)
                 show_usage(usage, output.line)
             _tell_outcome(plan.outcome)
+            next_step.say_for_real(json, ready=stopped or usage is None)
             return
         if plan.touched:
             show_usage(usage, output.insist)

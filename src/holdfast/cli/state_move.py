@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
@@ -75,11 +75,14 @@ def migrate(
         "key_groups": key_groups,
     }
     if dry_run:
-        output.show_plan(migrating.plan_migrate(source, to, **wanted), json, _show_plan)
+        planned = migrating.plan_migrate(source, to, **wanted)
+        output.show_plan(planned, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with progress("migrate", "stores") as tell:
         made = migrating.migrate(source, to, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
+    next_step.say_start(json, made.checkpoint, made.plan.original)
 
 
 @examples(
@@ -128,10 +131,15 @@ def bootstrap(
         with without_sparks_words():
             plan = bootstrapping.planned(target, to, **wanted)
         output.show_plan(plan, json, _show_start)
+        next_step.say_for_real(json)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
         made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
+    given = next_step.given_words("--set", set_)
+    next_step.say_looked_up(
+        json, lambda: next_step.run_words(target, home, "-s", next_step.typed(made.uri), *given)
+    )
 
 
 def _show_start(plan: BootstrapPlan) -> None:

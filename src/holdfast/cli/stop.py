@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
@@ -106,6 +106,21 @@ def stop(
             output.line(f"would take a savepoint of query {query}, {checkpoint}, into {savepoint}")
     if not waited:
         raise typer.Exit(INTERRUPTED)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        next_step.say_looked_up(json, lambda: _after_stop(status, taken, home))
+
+
+def _after_stop(status: JobStatus, taken: dict[str, Taken], home: str | None) -> tuple[str, ...]:
+    """The start that goes on: where it stopped, or elsewhere from the savepoints."""
+    if not taken:
+        return next_step.run_words(status.job.target, home)
+    uris = {query: next_step.typed(made.uri) for query, made in taken.items()}
+    named = uris.values() if len(uris) == 1 else (f"{query}={uri}" for query, uri in uris.items())
+    start = [*next_step.given_words("-s", list(named))]
+    place = next_step.restored_beside(status.job.checkpoint)
+    return next_step.run_words(status.job.target, home, *start, "--set", f"checkpoint.storage={place}")
 
 
 def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], bool]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.examples import examples
@@ -84,6 +84,8 @@ def watch(
                 _follow(recorder, storage, every_ms / 1000, json, look)
     finally:
         file.unlock()
+    homes = next_step.home_words(home)
+    next_step.say_looked_up(json, lambda: ("checkpoint", "verify", next_step.typed(storage.uri), *homes))
 
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:

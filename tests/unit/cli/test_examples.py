@@ -12,6 +12,7 @@ import pytest
 import typer.main
 from command import Holdfast
 from example_place import HOME, make_place
+from parsed_call import parse_call
 from typer.core import TyperGroup
 
 from holdfast.cli import app, examples
@@ -74,13 +75,7 @@ def test_an_example_is_read_as_a_call_of_its_verb(
 ) -> None:
     """The parser raises on an option or an argument that there is not; nothing is executed."""
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(line)[1:]
-    command: Any = group()
-    context = command.make_context("holdfast", list(words[:1]), resilient_parsing=True)
-    while isinstance(command, TyperGroup):
-        word = words.pop(0)
-        command = command.commands[word]
-    assert command.make_context("verb", words, parent=context).params
+    assert parse_call(line)
 
 
 def test_what_is_not_called_here_is_an_example() -> None:
