@@ -128,6 +128,9 @@ only the answer and errors.
 - Times are local, with the offset from UTC (`Z` for none), and where there is room in UTC as well. `TZ` says
   which zone.
 - `NO_COLOR` turns colours off. Nothing but a terminal gets any.
+- The last line on a terminal may be `next:` and a call with real values: what people do after this one, and
+  after `--dry-run` the same call in earnest. It goes to standard error, and only where both streams are a
+  terminal, without `--json` and `--quiet`.
 - `--json` prints the same facts under names that stay, with whole ids and times in UTC. Use it in scripts.
 """
 

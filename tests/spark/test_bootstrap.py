@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import holdfast as hf
 from holdfast import checkpoints, savepoints
 from holdfast.at_rest.keyed.digest import keyed_contents
-from holdfast.cli import app
+from holdfast.cli import app, next_step
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.storage.local import LocalStorage
@@ -253,6 +253,11 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     assert made["input_rows"] == len(left)
     assert savepoints.show(made["savepoint"]).fields["label"] == "warm"
     assert spark.conf.get("spark.sql.shuffle.partitions") is not None
+    monkeypatch.setattr(next_step, "on_terminal", lambda: True)
+    shown = CliRunner().invoke(app, words)
+    newest = max(path.name for path in (tmp_path / "catalog" / "savepoints").iterdir())
+    start = f"next: holdfast run job.py -s catalog/savepoints/{newest} --home home"
+    assert shown.stderr.splitlines()[-1] == start
     unsaid = CliRunner().invoke(app, [*words[:4], "job.py", *words[5:]])
     assert unsaid.exit_code == 2
     assert "def warm(spark)" in unsaid.stderr

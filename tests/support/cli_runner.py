@@ -75,6 +75,7 @@ def run_cli(
     timeout: float,
     given: str | None = None,
     umask: int = -1,
+    together: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run the function that the installed command calls, and end as Python ends a script.
 
@@ -85,6 +86,7 @@ def run_cli(
         timeout: After how many seconds it is broken off.
         given: What standard input holds; without it, standard input is empty.
         umask: The umask, if not that of the tests.
+        together: Whether standard output has both, in the order of writing, as a terminal shows them.
 
     Raises:
         subprocess.TimeoutExpired: It took too long.
@@ -92,7 +94,7 @@ def run_cli(
     assert threading.current_thread() is threading.main_thread(), "verbs handle signals: use a process"
     command = [PROGRAM, *arguments]
     with ExitStack() as stack:
-        streams = stack.enter_context(_streams(given))
+        streams = stack.enter_context(_streams(given, together))
         for prepared in (
             _process(folder, environ, umask),
             _python(command),
@@ -104,7 +106,7 @@ def run_cli(
         ):
             stack.enter_context(prepared)
         code = _exit_code(_entry_point().load())
-    return subprocess.CompletedProcess(command, code, streams.text(1), streams.text(2))
+    return subprocess.CompletedProcess(command, code, streams.text(1), "" if together else streams.text(2))
 
 
 def _entry_point() -> EntryPoint:
@@ -134,10 +136,11 @@ def _exit_code(main: Callable[[], object]) -> int:
 class _Streams:
     """Files in place of the descriptors 0, 1 and 2."""
 
-    def __init__(self, stack: ExitStack, given: str | None) -> None:
+    def __init__(self, stack: ExitStack, given: str | None, together: bool) -> None:
         self.files: list[IO[bytes]] = []
-        for _ in range(3):
+        for _ in range(2 if together else 3):
             self.files.append(stack.enter_context(tempfile.TemporaryFile()))  # noqa: SIM115 - the stack closes it
+        self.files += self.files[1:] if together else []
         self._encoding = locale.getpreferredencoding(False)
         self._read: dict[int, str] = {}
         self.files[0].write((given or "").encode(self._encoding))
@@ -163,12 +166,12 @@ class _Streams:
 
 
 @contextmanager
-def _streams(given: str | None) -> Iterator[_Streams]:
+def _streams(given: str | None, together: bool) -> Iterator[_Streams]:
     before = (sys.stdin, sys.stdout, sys.stderr)
     for stream in before[1:]:
         stream.flush()
     with ExitStack() as stack:
-        streams = _Streams(stack, given)
+        streams = _Streams(stack, given, together)
         kept = [os.dup(number) for number in range(3)]
         try:
             for number, file in enumerate(streams.files):

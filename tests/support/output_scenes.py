@@ -23,6 +23,7 @@ from cli_runner import run_cli
 from written_state import LEADER, RECOVERY
 
 from golden import golden_files
+from holdfast.cli import next_step
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alert_store import AlertStore
@@ -103,7 +104,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
 CHANCE = (
     (re.compile(r"(Z-[0-9a-f]{8}-b[0-9]+-)[0-9a-f]{4}"), r"\g<1>9d2e"),
     (
-        re.compile(r"(\$ holdfast fork .*\n(?:fork: .*\n)*query )[-0-9a-f]{36}"),
+        re.compile(r"(\$ holdfast fork .*\n(?:(?!query ).*\n)*query )[-0-9a-f]{36}"),
         r"\g<1>1b240e2c-3d09-4873-9dbf-c8b198d73522",
     ),
 )
@@ -167,8 +168,9 @@ def _said(place: Path, command: str, columns: int) -> str:
         },
         timeout=60,
         given=None,
+        together=True,
     )
-    text = f"$ {f'holdfast {typed}'.rstrip()}\n{result.stderr}{result.stdout}".replace(str(place), SHOWN)
+    text = f"$ {f'holdfast {typed}'.rstrip()}\n{result.stdout}".replace(str(place), SHOWN)
     for pattern, fixed in CHANCE:
         text = pattern.sub(fixed, text)
     return f"{text}(exit code {result.returncode})\n" if result.returncode else text
@@ -186,10 +188,12 @@ class _Clock:
 
 @contextmanager
 def _same_each_time() -> Iterator[None]:
+    """One clock, one host, and a person who looks on. Progress is in lines: a bar is gone at the end."""
     _Clock.at_ns = NOW_MS * 1_000_000
     with (
         patch.object(time, "time_ns", _Clock.now_ns),
         patch.object(socket, "gethostname", lambda: "app-1"),
+        patch.object(next_step, "on_terminal", lambda: True),
     ):
         yield
 

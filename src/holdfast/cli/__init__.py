@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from holdfast.cli import (
     demo,
     doctor,
     drill,
+    examples,
     first_verbs,
     fork,
     former,
@@ -55,12 +55,13 @@ TRACEBACK = "HOLDFAST_TRACEBACK"
 
 
 class _Verbs(TyperGroup):
-    """Turns every error into its message and exit code, and gives every verb --quiet."""
+    """Turns every error into its message and exit code, and gives every verb --quiet and its examples."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        for verb in _leaves(self.commands.values()):
+        for words, verb in examples.verbs("holdfast", self.commands.values()):
             verb.params.append(options.Quiet())
+            examples.show_in_help(words, verb)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Show where to begin, instead of every verb, to who gives none."""
@@ -98,15 +99,6 @@ class _Verbs(TyperGroup):
             )
         output.report_error(failed, as_json="--json" in sys.argv)
         sys.exit(failed.exit_code)
-
-
-def _leaves(commands: Iterable[Any]) -> Iterator[Any]:
-    """The verbs themselves, out of words that stand for several."""
-    for command in commands:
-        if isinstance(command, TyperGroup):
-            yield from _leaves(command.commands.values())
-        else:
-            yield command
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

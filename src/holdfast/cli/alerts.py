@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
+from holdfast.cli.examples import examples
 from holdfast.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _SHOWN = 20
 
 
 @app.command("list", short_help="List active alerts and the newest cleared ones.")
+@examples("", "visits --last 5")
 def list_alerts(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="One job's name; all by default.")
@@ -50,9 +52,11 @@ def list_alerts(
         )
         return
     _show(standing, events)
+    next_step.say_looked_up(json, lambda: _after_alerts(place, standing, home))
 
 
 @app.command("export", short_help="Write rules for Prometheus and a dashboard for Grafana.")
+@examples("", "--to monitoring")
 def export(
     to: Annotated[
         Path | None,
@@ -86,6 +90,17 @@ def export(
         return
     for name in files:
         output.line(f"{'would write' if dry_run else 'wrote'} {to / name}")
+    if dry_run:
+        next_step.say_for_real(json)
+
+
+def _after_alerts(place: StateHome, standing: tuple[Alert, ...], home: str | None) -> tuple[str, ...]:
+    """The job with the first alert, where there is a job: a query that is only watched has none."""
+    from holdfast.jobs.registry.registry import Registry
+
+    if not standing:
+        return ()
+    return ("status", Registry(place.registry).job(standing[0].job).name, *next_step.home_words(home))
 
 
 def spoken(event: AlertEvent) -> str:

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.examples import examples
 from holdfast.errors import Unsupported
 
 
+@examples("", "startup --runs 3")
 def bench(
     name: Annotated[
         str | None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.stop import Timeout
 
 
+@examples("visits --dry-run", "visits")
 def cancel(
     job: JobName,
     timeout: Timeout = 60.0,
@@ -31,3 +33,7 @@ def cancel(
         output.line(f"{status.job.name}: {status.job.state.value}, would be ended at once and {fate}")
     else:
         output.line(f"{status.job.name}: {status.job.state.value}")
+    if dry_run:
+        next_step.say_for_real(json)
+    elif not deletes:
+        next_step.say_looked_up(json, lambda: next_step.run_words(status.job.target, home))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, whole_address
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
 
@@ -21,6 +22,10 @@ _VERDICTS = {
 }
 
 
+@examples(
+    "visits.py --against savepoints/20260305T080000",
+    "new.py --old visits.py --against checkpoints/visits",
+)
 def check(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
     against: Annotated[
@@ -77,8 +82,46 @@ def check(
             tell=tell,
         )
     output.show(report, json, _show)
+    given = (*next_step.given_words("--set", set_), *next_step.given_words("--conf", conf))
+    next_step.say_looked_up(json, lambda: _after_check(report, against, old, given, home))
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _after_check(
+    report: UpgradeReport, against: str, old: str | None, given: tuple[str, ...], home: str | None
+) -> tuple[str, ...]:
+    """What the verdict calls for: the new code's start, a look at what would be lost, or a way back."""
+    from holdfast.model import Verdict
+    from holdfast.savepoints.catalog.catalog import is_savepoint
+
+    place, saved = next_step.savepoint_word(against), is_savepoint(against)
+    if report.verdict == "fails":
+        return ("state", "list", place)  # the columns that the code would have to fit
+    if report.verdict == "kept":
+        job = next_step.job_at(_checkpoint(against), home)
+        if job is not None and job.status.supervised and not job.status.job.state.terminal:
+            return ("stop", job.status.job.name, "--savepoint", *next_step.home_words(home))
+        return next_step.run_words(report.target, home, *given)
+    lost = next((state for state in report.states if state.verdict is Verdict.DROP), None)
+    if lost is not None:
+        name = lost.state_name or lost.state
+        number = () if lost.operator_id is None else ("--operator", str(lost.operator_id))
+        return ("state", "scan", place, name, *number, "--limit", "10")
+    if saved:
+        compare = ("fork", place, "--compare", report.target, "--original")
+        return () if old is None else (*compare, old)
+    catalog = next_step.catalog_for(_checkpoint(against), home)
+    return () if catalog is None else ("savepoint", "take", place, catalog)
+
+
+def _checkpoint(against: str) -> str:
+    """The checkpoint, or the one that a savepoint was taken of."""
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.catalog import is_savepoint, load
+    from holdfast.storage import open_storage
+
+    return load(*opened(against)).checkpoint if is_savepoint(against) else open_storage(against).uri
 
 
 def _show(report: UpgradeReport) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import next_step, options, output, tables
 from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
@@ -30,6 +31,7 @@ Address = Annotated[
 
 
 @app.command("show")
+@examples("checkpoints/visits", "checkpoints/visits --partitions --confs")
 def show(
     checkpoint: Address,
     partitions: Annotated[
@@ -61,9 +63,11 @@ def show(
         output.line()
         for name, value in sorted(found.confs.items()):
             output.line(f"{name} = {value}")
+    next_step.say(json, *(("state", "list") if found.operators else ("checkpoint", "verify")), checkpoint)
 
 
 @app.command("history")
+@examples("checkpoints/visits", "checkpoints/visits --last 20")
 def history(
     checkpoint: Address,
     last: Annotated[
@@ -88,9 +92,11 @@ def history(
         output.emit_json({"checkpoint": address, "batches": [batch.as_dict() for batch in batches]})
         return
     _show_history(batches)
+    next_step.say(json, *_after_history(checkpoint, batches))
 
 
 @app.command("verify")
+@examples("checkpoints/visits", "checkpoints/visits --json")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
     from holdfast import checkpoints
@@ -99,8 +105,26 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
     with progress("verify", "files") as tell:
         found = checkpoints.verify(address, tell, home=home)
     output.show(found, json, _show_verification)
+    next_step.say_looked_up(json, lambda: _after_verification(checkpoint, found, home))
     if not found.ok:
         raise typer.Exit(Corrupt.exit_code)
+
+
+def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ...]:
+    """What the newest batch has changed; of a query without state, whether all is whole."""
+    if len(batches) < 2 or not batches[-1].operators:
+        return ("checkpoint", "verify", checkpoint) if batches else ()
+    before, newest = batches[-2:]
+    return ("state", "diff", f"{checkpoint}@{before.batch_id}", f"{checkpoint}@{newest.batch_id}")
+
+
+def _after_verification(checkpoint: str, found: Verification, home: str | None) -> tuple[str, ...]:
+    """A savepoint while all is whole, or of what can still be restored."""
+    catalog = next_step.catalog_for(found.uri, home)
+    if catalog is None or not found.restorable:
+        return ()
+    words = ("savepoint", "take", checkpoint, catalog)
+    return words if found.ok else (*words, "--batch", str(found.restorable[-1]))
 
 
 def _show(found: Checkpoint) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.clock import now_ms
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = ("coffee-shop",)
 
 
+@examples("", "--seed 11 --keep shop")
 def demo(
     example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="Which example.")] = "coffee-shop",
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same day.")] = 7,
@@ -54,6 +56,10 @@ def demo(
         _render(shown)
     if not shown.exact:
         raise typer.Exit(1)
+    if keep is None:
+        next_step.say(json, "tour")
+    else:
+        next_step.say(json, "status", EXAMPLES[0], "--home", str(keep / "home"))
 
 
 def _show(folder: Path, seed: int) -> Shown:

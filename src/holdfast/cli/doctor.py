@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoints_of
+from holdfast.cli.examples import examples
 from holdfast.cli.sparks_words import without_sparks_words
 from holdfast.errors import HoldfastError, Unsupported
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.settings_report import JobExplained
 
 
+@examples("", "checkpoints/visits --job visits.py")
 def doctor(
     checkpoints: Annotated[
         list[str] | None,
@@ -69,6 +71,10 @@ def doctor(
         raise typer.Exit(Unsupported.exit_code)
     if not ready:
         raise typer.Exit(1)
+    if job is not None:
+        next_step.say_looked_up(json, lambda: next_step.run_words(job, home))
+    else:
+        next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
 
 
 def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[dict[str, Any]]]:

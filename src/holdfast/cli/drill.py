@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import catalog_of, whole_address
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
+@examples("savepoints --job visits.py --max 2m", "savepoints/20260305T080000")
 def drill(
     savepoint: Annotated[
         str,

@@ -6,14 +6,19 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Savepoint
 from holdfast.cli.comparing import show_compared
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
 
+@examples(
+    "savepoints/20260305T080000 checkpoints/experiment",
+    "savepoints/20260305T080000 --compare new.py --original visits.py",
+)
 def fork(  # noqa: PLR0917 - each is an option
     savepoint: Savepoint,
     checkpoint: Annotated[
@@ -102,6 +107,8 @@ def fork(  # noqa: PLR0917 - each is an option
     output.show(compared, json, show_compared)
     if not compared.equal:
         raise typer.Exit(1)
+    if compared.fork is not None:
+        next_step.say_option(json, compared.fork.checkpoint)
 
 
 def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, drop_expired: bool) -> None:
@@ -116,7 +123,9 @@ def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, 
         )
     if dry_run:
         output.show_plan(plan_of_savepoint(savepoint, checkpoint, Operation.FORK), json, show_plan)
+        next_step.say_for_real(json)
         return
     with progress("fork", "files") as tell:
         made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, tell=tell)
     output.show(made, json, show_restored)
+    next_step.say_option(json, made.checkpoint)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
+from holdfast.cli.examples import examples
 
 if TYPE_CHECKING:
     from holdfast.demo.starter.writing import Starter
 
 
+@examples("", "pipelines --name totals")
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Where to write; it is made if need be.")
@@ -28,20 +30,17 @@ def init(
 
     The job keeps a count and a sum for each customer, over a directory of JSON files. It runs as it is. No
     file is written over.
-
-    \b
-    Examples:
-      holdfast init
-      holdfast init pipelines --name totals
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """
     from holdfast.demo.starter.writing import plan_starter, write_starter
 
     starter = plan_starter(folder, name)
     if not dry_run:
         write_starter(starter)
     output.show_plan(starter, json, _show, dry_run=dry_run)
-    if not dry_run and not json:
-        _say_next(starter)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        _say_next(starter, json)
 
 
 def _show(starter: Starter) -> None:
@@ -49,7 +48,7 @@ def _show(starter: Starter) -> None:
         output.line(str(Path(starter.folder) / file))
 
 
-def _say_next(starter: Starter) -> None:
+def _say_next(starter: Starter, json: bool) -> None:
     name = starter.name
     steps = [
         (f"python -m pytest test_{name}.py", "tests the job without Spark"),
@@ -59,8 +58,6 @@ def _say_next(starter: Starter) -> None:
     ]
     if Path(starter.folder) != Path.cwd():
         steps.insert(0, (f"cd {shlex.quote(starter.folder)}", ""))
-    width = max(len(command) for command, why in steps if why)
-    output.say("\nnext:")
-    for command, why in steps:
-        output.say(f"  {command.ljust(width)}  {why}".rstrip())
-    output.say("\nPut another file into orders/ and run it again: it goes on from its checkpoint.")
+    next_step.say_steps(
+        json, steps, "Put another file into orders/ and run it again: it goes on from its checkpoint."
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
+from holdfast.cli.examples import examples
 
 
+@examples("", "--home .holdfast --json")
 def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
     """List the jobs of the state home."""
     jobs = options.control(home).jobs()
@@ -21,3 +23,5 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
         ],
         empty="no job has run with this state home",
     )
+    if jobs:
+        next_step.say(json, "status", jobs[0].job.name, *next_step.home_words(home))

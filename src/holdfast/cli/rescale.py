@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.rescaling import RescalePlan
 
 
+@examples(
+    "savepoints/20260305T080000 --partitions 8",
+    "checkpoints/visits wider --partitions 8 --stopped",
+)
 def rescale(
     source: AtRest,
     checkpoint: Annotated[
@@ -49,12 +54,14 @@ def rescale(
     if dry_run:
         plan = savepoints.plan_rescale(address, checkpoint, partitions=partitions)
         output.show_plan(plan, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or plan.usage is None)
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
             address, checkpoint, partitions=partitions, master=master, stopped=stopped, tell=tell
         )
     output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
+    next_step.say_start(json, made.checkpoint, made.plan.original)
 
 
 def _show_plan(plan: RescalePlan) -> None:

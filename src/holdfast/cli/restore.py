@@ -6,12 +6,17 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import NewCheckpoint, Savepoint
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
 
 
+@examples(
+    "savepoints/20260305T080000 checkpoints/again --dry-run",
+    "savepoints/20260305T080000 checkpoints/again",
+)
 def restore(
     savepoint: Savepoint,
     checkpoint: NewCheckpoint,
@@ -26,7 +31,9 @@ def restore(
 
     if dry_run:
         output.show_plan(plan_of_savepoint(savepoint, checkpoint, Operation.RESTORE), json, show_plan)
+        next_step.say_for_real(json)
         return
     with progress("restore", "files") as tell:
         made = savepoints.restore(savepoint, checkpoint, claim=claim, drop_expired=drop_expired, tell=tell)
     output.show(made, json, show_restored)
+    next_step.say_start(json, made.checkpoint, made.plan.original)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output, server_options
+from holdfast.cli import next_step, options, output, server_options
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
@@ -34,6 +35,7 @@ _TROUBLE = frozenset(
 )
 
 
+@examples("visits.py", "visits.py --set trigger='5 seconds' --dry-run")
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
     *,
@@ -101,6 +103,7 @@ def run(
         )
         if served is not None:
             server_options.say_warning(served)
+        next_step.say_for_real(json)
         return
     from holdfast.jobs.ha.elections import elections
     from holdfast.jobs.processes.driver import DriverSpec
@@ -137,6 +140,22 @@ def run(
             found=outcome.reason,
             hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
         )
+    next_step.say_looked_up(json, lambda: _after_run(target, home))
+
+
+def _after_run(target: str, home: str | None) -> tuple[str, ...]:
+    """What its first query with state knows by now; of a job without state, what it has done."""
+    jobs = options.control(home)
+    name = next((status.job.name for status in jobs.jobs() if status.job.target == target), None)
+    if name is None:
+        return ()
+    details = jobs.details(name)
+    stateful = {batch.query for batch in details.newest() if batch.operators}
+    found = [query for query in details.queries if query.name in stateful]
+    if not found:
+        return ("status", name, *next_step.home_words(home))
+    place = name if len(details.queries) == 1 else next_step.typed(found[0].checkpoint)
+    return ("state", "list", place, *next_step.home_words(home))
 
 
 @contextmanager

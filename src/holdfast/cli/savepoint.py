@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import next_step, options, output, tables
 from holdfast.cli.arguments import (
     Catalog,
     Checkpoint,
@@ -19,6 +19,7 @@ from holdfast.cli.arguments import (
     checkpoint_of,
     say_unnameable,
 )
+from holdfast.cli.examples import examples
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
@@ -37,6 +38,10 @@ app = options.group("Savepoints of any Structured Streaming query, without Spark
 
 
 @app.command("take")
+@examples(
+    "checkpoints/visits savepoints --label nightly",
+    "checkpoints/visits savepoints --every 10m --keep 5",
+)
 def take(
     checkpoint: Checkpoint,
     catalog: Annotated[
@@ -107,11 +112,13 @@ def take(
             home=home,
             json=json,
         )
+        next_step.say(json, "savepoint", "list", next_step.typed(into))
         return
     if dry_run:
         origin = open_storage(address)
         plan = plan_take(origin, open_storage(into, "catalog"), batch, record_of(origin, home))
         output.show_plan(plan, json, _show_plan)
+        next_step.say_for_real(json)
         return
     began = time.monotonic()
     with progress("savepoint", "files") as tell:
@@ -139,6 +146,8 @@ def take(
     finally:
         if json:
             output.emit_json({**taken.as_dict(), "content": content})
+    then = "verify" if content == RECORDED else "digest"
+    next_step.say_looked_up(json, lambda: ("savepoint", then, next_step.savepoint_word(taken.uri)))
 
 
 def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop_expired: bool) -> None:
@@ -161,6 +170,7 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
 
 
 @app.command("list")
+@examples("savepoints", "savepoints --json")
 def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.Json = False) -> None:
     """List the savepoints of a directory, oldest first.
 
@@ -176,6 +186,9 @@ def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.J
         output.emit_json({"savepoints": [listed.as_dict() for listed in found]})
     else:
         _show_list(found)
+    whole = [listed.uri for listed in found if listed.problem is None]
+    if whole:
+        next_step.say_looked_up(json, lambda: ("savepoint", "show", next_step.savepoint_word(whole[-1])))
 
 
 def _refuse_no_catalog(catalog: str) -> None:
@@ -193,6 +206,7 @@ def _refuse_no_catalog(catalog: str) -> None:
 
 
 @app.command("show")
+@examples("savepoints/20260305T080000", "savepoints/20260305T080000 --files --confs")
 def show(
     savepoint: Savepoint,
     files: Annotated[bool, typer.Option("--files", help="Also list the files.")] = False,
@@ -264,6 +278,8 @@ def show(
             spare=("STORED AS", "SHA-256"),
             below=["FILE"],
         )
+    then = "digest" if states is None else "verify"
+    next_step.say_looked_up(json, lambda: ("savepoint", then, next_step.savepoint_word(savepoint)))
 
 
 def _show_plan(plan: TakePlan) -> None:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Savepoint, place_of, whole_address
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.cli.state import key_words
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.proof.proof import Proof
 
 
+@examples("savepoints/20260305T080000", "savepoints/20260305T080000 --deep")
 def verify(
     savepoint: Savepoint,
     deep: Annotated[
@@ -35,10 +38,15 @@ def verify(
     with progress("verify", "files") as tell:
         proof = savepoints.verify(savepoint, deep=deep, tell=tell)
     output.show(proof, json, _show_proof)
+    next_step.say_looked_up(json, lambda: _after_proof(savepoint, proof))
     if not proof.ok:
         raise typer.Exit(Corrupt.exit_code)
 
 
+@examples(
+    "checkpoints/visits@1 checkpoints/visits@2",
+    "savepoints/20260305T080000 checkpoints/visits",
+)
 def diff(
     first: Annotated[
         str,
@@ -64,11 +72,42 @@ def diff(
     from holdfast import savepoints
 
     if files:
-        output.show(savepoints.diff_files(first, second), json, _show_difference)
+        compared = savepoints.diff_files(first, second)
+        output.show(compared, json, _show_difference)
+        if not compared.same_state:
+            sides = (first, second)
+            next_step.say_looked_up(
+                json, lambda: ("savepoint", "diff", *map(next_step.savepoint_word, sides))
+            )
         return
     with progress("diff", "stores") as tell:
         found = savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
     output.show(found, json, _show_states)
+    next_step.say_looked_up(json, lambda: _after_difference(first, second, found, home))
+
+
+def _after_proof(savepoint: str, proof: Proof) -> tuple[str, ...]:
+    """What a restore would make of it; of a damaged one, which others there are."""
+    if proof.ok and proof.manifest is not None:
+        return next_step.restore_words(savepoint, proof.manifest.checkpoint)
+    return ("savepoint", "list", next_step.typed(proof.uri.rpartition("/savepoints/")[0]))
+
+
+def _after_difference(first: str, second: str, found: StatesDifference, home: str | None) -> tuple[str, ...]:
+    """Why the first key that differs has its value, or had it where it is gone."""
+    shown = [
+        difference for difference in found.states if difference.samples and not difference.state.internal
+    ]
+    if not shown:
+        return ()
+    state, sample = shown[0].state, shown[0].samples[0]
+    operator = (
+        str(state.operator_id) if len({other.state.operator_id for other in found.states}) > 1 else None
+    )
+    name = state.state_name if len(found.states) > 1 else None
+    place = first if sample.change == "removed" else second
+    key = next_step.key_word(sample.as_dict()["key"])
+    return key_words("explain", place, name, [key], operator, None, home)
 
 
 def _show_proof(proof: Proof) -> None:

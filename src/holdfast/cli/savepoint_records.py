@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Savepoint, catalog_of, say_unnameable, whole_address
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 
 
+@examples("savepoints/20260305T080000", "savepoints --dry-run")
 def digest(
     place: Annotated[
         str,
@@ -79,8 +81,16 @@ def digest(
         output.emit_json({"dry_run": dry_run, **(made[0] if single else {"savepoints": made})})
     elif not found:
         output.line("no digests are pending")
+    if dry_run:
+        next_step.say_for_real(json, ready=any(state.states is None for state in found))
+    elif found:
+        newest = found[-1].uri
+        next_step.say_looked_up(
+            json, lambda: ("savepoint", "verify", next_step.savepoint_word(newest), "--deep")
+        )
 
 
+@examples("savepoints/20260305T080000 'before the upgrade'", "savepoints/20260305T080000 --remove")
 def label(
     savepoint: Savepoint,
     text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,
@@ -106,6 +116,10 @@ def label(
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(catalog.uri)))
 
 
 def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Catalog, Savepoint, catalog_of
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.catalog.removal import Removal
 
 
+@examples("savepoints/20260305T080000 --dry-run", "savepoints/20260305T080000 --yes")
 def delete(
     savepoint: Savepoint,
     yes: options.Yes = False,
@@ -35,8 +37,10 @@ def delete(
         with progress("delete", "files") as tell:
             removal = savepoints.delete(savepoint, tell=tell)
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
 
 
+@examples("savepoints --dry-run", "savepoints --older-than 6h --yes")
 def gc(
     catalog: Catalog,
     older_than: Annotated[
@@ -70,6 +74,15 @@ def gc(
         with progress("gc", "files") as tell:
             removal = savepoints.gc(address, older_than=older_than, tell=tell)
     output.show_plan(removal, json, partial(_show, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
+
+
+def _say_next(removal: Removal, json: bool, *, dry_run: bool) -> None:
+    """What is left; after a look at what would go, the same in earnest."""
+    if dry_run:
+        next_step.say_for_real(json, ready=bool(removal.savepoint or removal.paths) and not removal.live)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(removal.catalog)))
 
 
 def _show(removal: Removal, *, dry_run: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from holdfast.cli import options, output, server_options
+from holdfast.cli.examples import examples
 from holdfast.cli.until_stopped import until_stopped
 
 
+@examples("", "--port 8090 --savepoint-dir savepoints")
 def serve(
     port: server_options.Port = None,
     host: server_options.Host = "127.0.0.1",

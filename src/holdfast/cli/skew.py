@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json as json_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import next_step, options, output, tables
 from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.cli.state import key_words
 
 if TYPE_CHECKING:
     from holdfast.at_rest.insight.largest_keys import HeavyKeys
     from holdfast.checkpoints.state.shares import StoreShares
     from holdfast.model import SkewReport
 
+# How many of the largest keys a person looks at first.
+_KEYS: Final = "10"
 
+
+@examples("visits", "checkpoints/visits --keys 10")
 def skew(
     target: Annotated[
         str, typer.Argument(metavar="CHECKPOINT|JOB", help="A query's checkpoint, or a job's name or id.")
@@ -42,11 +48,31 @@ def skew(
     the checkpoint, for which all of it is read.
     """
     if _is_checkpoint(target):
-        _show_checkpoint(target, keys, as_json=json)
+        heavy = _show_checkpoint(target, keys, as_json=json)
+        next_step.say_looked_up(json, lambda: _after_checkpoint(target, keys, heavy))
     elif keys is not None:
         _show_checkpoint(checkpoint_of(target, home), keys, as_json=json)
     else:
-        _show_job(target, home, as_json=json)
+        checkpoint = _show_job(target, home, as_json=json)
+        if checkpoint is not None:
+            next_step.say_looked_up(json, lambda: _largest_keys(next_step.typed(checkpoint)))
+
+
+def _largest_keys(checkpoint: str) -> tuple[str, ...]:
+    return ("skew", checkpoint, "--keys", _KEYS)
+
+
+def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
+    """The largest keys; of them, what the largest one holds."""
+    from holdfast.at_rest.read.written_keys import written_key
+
+    if keys is None:
+        return _largest_keys(checkpoint)
+    largest = next((state for state in heavy if state.heaviest), None)
+    if largest is None:
+        return ()
+    key = written_key(largest.state, largest.heaviest[0].key)
+    return () if key is None else key_words("get", checkpoint, largest.name, [key], None, None, None)
 
 
 def _is_checkpoint(target: str) -> bool:
@@ -54,7 +80,8 @@ def _is_checkpoint(target: str) -> bool:
     return "/" in target or (Path(target) / "commits").is_dir()
 
 
-def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
+def _show_job(name: str, home: str | None, *, as_json: bool) -> str | None:
+    """Show what was watched, and give the checkpoint of the first query."""
     from holdfast.jobs.registry.reported_skew import newest_skew
 
     details = options.control(home).details(name)
@@ -62,11 +89,12 @@ def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
     if as_json:
         listed = [{"query": query, **report.as_dict()} for query, report in reports]
         output.emit_json({"job": details.status.job.name, "watched": listed})
-        return
+        return None
     for number, (query, report) in enumerate(reports):
         if number:
             output.line()
         _render_report(query, report)
+    return next((query.checkpoint for query in details.queries if query.name == reports[0][0]), None)
 
 
 def _render_report(query: str, report: SkewReport) -> None:
@@ -103,7 +131,8 @@ def _key(values: tuple[Any, ...]) -> str:
     )
 
 
-def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
+def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[HeavyKeys]:
+    """Show how even its state is, and give the largest keys if they were asked for."""
     from holdfast.checkpoints import read
     from holdfast.checkpoints.state.shares import shares
 
@@ -115,7 +144,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
         at = {"checkpoint": found.uri, "batch_id": found.batch_id, "batch": found.batch_id}
         told = {**at, "stores": listed}
         output.emit_json(told if keys is None else {**told, "states": [state.as_dict() for state in heavy]})
-        return
+        return heavy
     output.table(
         [
             "OPERATOR",
@@ -149,6 +178,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
                 for key in largest.heaviest
             ],
         )
+    return heavy
 
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:

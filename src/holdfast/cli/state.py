@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Key, Place, State, place_of
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid, NotFound
 
@@ -86,6 +87,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
 
 
 @app.command("list")
+@examples("checkpoints/visits", "savepoints/20260305T080000")
 def list_states(
     place: Place, batch: options.Batch = None, home: options.Home = None, json: options.Json = False
 ) -> None:
@@ -104,9 +106,11 @@ def list_states(
         below=["KEY", "VALUE"],
         empty="the query keeps no state",
     )
+    next_step.say_looked_up(json, lambda: _after_list(reader, place, batch, home))
 
 
 @app.command("get")
+@examples("checkpoints/visits ann", "savepoints/20260305T080000 aggregate ann")
 def get(
     place: Place,
     state: State = None,
@@ -122,9 +126,14 @@ def get(
     if not found.exists:
         raise missing(found)
     output.show(found, json, _show_found)
+    next_step.say_looked_up(json, lambda: key_words("explain", place, state, key, operator, batch, home))
 
 
 @app.command("scan")
+@examples(
+    "checkpoints/visits --where 'count > 1' --limit 20",
+    "checkpoints/visits --sql 'select count(*) from aggregate'",
+)
 def scan(
     place: Place,
     state: Annotated[
@@ -174,6 +183,55 @@ def scan(
             return
         shown = _first(rows, limit).read_all()
     _show_rows(shown, reader.batch_id, json)
+    if sql is None:
+        next_step.say_looked_up(json, lambda: _after_scan(reader, shown, place, state, operator, batch, home))
+
+
+def key_words(
+    verb: str,
+    place: str,
+    state: str | None,
+    key: list[str] | None,
+    operator: str | None,
+    batch: int | None,
+    home: str | None,
+) -> tuple[str, ...]:
+    """Another verb's look at the same key, in the same words."""
+    named = [*([] if state is None else [state]), *(key or [])]
+    options_ = [*([] if operator is None else ["--operator", operator])]
+    options_ += [] if batch is None else ["--batch", str(batch)]
+    options_ += next_step.home_words(home)
+    # Behind -- a word that begins with a dash is no option.
+    dashed = any(word.startswith("-") for word in named)
+    words = [*options_, "--", *named] if dashed else [*named, *options_]
+    return ("state", verb, next_step.savepoint_word(place), *words)
+
+
+def _after_list(reader: StateReader, place: str, batch: int | None, home: str | None) -> tuple[str, ...]:
+    """The rows of the first state."""
+    states = [state.full_name for operator in reader.operators for state in operator.states]
+    if not states:
+        return ()
+    words = key_words("scan", place, states[0] if len(states) > 1 else None, None, None, batch, home)
+    return (*words, "--limit", "10")
+
+
+def _after_scan(
+    reader: StateReader,
+    shown: pa.Table,
+    place: str,
+    state: str | None,
+    operator: str | None,
+    batch: int | None,
+    home: str | None,
+) -> tuple[str, ...]:
+    """The first row's key, with all that there is to know of it."""
+    from holdfast.at_rest.read.written_keys import written_key
+
+    chosen = reader.pick(state or "", operator)[1]
+    row = next(iter(shown.slice(0, 1).to_pylist()), None)
+    key = None if row is None else written_key(chosen, {name: row[name] for name in chosen.key.names})
+    return () if key is None else key_words("get", place, state, [key], operator, batch, home)
 
 
 def missing(found: KeyState) -> NotFound:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, say_unnameable, whole_address
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
@@ -23,6 +24,10 @@ Why = Annotated[
 _DOES = "makes a savepoint that nobody has looked at"
 
 
+@examples(
+    "savepoints/20260305T080000 --key ann --set count=1 -y",
+    "savepoints/20260305T080000 --where 'count = 1' --delete -y",
+)
 def edit(
     source: Annotated[
         str,
@@ -94,6 +99,7 @@ def edit(
             plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
             if dry_run:
                 output.show_plan(edit_api.as_asked(plan, address), json, _show_plan)
+                next_step.say_for_real(json)
                 return
             if not yes:
                 _preview(plan)
@@ -101,8 +107,10 @@ def edit(
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
     say_unnameable(label)
+    next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
+@examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --why 'it was right' -y")
 def undo(
     savepoint: Annotated[
         str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_address)
@@ -118,10 +126,13 @@ def undo(
     plan = edit_api.plan_undo(savepoint)
     if dry_run:
         output.show_plan(plan, json, _show_undo_plan)
+        next_step.say_for_real(json)
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    output.show(edit_api.undo(savepoint, why=why), json, _show_undone)
+    made = edit_api.undo(savepoint, why=why)
+    output.show(made, json, _show_undone)
+    next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
 def _show_undo_plan(plan: UndoPlan) -> None:

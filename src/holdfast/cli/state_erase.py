@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Catalog, catalog_of, checkpoint_of
 from holdfast.cli.asking import confirm
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.at_rest.erase.erase_plan import ErasePlan
 
 
+@examples(
+    "savepoints ann --dry-run",
+    "savepoints ann --certificate ann.json --yes",
+)
 def erase(
     catalog: Catalog,
     key: Annotated[
@@ -83,6 +88,7 @@ def erase(
                 _show_lines(plan)
                 show_usage(usage, output.line)
             _tell_outcome(plan.outcome)
+            next_step.say_for_real(json, ready=stopped or usage is None)
             return
         if plan.touched:
             show_usage(usage, output.insist)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Key, Place, State, catalog_of
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.state import missing, opened, picked_key
+from holdfast.cli.state import key_words, missing, opened, picked_key
 from holdfast.clock import now_ms
 from holdfast.formats.rows.plain import plain
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _FIRST = 10
 
 
+@examples("checkpoints/visits ann", "checkpoints/visits ann --savepoints savepoints")
 def history(
     place: Place,
     state: State = None,
@@ -46,9 +48,12 @@ def history(
     reader = opened(place, home, batch)
     chosen = picked_key(reader, state, key, operator)
     catalog = None if savepoints is None else open_storage(catalog_of(savepoints, home), "catalog")
-    output.show(key_history(reader, *chosen, catalog=catalog), json, _show_history)
+    found = key_history(reader, *chosen, catalog=catalog)
+    output.show(found, json, _show_history)
+    next_step.say(json, *_after_history(place, found, home))
 
 
+@examples("checkpoints/visits ann", "checkpoints/visits@1 ann --no-rank")
 def explain(
     place: Place,
     state: State = None,
@@ -71,6 +76,18 @@ def explain(
     if not found.found.exists:
         raise missing(found.found)
     output.show(found, json, _show_explanation)
+    next_step.say_looked_up(json, lambda: key_words("history", place, state, key, operator, batch, home))
+
+
+def _after_history(place: str, found: KeyHistory, home: str | None) -> tuple[str, ...]:
+    """What else the batch has changed that changed the key last, where the batch before it is kept."""
+    checkpoint, at, number = place.rpartition("@")
+    checkpoint = checkpoint if at and number.isdecimal() else place
+    changed = [version.batch_id for version in found.versions if version.savepoint is None]
+    if not changed or changed[-1] - 1 not in found.batches:
+        return ()
+    sides = (f"{checkpoint}@{changed[-1] - 1}", f"{checkpoint}@{changed[-1]}")
+    return ("state", "diff", *sides, *next_step.home_words(home))
 
 
 def _show_history(found: KeyHistory) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of, say_unnameable
+from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
 
 
+@examples(
+    "savepoints/20260305T080000 --backend rocksdb",
+    "checkpoints/visits wider --partitions 4 --stopped",
+)
 def migrate(
     source: AtRest,
     checkpoint: Annotated[
@@ -72,13 +77,20 @@ def migrate(
         "key_groups": key_groups,
     }
     if dry_run:
-        output.show_plan(migrating.plan_migrate(address, checkpoint, **wanted), json, _show_plan)
+        planned = migrating.plan_migrate(address, checkpoint, **wanted)
+        output.show_plan(planned, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with progress("migrate", "stores") as tell:
         made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
+    next_step.say_start(json, made.checkpoint, made.plan.original)
 
 
+@examples(
+    "visits.py savepoints --from history.py",
+    "visits.py savepoints --from history.py --dry-run",
+)
 def bootstrap(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")
@@ -122,11 +134,16 @@ def bootstrap(
         with without_sparks_words(), bootstrapping.warm_query(target, catalog, **wanted) as warm:
             plan = warm.plan
         output.show_plan(plan, json, _show_start)
+        next_step.say_for_real(json)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
         made = bootstrapping.bootstrap(target, catalog, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
     say_unnameable(label)
+    settings = next_step.given_words("--set", set_)
+    next_step.say_looked_up(
+        json, lambda: next_step.run_words(target, home, "-s", next_step.typed(made.uri), *settings)
+    )
 
 
 def _show_start(plan: BootstrapPlan) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
+from holdfast.cli.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.observe.alerting import Alert
 
 
+@examples("visits", "visits --watch")
 def status(
     job: JobName,
     watch: Annotated[
@@ -51,6 +53,23 @@ def status(
             ["ALERT", "SINCE", "WHAT"],
             [(alert.rule, output.moment(alert.since_ms), alert.text) for alert in alerts],
         )
+    next_step.say_looked_up(json, lambda: _after_status(details, home))
+
+
+def _after_status(details: JobDetails, home: str | None) -> tuple[str, ...]:
+    """What a job in this state calls for."""
+    from holdfast.model import JobState
+
+    job, homes = details.status.job, next_step.home_words(home)
+    if job.state is JobState.FAILED:
+        checkpoint = details.queries[0].checkpoint if details.queries else job.checkpoint
+        return ("checkpoint", "verify", next_step.typed(checkpoint))
+    if job.state.terminal or not details.status.supervised:
+        return next_step.run_words(job.target, home)
+    if job.state is not JobState.RUNNING or not details.queries or details.savepoint_directory is None:
+        return ("status", job.name, "--watch", *homes)
+    place = job.name if len(details.queries) == 1 else next_step.typed(details.queries[0].checkpoint)
+    return ("savepoint", "take", place, next_step.typed(details.savepoint_directory), *homes)
 
 
 def _follow(job: str, home: str | None, json: bool) -> None:

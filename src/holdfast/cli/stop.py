@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName, savepoints_of, say_unnameable
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
@@ -40,6 +41,7 @@ class Stop(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@examples("visits", "visits --savepoint savepoints --label 'before the upgrade'")
 def stop(
     job: JobName,
     savepoint: Annotated[
@@ -105,6 +107,21 @@ def stop(
             output.line(f"would take a savepoint of query {query}, {checkpoint}, into {savepoint}")
     if not waited:
         raise typer.Exit(INTERRUPTED)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        next_step.say_looked_up(json, lambda: _after_stop(status, taken, home))
+
+
+def _after_stop(status: JobStatus, taken: dict[str, Taken], home: str | None) -> tuple[str, ...]:
+    """The start that goes on: where it stopped, or elsewhere from the savepoints."""
+    if not taken:
+        return next_step.run_words(status.job.target, home)
+    uris = {query: next_step.typed(made.uri) for query, made in taken.items()}
+    named = uris.values() if len(uris) == 1 else (f"{query}={uri}" for query, uri in uris.items())
+    start = [*next_step.given_words("-s", list(named))]
+    place = next_step.restored_beside(status.job.checkpoint)
+    return next_step.run_words(status.job.target, home, *start, "--set", f"checkpoint.storage={place}")
 
 
 def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], bool]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
+from holdfast.cli.examples import examples
 from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.errors import Conflict, Failed, Invalid
 
@@ -26,6 +27,7 @@ _PROMPT: Final = "Enter goes on, q ends "
 _END_KEYS: Final = ("q", "Q", "\x1b")
 
 
+@examples("", "shop --yes")
 def tour(
     context: typer.Context,
     folder: Annotated[
@@ -43,12 +45,7 @@ def tour(
 
     Enter goes on, q ends. Where input is no terminal, all steps run one after the other. Nothing needs Spark
     or Java, and nothing outside the directory changes.
-
-    \b
-    Examples:
-      holdfast tour
-      holdfast tour /tmp/shop --yes
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """
     from holdfast.demo.tour.steps import STEPS, Toured, named, unpack
 
     place = _place(folder)
@@ -77,6 +74,7 @@ def tour(
         output.emit_json(Toured(str(place), tuple(walked)).as_dict())
     else:
         _end(place)
+    next_step.say(json, "init")
 
 
 def _place(folder: Path | None) -> Path:
@@ -176,7 +174,8 @@ def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
         sys.stdout.flush()
         return done.returncode
     try:
-        context.find_root().command.main(args=[*words[1:], *quiet], prog_name=words[0])
+        with next_step.silent():
+            context.find_root().command.main(args=[*words[1:], *quiet], prog_name=words[0])
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
@@ -190,4 +189,3 @@ def _end(place: Path) -> None:
     output.line("  holdfast checkpoint verify DIR     is it whole?")
     output.line("  holdfast state list DIR            what is in it?")
     output.line("  holdfast savepoint take DIR SP     keep it in the directory SP")
-    output.line("`holdfast init` writes a job of your own.")

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import Place
+from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import opened
 from holdfast.errors import Invalid
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _WIDTH = 40
 
 
+@examples("checkpoints/visits --what-if 24h", "checkpoints/visits --watermark 2h")
 def ttl(
     place: Place,
     what_if: Annotated[

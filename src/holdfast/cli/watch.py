@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.arguments import Checkpoint, checkpoint_of
+from holdfast.cli.examples import examples
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.storage.port import Storage
 
 
+@examples("checkpoints/visits --once", "checkpoints/visits --metrics-port 9400 --alert state_size=50g")
 def watch(
     checkpoint: Checkpoint,
     every: Annotated[
@@ -80,6 +82,8 @@ def watch(
                 _follow(recorder, storage, every_ms / 1000, json, look)
     finally:
         file.unlock()
+    homes = next_step.home_words(home)
+    next_step.say_looked_up(json, lambda: ("checkpoint", "verify", next_step.typed(storage.uri), *homes))
 
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:

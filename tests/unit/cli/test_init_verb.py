@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command import Holdfast
 
+from holdfast.cli import next_step
 from holdfast.demo.starter.writing import plan_starter, write_starter
 from holdfast.errors import Unavailable
 from holdfast.storage.local import LocalStorage
@@ -19,10 +20,13 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_dry_run_lists_what_is_written(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_dry_run_lists_what_is_written(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned = json.loads(holdfast("init", "mine", "--name", "visits", "--dry-run", "--json").stdout)
     assert (planned["dry_run"], set(planned["files"])) == (True, FILES)
     assert not (tmp_path / "mine").exists()
+    monkeypatch.setattr(next_step, "on_terminal", lambda: True)
     made = holdfast("init", "mine", "--name", "visits")
     assert made.returncode == 0, made.stderr
     assert {line.removeprefix(f"{tmp_path}/mine/") for line in made.stdout.split()} == FILES

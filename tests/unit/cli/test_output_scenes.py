@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from output_scenes import SCENES, WIDE, WRITTEN, printed
+from parsed_call import parse_call
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +25,18 @@ def test_a_verb_prints_what_was_read(name: str, said: dict[str, str]) -> None:
         assert said[f"{file}.txt"] == (WRITTEN / f"{file}.txt").read_text(encoding="utf-8"), (
             f"`make output`, then read tests/golden/output/{file}.txt"
         )
+
+
+def test_a_next_step_is_a_call_that_there_is(
+    said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = {
+        call for text in said.values() for call in re.findall("^next: (holdfast .*)$", text, re.MULTILINE)
+    }
+    assert len(named) > 30
+    for call in named:
+        assert parse_call(call) is not None
 
 
 def test_tables_keep_to_the_width(said: dict[str, str]) -> None:

@@ -1,0 +1,61 @@
+"""A directory in which the examples of verbs hold: a checkpoint, savepoints, job files, a state home."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from unittest.mock import patch
+
+from written_state import BATCH, JOB, QUERY
+
+from golden import golden_on_disk
+from holdfast import savepoints
+from holdfast.at_rest.edit_api import edit
+from holdfast.jobs.registry.registry import Registry, job_id
+from holdfast.jobs.state_home import StateHome
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+HOME = ".holdfast"
+# The savepoints of the examples: one of the checkpoint, and an edit of it.
+TAKEN = dt.datetime(2026, 3, 5, 8, tzinfo=dt.timezone.utc)
+EDITED = dt.datetime(2026, 3, 6, 8, tzinfo=dt.timezone.utc)
+
+
+def make_place(folder: Path) -> None:
+    """Make all of it."""
+    checkpoint = golden_on_disk("visits", folder / "checkpoints" / "visits")
+    with clock_at(TAKEN):
+        taken = savepoints.take(checkpoint, folder / "savepoints", batch=1)
+    with clock_at(EDITED):
+        edit(taken.uri, "aggregate", set={"count": 9}, key="customer=bob", why="counted twice", who="ann")
+    (folder / "visits.py").write_text(job_of_the_readme(), encoding="utf-8")
+    home = StateHome(folder / HOME)
+    home.path.mkdir()
+    registry = Registry(home.registry)
+    address = f"file://{checkpoint}"
+    registry.start_job(
+        dataclasses.replace(
+            JOB, name="visits", job_id=job_id("visits"), target="visits.py", checkpoint=address
+        )
+    )
+    attempt = registry.start_attempt("visits", 4243, JOB.started_ms, recovers=False)
+    query = dataclasses.replace(QUERY, checkpoint=address)
+    registry.queries_started("visits", attempt, [query], JOB.started_ms)
+    registry.add_batch("visits", attempt, BATCH)
+
+
+def clock_at(moment: dt.datetime) -> AbstractContextManager[object]:
+    """The wall clock stands at a moment."""
+    at_ns = int(moment.timestamp()) * 1_000_000_000
+    return patch.object(time, "time_ns", lambda: at_ns)
+
+
+def job_of_the_readme() -> str:
+    """The ten lines."""
+    block = re.search(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    return block[1]
