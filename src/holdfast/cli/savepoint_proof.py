@@ -73,7 +73,7 @@ def diff(
 
 def _show_proof(proof: Proof) -> None:
     for problem in proof.problems:
-        output.line(problem.file)
+        output.whole(problem.file)
         output.prose(problem.what, "  ")
         output.prose(f"hint: {problem.hint}", "  ")
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
