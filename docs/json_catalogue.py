@@ -386,12 +386,9 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 "batch": (int, "The committed batch that it holds."),
                 "planned_ms": (int, "When that batch was planned, in epoch milliseconds."),
                 "watermark_ms": (int | None, "The watermark of the next batch."),
+                "spark_at_least": (str | None, "The lowest Spark that fixes these settings."),
                 "provider": (str | None, "The class of the state store."),
                 "confs": (dict[str, str], "The settings that the checkpoint has fixed."),
-                "spark_at_least": (
-                    str | None,
-                    "The lowest version of Spark that fixes these settings; null where they tell of none.",
-                ),
                 "sources": (list[dict[str, Any]], "The query's sources, with their offsets."),
                 "operators": (
                     list[dict[str, Any]],

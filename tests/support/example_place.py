@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import patch
 
+from shown_commands import FILE
 from written_state import BATCH, JOB, QUERY
 
 from golden import golden_on_disk
@@ -56,6 +56,8 @@ def clock_at(moment: dt.datetime) -> AbstractContextManager[object]:
 
 def job_of_the_readme() -> str:
     """The ten lines."""
-    block = re.search(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert block is not None
-    return block[1]
+    readme = README.read_text(encoding="utf-8")
+    [text] = [file["text"] for file in FILE.finditer(readme) if file["name"] == "visits.py"]
+        file["text"] for file in FILE.finditer(README.read_text("utf-8")) if file["name"] == "visits.py"
+    ]
+    return text

@@ -17,7 +17,7 @@ from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import Undone, UndoPlan, change_of
 from holdfast.at_rest.erase import erasing, erasing_checkpoint
 from holdfast.at_rest.erase.certificate import Certificate, Searched
-from holdfast.at_rest.erase.erase_plan import ErasePlan, require_catalog
+from holdfast.at_rest.erase.erase_plan import ErasePlan
 from holdfast.at_rest.erase.matching import subject
 from holdfast.at_rest.erase.place_search import PlaceSearch
 from holdfast.checkpoints.checkpoint import read
@@ -29,7 +29,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
-from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
+from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import digest

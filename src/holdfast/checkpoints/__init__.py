@@ -122,4 +122,4 @@ def _home(home: str | os.PathLike[str] | None) -> Path:
     from holdfast.config.settings import Settings
 
     flags = {} if home is None else {"home": os.fspath(home)}
-    return Settings.resolve(flags, os.environ, Path.cwd()).home.resolve()
+    return Settings.resolve(flags, os.environ, Path.cwd()).real_home

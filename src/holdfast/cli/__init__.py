@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +28,7 @@ from holdfast.cli import (
     fork,
     former,
     init,
+    narrow_help,
     options,
     output,
     rescale,
@@ -49,9 +53,13 @@ from holdfast.cli import (
     watch,
 )
 from holdfast.cli import list as list_
-from holdfast.errors import HoldfastError, Internal
+from holdfast.errors import HoldfastError, Internal, Invalid, NotFound, Unavailable
 
 TRACEBACK = "HOLDFAST_TRACEBACK"
+# What the system says of a path that no trying again makes right.
+_WRONG_PATHS = frozenset(
+    {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
+)
 
 
 class _Verbs(TyperGroup):
@@ -59,6 +67,9 @@ class _Verbs(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
+        contexts = narrow_help.narrow_contexts(self.context_class)
+        for command in (self, *_below(self.commands.values())):
+            command.context_class = contexts
         for words, verb in examples.verbs("holdfast", self.commands.values()):
             verb.params.append(options.Quiet())
             examples.show_in_help(words, verb)
@@ -83,22 +94,59 @@ class _Verbs(TyperGroup):
             completion.answer(self)
             sys.exit(0)
         try:
+            _require_text(sys.argv[1:])
             return super().main(*args, **options)
         except HoldfastError as error:
             failed = error
-        except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:
             if _was_interrupted(error):
                 output.insist("interrupted")
                 sys.exit(130)
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
-            failed = Internal(
-                "something went wrong inside Holdfast",
-                found=f"{type(error).__name__}: {error}",
-                hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
-            )
+            failed = _told(error)
         output.report_error(failed, as_json="--json" in sys.argv)
         sys.exit(failed.exit_code)
+
+
+def _require_text(words: list[str]) -> None:
+    """Refuse what is no text: no name of ours can be made of it, and Java has no path of it."""
+    try:
+        b" ".join(map(os.fsencode, words)).decode()
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            "an argument is no text in UTF-8",
+            found=" ".join(ascii(word) for word in words if not word.isprintable()),
+            hint="rename what it names",
+        ) from error
+
+
+def _told(error: Exception) -> HoldfastError:
+    """An error that nothing has answered, in the words of the system where that has refused something."""
+    if isinstance(error, OSError) and error.errno is not None:
+        where = error.filename if isinstance(error.filename, str) else None
+        if where is None and not Path().exists():
+            return NotFound("the working directory is gone", hint="change to one that is there")
+        kind = Invalid if error.errno in _WRONG_PATHS else Unavailable
+        return kind(
+            "the system does not do what it was asked",
+            where=where,
+            found=error.strerror,
+            hint="see that the path is right, that the disk has room, and that this user may use it",
+        )
+    return Internal(
+        "something went wrong inside Holdfast",
+        found=f"{type(error).__name__}: {error}",
+        hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
+    )
+
+
+def _below(commands: Iterable[Any]) -> Iterator[Any]:
+    """The verbs, and the words that stand for several."""
+    for command in commands:
+        yield command
+        if isinstance(command, TyperGroup):
+            yield from _below(command.commands.values())
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -195,4 +243,4 @@ app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.b
 def main() -> None:
     """The `holdfast` command."""
     standard_streams.prepare()
-    app(prog_name="holdfast")
+    app(prog_name="holdfast", **narrow_help.arguments())

@@ -61,7 +61,10 @@ def export(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="DIR", help="Write the files to this directory. Without it, print the rules."
+            "--to",
+            metavar="DIR",
+            help="Write the files to this directory. Without it, print the rules.",
+            callback=options.on_this_machine,
         ),
     ] = None,
     dry_run: options.DryRun = False,
@@ -78,7 +81,7 @@ def export(
         if json:
             output.emit_json({"rules": rule_file(), "dashboard": dashboard()})
         else:
-            output.line(rule_file().rstrip("\n"))
+            output.whole(rule_file().rstrip("\n"))
         return
     files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
     for name, (_, mark) in files.items():

@@ -266,7 +266,7 @@ def _took(batch: Batch) -> str:
 
 def _show_verification(found: Verification) -> None:
     for problem in found.problems:
-        output.line(problem.file)
+        output.whole(problem.file)
         output.prose(problem.what, "  ")
         output.prose(f"hint: {problem.hint}", "  ")
     for remark in found.remarks:

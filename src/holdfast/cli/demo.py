@@ -27,7 +27,13 @@ def demo(
     example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="Which example.")] = "coffee-shop",
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same day.")] = 7,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the day, tables and checkpoint there.")
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Keep the day, tables and checkpoint there.",
+            callback=options.on_this_machine,
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -89,7 +89,7 @@ def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[d
     from holdfast.jobs.state_home import StateHome
     from holdfast.storage import open_storage
 
-    home = settings.home.resolve()
+    home = settings.real_home
     places = [open_storage(address) for address in given]
     unread: list[dict[str, Any]] = []
     registry = StateHome(home).registry

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @examples("", "pipelines --name totals")
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to write; it is made if need be.")
+        Path,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Where to write; it is made if need be.",
+            callback=options.on_this_machine,
+        ),
     ] = Path(),
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="The job's name; its file is NAME.py.")
@@ -45,7 +50,7 @@ def init(
 
 def _show(starter: Starter) -> None:
     for file in starter.files:
-        output.line(str(Path(starter.folder) / file))
+        output.whole(str(Path(starter.folder) / file))
 
 
 def _say_next(starter: Starter, json: bool) -> None:

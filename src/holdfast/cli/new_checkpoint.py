@@ -35,7 +35,7 @@ def show_plan(plan: RestorePlan) -> None:
 
 def show_restored(made: Restored) -> None:
     """Print what a restore or a fork has made."""
-    output.line(made.checkpoint)
+    output.whole(made.checkpoint)
     output.say(
         f"query {made.query_id} goes on with batch {made.batch_id + 1};"
         f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are links into the catalog"
@@ -51,7 +51,7 @@ def show_moved(made: Moved, change: str) -> None:
         made: The checkpoint.
         change: What is other than before.
     """
-    output.line(made.checkpoint)
+    output.whole(made.checkpoint)
     output.say(f"{change}: {made.rows:,} rows are proved to be the same")
     output.say(
         f"query {made.plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"

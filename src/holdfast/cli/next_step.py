@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import options, output, standard_streams, tables
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ def is_wanted(json: bool) -> bool:
     return not (json or _silent or output.quiet()) and on_terminal()
 
 
+def _tell(text: str) -> None:
+    """A line in one piece, however wide the terminal is: a call is to be pasted."""
+    standard_streams.say(f"{text}\n")
+
+
 def say(json: bool, *words: str) -> None:
     """Name the next call.
 
@@ -47,7 +52,7 @@ def say(json: bool, *words: str) -> None:
         words: What stands behind `holdfast`; nothing is said without any.
     """
     if words and is_wanted(json):
-        output.say(f"next: {shlex.join(('holdfast', *words))}")
+        _tell(f"next: {shlex.join(('holdfast', *words))}")
 
 
 def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
@@ -86,7 +91,7 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
     width = max(len(command) for command, why in steps if why)
     output.say("\nnext:")
     for command, why in steps:
-        output.say(f"  {command.ljust(width)}  {why}".rstrip())
+        _tell(f"  {command.ljust(width)}  {why}".rstrip())
     output.say(f"\n{end}")
 
 
@@ -119,7 +124,7 @@ def say_option(json: bool, checkpoint: str) -> None:
 
     if is_wanted(json):
         place = json_text.dumps(str(local_path(checkpoint) or checkpoint), ensure_ascii=False)
-        output.say(f'next: start the query with .option("checkpointLocation", {place})')
+        _tell(f'next: start the query with .option("checkpointLocation", {place})')
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typer.core import TyperOption
 
 from holdfast.cli import output
 from holdfast.clock import now_ms
+from holdfast.config.locations import SCHEME
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -22,6 +23,19 @@ Home = Annotated[
     str | None,
     typer.Option("--home", metavar="DIR", help="State home. [env: HOLDFAST_HOME; default: .holdfast]"),
 ]
+
+
+def on_this_machine(path: Path | None) -> Path | None:
+    """A file or directory that a verb makes or reads on this machine: no URI, which would become a path."""
+    if path is not None and SCHEME.match(str(path)):
+        raise Invalid(
+            "this is no path on this machine",
+            found=str(path),
+            hint="name a local path; one with a colon in it is written with ./ before it",
+        )
+    return path
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Stopped = Annotated[
     bool,
@@ -113,7 +127,7 @@ def state_home(home: str | None) -> StateHome:
     """The state home that holds for this call."""
     from holdfast.jobs.state_home import StateHome
 
-    return StateHome(settings(home).home.resolve())
+    return StateHome(settings(home).real_home)
 
 
 def control(home: str | None) -> Control:

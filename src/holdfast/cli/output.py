@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 
 def emit_json(value: Any) -> None:
     """One JSON document, or one line of many."""
-    line(json.dumps(value, ensure_ascii=not standard_streams.is_unicode()))
+    whole(json.dumps(value, ensure_ascii=not standard_streams.is_unicode()))
 
 
 class Shown(Protocol):
@@ -50,16 +50,22 @@ def compact(value: Any, longest: int | None = 200) -> str:
     return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}{tables.CUT}"
 
 
-def line(text: str = "") -> None:
-    """A line of data."""
+def whole(text: str) -> None:
+    """A line that stays in one piece: a file's name, a command to be copied, a line of a file, JSON."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
+def line(text: str = "") -> None:
+    """A line of the answer, broken between words where the terminal ends."""
+    for part in tables.broken_text(text, tables.width()):
+        whole(part)
+
+
 def prose(text: str, indent: str = "") -> None:
-    """A sentence of the answer, broken between words where the terminal ends."""
+    """A sentence of the answer that goes on with an indent where the terminal ends."""
     for part in tables.broken(text, tables.width(), indent, f"{indent}  "):
-        line(part)
+        whole(part)
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
@@ -70,7 +76,8 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 def insist(text: str, stream: TextIO | None = None) -> None:
     """The same of what even --quiet does not silence: errors, warnings, and what a question is about."""
-    standard_streams.say(f"{text}\n", stream)
+    lines = tables.broken_text(text, tables.width(stream or sys.stderr))
+    standard_streams.say("\n".join([*lines, ""]), stream)
 
 
 def quiet() -> bool:
@@ -109,13 +116,13 @@ def table(
         line(empty)
         return
     for text in tables.table_lines(headers, listed, room, ids, spare, below):
-        line(text)
+        whole(text)
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
     """Names and values, one a line, the values under each other."""
     for text in tables.field_lines(pairs, tables.width(), indent):
-        line(text)
+        whole(text)
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> None:

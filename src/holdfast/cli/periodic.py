@@ -98,7 +98,7 @@ def _show(found: PeriodicTake) -> None:
         output.say(f"batch {found.batch_id}: nothing new since the last savepoint")
         return
     manifest = found.taken.manifest
-    output.line(found.taken.uri)
+    output.whole(found.taken.uri)
     gone = f"; {len(found.removed)} older ones deleted" if found.removed else ""
     output.say(
         f"batch {manifest.batch_id}: {len(manifest.files):,} files, {manifest.new_bytes:,} bytes new{gone}"

@@ -275,7 +275,7 @@ def _explain(
     from holdfast.jobs.settings_report import explained
 
     loaded = load_job(target).with_overrides(overrides)
-    refuse_newer([loaded.checkpoint.uri(Path.cwd())], settings.home.resolve())
+    refuse_newer([loaded.checkpoint.uri(Path.cwd())], settings.real_home)
     if savepoints:
         _check(loaded, conf, savepoints, settings)
     job = explained(loaded)
@@ -318,7 +318,7 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.trials.preflight import check_run
 
-    home, alone = StateHome(settings.home.resolve()), settings.leading is None
+    home, alone = StateHome(settings.real_home), settings.leading is None
     with progress("verify", "files") as tell:
         check_run(job, savepoints, conf, home, now_ms, alone=alone, tell=tell)
 

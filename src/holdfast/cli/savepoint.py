@@ -291,7 +291,7 @@ def _show_plan(plan: TakePlan) -> None:
 
 def _show_taken(taken: Taken) -> None:
     manifest = taken.manifest
-    output.line(taken.uri)
+    output.whole(taken.uri)
     output.say(
         f"batch {manifest.batch_id} of query {manifest.query_id}: {len(manifest.files):,} files,"
         f" {manifest.size_bytes:,} bytes, {manifest.new_bytes:,} of them new"

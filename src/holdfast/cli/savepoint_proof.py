@@ -112,7 +112,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
 
 def _show_proof(proof: Proof) -> None:
     for problem in proof.problems:
-        output.line(problem.file)
+        output.whole(problem.file)
         output.prose(problem.what, "  ")
         output.prose(f"hint: {problem.hint}", "  ")
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"

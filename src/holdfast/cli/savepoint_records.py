@@ -163,7 +163,7 @@ def digests_later(uri: str) -> str:
 
 
 def _show(digested: Digested, *, dry_run: bool) -> None:
-    output.line(digested.uri)
+    output.whole(digested.uri)
     if digested.states is None:
         output.line(f"  pending: would read {digested.read:,} stores, {digested.size_bytes:,} bytes")
         return

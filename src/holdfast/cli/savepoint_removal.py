@@ -60,12 +60,15 @@ def gc(
     """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
     from holdfast import savepoints
     from holdfast.config.units import parse_duration
+    from holdfast.savepoints.catalog.catalog import require_catalog
     from holdfast.savepoints.catalog.removal import plan_sweep
     from holdfast.storage import open_storage
 
     dead_after_ms = parse_duration(older_than, "--older-than", allow_zero=True)
     address = catalog_of(catalog, home)
-    removal = plan_sweep(open_storage(address, "catalog"), now_ms(), dead_after_ms)
+    place = open_storage(address, "catalog")
+    require_catalog(place)
+    removal = plan_sweep(place, now_ms(), dead_after_ms)
     if not dry_run:
         if removal.paths and not yes:
             confirm(

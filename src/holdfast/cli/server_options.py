@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import output
+from holdfast.cli import options, output
 from holdfast.config.secrets import TOKEN_VARIABLE
 from holdfast.errors import Invalid
 
@@ -40,12 +40,26 @@ Token = Annotated[
     ),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="A file that holds the token.")
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file that holds the token.",
+        callback=options.on_this_machine,
+    ),
 ]
 TlsCert = Annotated[
-    Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate chain, as PEM.")
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        help="The certificate chain, as PEM.",
+        callback=options.on_this_machine,
+    ),
 ]
-TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.", callback=options.on_this_machine)
+]
 Savepoints = Annotated[
     str | None,
     typer.Option(

@@ -140,7 +140,7 @@ def _show_undo_plan(plan: UndoPlan) -> None:
 
 
 def _show_undone(made: Undone) -> None:
-    output.line(made.uri)
+    output.whole(made.uri)
     output.say(f"it has the state of {made.plan.back_to}; the edit stays in {made.plan.savepoint}")
 
 
@@ -194,7 +194,7 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
 
 
 def _show_made(made: Edited) -> None:
-    output.line(made.uri)
+    output.whole(made.uri)
     _preview(made.plan)
     output.say(
         f"every other row is proved to be the same; {made.plan.savepoint} is as it was, and"

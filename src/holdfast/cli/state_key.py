@@ -43,11 +43,14 @@ def history(
 ) -> None:
     """Show each value that a key has had over the batches that are kept, and over savepoints."""
     from holdfast.at_rest.insight.history import key_history
+    from holdfast.savepoints.catalog.catalog import require_catalog
     from holdfast.storage import open_storage
 
     reader = opened(place, home, batch)
     chosen = picked_key(reader, state, key, operator)
     catalog = None if savepoints is None else open_storage(catalog_of(savepoints, home), "catalog")
+    if catalog is not None:
+        require_catalog(catalog)
     found = key_history(reader, *chosen, catalog=catalog)
     output.show(found, json, _show_history)
     next_step.say(json, *_after_history(place, found, home))

@@ -153,7 +153,7 @@ def _show_start(plan: BootstrapPlan) -> None:
 
 
 def _show_warm(made: Bootstrapped) -> None:
-    output.line(made.uri)
+    output.whole(made.uri)
     over = f"states {', '.join(made.plan.states)}" if made.plan.states else f"{made.input_rows:,} rows"
     output.say(f"{made.plan.name} knows {made.rows:,} rows of state out of {over}")
     _show_sources(made.plan)

@@ -93,7 +93,7 @@ def stop(
     if not json and not dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}")
         for made in taken.values():
-            output.line(made.uri)
+            output.whole(made.uri)
         say_unnameable(label)
     content, waited = _digest(taken, wanted=digest)
     if json:
@@ -211,7 +211,7 @@ def _take(
                 )
             except HoldfastError as error:
                 for made in taken.values():
-                    output.line(made.uri)
+                    output.whole(made.uri)
                 raise type(error)(
                     f"job {status.job.name!r} has ended, but no savepoint of query {query!r} was taken: "
                     f"{error.fact}",

@@ -4,6 +4,9 @@ Where output is a terminal, or COLUMNS is set, a table takes no more than that w
 can be and still tell apart, columns without any value are left out, and what still does not fit is cut at its
 end. A number is never cut. A single row, and rows in too narrow a terminal, stand as names and values
 instead, with nothing cut. Elsewhere, in a pipe or a file, all columns and all values are there.
+
+Sentences are broken between words. A path, an address, a command between backticks and a key between quotes
+stay in one piece, to be copied; where one is wider than the terminal, it has a line of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 NOTHING: Final = "–"
 CUT: Final = "…"
@@ -25,8 +28,11 @@ _LEAST: Final = 10
 # Nor does one that goes on below get narrower than this.
 _LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
-# A space at which no line ends.
+# A space at which no line ends, and what has none: commands and keys.
 _STAYS: Final = "\x00"
+_COPIED: Final = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)")
+# What stands before a sentence, which goes on under its end: a mark such as `ok`, or what kind it is.
+_HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,})?")
 # How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
 SAVEPOINT_ID: Final = len("20260305T080000")
 UUID: Final = 8
@@ -39,15 +45,20 @@ class Whole(str):
     __slots__ = ()
 
 
-def width() -> int | None:
-    """How many characters fit beside each other on standard output; None where nothing is to be cut."""
+def width(stream: TextIO | None = None) -> int | None:
+    """How many characters fit beside each other; None where nothing is to be cut.
+
+    Args:
+        stream: Where they are written, if not to standard output.
+    """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdigit() and int(given) > 0:
         return int(given)
-    if not sys.stdout.isatty():
+    shown = stream or sys.stdout
+    if not shown.isatty():
         return None
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_WIDTH
+        return os.get_terminal_size(shown.fileno()).columns or _USUAL_WIDTH
     except OSError:
         return _USUAL_WIDTH
 
@@ -107,12 +118,12 @@ def table_lines(
         spared = waiting.pop(0)
         left_out += [column.name for column in shown if column.name == spared]
         shown = [column for column in shown if column.name != spared]
-    note = [f"(left out for want of room: {', '.join(left_out)})"] if left_out else []
+    note = broken(f"(left out for want of room: {', '.join(left_out)})", room) if left_out else []
     return [*_grid(shown, _fitted(shown, room, below), below), *note]
 
 
 def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
-    """A sentence in lines; a word stays whole, and so does a command between backticks, to be copied.
+    """A sentence in lines; a word stays whole, and so does what is between backticks or quotes, to be copied.
 
     Args:
         text: The sentence.
@@ -122,7 +133,7 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
     """
     if room is None:
         return [f"{indent}{text}"]
-    kept = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _STAYS), text)
+    kept = _COPIED.sub(lambda copied: copied[0].replace(" ", _STAYS), text)
     parts = textwrap.wrap(
         kept,
         max(room, len(indent) + _LEAST),
@@ -132,6 +143,20 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
         break_on_hyphens=False,
     )
     return [part.replace(_STAYS, " ") for part in parts] or [""]
+
+
+def broken_text(text: str, room: int | None) -> list[str]:
+    """The lines of a text that may have several; what is too long goes on under where it begins."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if room is None or _width(line) <= room:
+            lines.append(line)
+            continue
+        head = _HEAD.match(line)
+        begun = head[0] if head and len(head[0]) <= room // 2 else ""
+        below = " " * (len(begun) + (0 if begun.strip() else _BETWEEN))
+        lines += broken(line[len(begun) :], room, begun, below)
+    return lines
 
 
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:

@@ -33,7 +33,9 @@ def tour(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="Where its files go: a new or an empty directory. [a temporary one]"
+            metavar="[DIR]",
+            help="Where its files go: a new or an empty directory. [a temporary one]",
+            callback=options.on_this_machine,
         ),
     ] = None,
     yes: Annotated[
@@ -117,7 +119,7 @@ def _begin(place: Path) -> None:
     output.line("A day at a coffee shop, and the checkpoint of the query that counted visits.")
     output.line("Each command is one that you can type for a checkpoint of your own.")
     output.line()
-    output.line(f"$ cd {shlex.quote(str(place))}")
+    output.whole(f"$ cd {shlex.quote(str(place))}")
 
 
 def _goes_on() -> bool:
@@ -144,7 +146,7 @@ def _walk(context: typer.Context, step: Step, command: str, heading: str | None,
     if heading is not None:
         output.line()
         output.line(heading)
-        output.line(f"$ {command}")
+        output.whole(f"$ {command}")
         code = _run(context, command, quiet)
     else:
         with redirect_stdout(kept):

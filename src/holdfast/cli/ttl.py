@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import options, output, tables
 from holdfast.cli.arguments import Place
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.at_rest.insight.ttl_preview import WhatIf
 
 _WIDTH = 40
+# What stands beside a bar.
+_BESIDE_BAR = len(f"  {'':>14}  {'':>12}  ")
 
 
 @examples("checkpoints/visits --what-if 24h", "checkpoints/visits --watermark 2h")
@@ -98,7 +100,9 @@ def _show(found: WhatIf) -> None:
         )
     if found.histogram:
         output.line(f"  {'AGE':>14}  {'ROWS':>12}")
+    room = tables.width()
+    longest = _WIDTH if room is None else min(_WIDTH, max(room - _BESIDE_BAR, 1))
     most = max((bucket.rows for bucket in found.histogram), default=0)
     for bucket in found.histogram:
-        bar = "█" * max(round(_WIDTH * bucket.rows / max(most, 1)), 1 if bucket.rows else 0)
-        output.line(f"  {bucket.label:>14}  {bucket.rows:>12,}  {bar}".rstrip())
+        bar = "█" * max(round(longest * bucket.rows / max(most, 1)), 1 if bucket.rows else 0)
+        output.whole(f"  {bucket.label:>14}  {bucket.rows:>12,}  {bar}".rstrip())

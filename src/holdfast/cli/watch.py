@@ -69,6 +69,7 @@ def watch(
     every_ms = parse_duration(every, "--every")
     alerts = _alerts(alert)
     storage = open_storage(checkpoint_of(checkpoint, home))
+    _require_checkpoint(storage)
     place = options.settings(home).ensure_home().resolve()
     file = RecordFile(record_path(place, storage.uri))
     if not file.lock():
@@ -86,10 +87,8 @@ def watch(
     next_step.say_looked_up(json, lambda: ("checkpoint", "verify", next_step.typed(storage.uri), *homes))
 
 
-def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
-    """Go on with the record; one is begun only of a checkpoint that is whole, as far as can be told."""
+def _require_checkpoint(storage: Storage) -> None:
     from holdfast import layout
-    from holdfast.checkpoints.verification.verifying import verify
 
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
         raise NotFound(
@@ -97,6 +96,12 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
             where=storage.uri,
             hint="name the directory that holds `metadata`, `offsets` and `commits`",
         )
+
+
+def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
+    """Go on with the record; one is begun only of a checkpoint that is whole, as far as can be told."""
+    from holdfast.checkpoints.verification.verifying import verify
+
     if recorder.begin(anew=anew):
         return
     problems = verify(storage).problems

@@ -13,7 +13,8 @@ SCHEMES = ("file", "hdfs", "webhdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs"
 # Without a bucket or container these lead nowhere; hdfs and dbfs have a default.
 _NEED_AUTHORITY = frozenset({"webhdfs", "s3", "s3a", "abfs", "abfss", "gs"})
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+# What a URI begins with, and no path.
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _URI = re.compile(r"[a-z0-9]+:(?://(?P<authority>[^/]*))?(?P<path>/.*)?")
 
 
@@ -34,7 +35,7 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
         raise refused(setting, value, "a path without control characters")
     if text.startswith("~"):
         raise refused(setting, value, "a path in full", hint='write it with `Path.home() / "…"`')
-    scheme = _SCHEME.match(text)
+    scheme = SCHEME.match(text)
     if scheme is None:
         return text
     return _checked_uri(scheme[1].lower() + text[len(scheme[1]) :], value, setting)
@@ -50,7 +51,7 @@ def canonical_uri(storage: str, base: Path) -> str:
 
     Cost: the links of a local path are read; a remote place is not looked at.
     """
-    match = _URI.fullmatch(storage) if _SCHEME.match(storage) else None
+    match = _URI.fullmatch(storage) if SCHEME.match(storage) else None
     if match is None:
         return "file://" + os.path.realpath(base / storage)
     scheme = storage.partition(":")[0]

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.config.checks import refused
 from holdfast.config.job.high_availability import DEFAULT_LEASE, Leading
+from holdfast.config.locations import SCHEME
 from holdfast.config.private_files import close_to_others, make_directory
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid, NotFound
@@ -137,6 +138,11 @@ class Settings:
             values[_LEASE.name] = exact_duration(self.leading.lease_ms)
         return [ResolvedSetting(name, value, str(self.sources[name])) for name, value in values.items()]
 
+    @property
+    def real_home(self) -> Path:
+        """The state home with its links followed, as far as they lead anywhere."""
+        return Path(os.path.realpath(self.home))
+
     def ensure_home(self) -> Path:
         """Create the state home if it is not there, and prove that it can be written.
 
@@ -211,6 +217,8 @@ def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise refused(setting.name, value, "a directory", where=str(source))
+    if SCHEME.match(text):
+        raise refused(setting.name, value, "a directory of this machine", where=str(source))
     # Not resolve(): the home shows as it was named, links and all.
     return Path(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100
 

@@ -134,18 +134,16 @@ AFTER = {
         "holdfast restore savepoints/* checkpoints/visits-restored --dry-run"
     ),
     f"state undo {EDITED} --yes": "holdfast restore savepoints/* checkpoints/visits-restored --dry-run",
-    "state erase ann --everywhere savepoints --dry-run": "holdfast state erase ann --everywhere savepoints",
+    "state erase savepoints ann --dry-run": "holdfast state erase savepoints ann",
     f"restore {TAKEN} checkpoints/again --dry-run": f"holdfast restore {TAKEN} checkpoints/again",
     f"restore {TAKEN} checkpoints/again": (
         "holdfast run visits.py --set checkpoint.storage=checkpoints/again"
     ),
     f"fork {TAKEN} 'an experiment' --dry-run": f"holdfast fork {TAKEN} 'an experiment'",
-    f"rescale {TAKEN} --partitions 3 --to wider --dry-run": (
-        f"holdfast rescale {TAKEN} --partitions 3 --to wider"
-    ),
+    f"rescale {TAKEN} wider --partitions 3 --dry-run": (f"holdfast rescale {TAKEN} wider --partitions 3"),
     "rescale checkpoints/visits --partitions 3 --dry-run": "",  # nobody has said that no query uses it
-    f"rescale {TAKEN} --partitions 3 --to wider": ("holdfast run visits.py --set checkpoint.storage=wider"),
-    f"state migrate {TAKEN} --backend rocksdb --to rocks": (
+    f"rescale {TAKEN} wider --partitions 3": ("holdfast run visits.py --set checkpoint.storage=wider"),
+    f"state migrate {TAKEN} rocks --backend rocksdb": (
         "holdfast run visits.py --set checkpoint.storage=rocks"
     ),
     "skew checkpoints/visits": "holdfast skew checkpoints/visits --keys 10",
@@ -163,7 +161,7 @@ AFTER = {
 NOT_RUN = ("holdfast run ", "holdfast stop ")
 
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
-NOTHING_FOLLOWS = {"serve", "ttl", "drill", "bench", "alerts export"}
+NOTHING_FOLLOWS = {"completion", "serve", "ttl", "drill", "bench", "alerts export"}
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {
     "demo": "starts Spark",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.tables import Whole, broken, cell, field_lines, table_lines
+from holdfast.cli.tables import Whole, broken, broken_text, cell, field_lines, table_lines
 
 IDS = ("20260305T080000.000Z-1f0c33aa-b41-9d2e", "20260305T080000.000Z-1f0c33aa-b42-0001")
 ROWS = [
@@ -103,6 +103,27 @@ def test_a_sentence_ends_at_words_and_a_command_stays_in_one_piece() -> None:
     text = "see what would go with `holdfast check job.py`"
     assert broken(text, 30, below="  ") == ["see what would go with", "  `holdfast check job.py`"]
     assert broken(text, None, "  ") == [f"  {text}"]
+
+
+def test_a_key_to_be_copied_stays_in_one_piece_and_an_apostrophe_begins_none() -> None:
+    text = "the job's key is '2026-03-05 09:00,ann' and the jobs' too"
+    assert broken(text, 24) == ["the job's key is", "'2026-03-05 09:00,ann'", "and the jobs' too"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("short   as it is", ["short   as it is"]),
+        ("hint: see what there is below it", ["hint: see what there is", "      below it"]),
+        ("ok       java: is at such a place", ["ok       java: is at such", "         a place"]),
+        ("  found that there is another one", ["  found that there is", "    another one"]),
+        ("first line\nthe second one of them all", ["first line", "the second one of them", "  all"]),
+        ("state/0/0/8_efc10492-04b6-4ded.zip", ["state/0/0/8_efc10492-04b6-4ded.zip"]),
+    ],
+)
+def test_a_line_goes_on_under_where_its_sentence_begins(text: str, lines: list[str]) -> None:
+    assert broken_text(text, 25) == lines
+    assert broken_text(text, None) == text.split("\n")
 
 
 def test_values_that_go_on_below_are_whole() -> None:

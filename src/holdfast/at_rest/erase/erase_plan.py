@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast import layout
 from holdfast.at_rest.erase.certificate import PlaceReport, Searched, outcome_of
-from holdfast.config.locations import local_path
-from holdfast.errors import Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
-from holdfast.savepoints.catalog.catalog import OBJECTS, SAVEPOINTS, is_savepoint
-from holdfast.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,41 +54,3 @@ class ErasePlan(JsonShape):
     def savepoints(self) -> int:
         """How many savepoints were searched."""
         return sum(place.before is not None for place in self.searched)
-
-
-def require_catalog(catalog: Storage) -> None:
-    """Refuse a place that is no catalog of savepoints; nothing is made there.
-
-    Raises:
-        NotFound: Nothing is there.
-        Invalid: Something else is there.
-    """
-    names = set(catalog.list("").names)
-    if SAVEPOINTS in names or OBJECTS in names:
-        return
-    root = local_path(catalog.uri)
-    if not names and (root is None or not root.exists()):
-        raise NotFound(
-            "there is no directory of savepoints",
-            where=catalog.uri,
-            found="nothing",
-            hint="name the directory that `holdfast savepoint take` was given",
-        )
-    address = catalog.uri.rstrip("/")
-    if is_savepoint(address):
-        found, hint = "one savepoint", f"name its directory: {address.rsplit('/', 2)[0]}"
-    elif any(is_savepoint(f"{address}/{name}") for name in names):
-        found, hint = "a part of one", f"name the directory above it: {address.rpartition('/')[0]}"
-    elif {layout.OFFSETS, layout.COMMITS} & names:
-        found = "a checkpoint"
-        hint = "name a directory of savepoints, and the checkpoint with --checkpoint"
-    else:
-        found = "an empty directory" if not names else f"{len(names)} others, such as {min(names)}"
-        hint = "see what a directory of savepoints has with `holdfast savepoint list DIR`"
-    raise Invalid(
-        "this is no directory of savepoints",
-        where=catalog.uri,
-        found=found,
-        expected=f"a directory with {SAVEPOINTS}/ and {OBJECTS}/",
-        hint=hint,
-    )

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
 from holdfast.at_rest.erase.certificate import Certificate, Finding, Searched, key_hash, merged
-from holdfast.at_rest.erase.erase_plan import ErasePlan, require_catalog
+from holdfast.at_rest.erase.erase_plan import ErasePlan
 from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
 from holdfast.at_rest.erase.matching import Subject
 from holdfast.at_rest.erase.purge import Cleansing, Replaced
@@ -33,7 +33,14 @@ from holdfast.config.locations import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import content_path, ids, load, manifest_path, savepoint_uri
+from holdfast.savepoints.catalog.catalog import (
+    content_path,
+    ids,
+    load,
+    manifest_path,
+    require_catalog,
+    savepoint_uri,
+)
 from holdfast.savepoints.catalog.leases import (
     Chance,
     Clock,

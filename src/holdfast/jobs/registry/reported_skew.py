@@ -23,7 +23,7 @@ def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, .
     Raises:
         NotFound: There is no such job, or no batch of it has watched its keys.
     """
-    place = Settings.resolve({"home": home}, os.environ, Path.cwd()).home.resolve()
+    place = Settings.resolve({"home": home}, os.environ, Path.cwd()).real_home
     details = Control(StateHome(place), now_ms).details(name)
     return tuple(report for _, report in newest_skew(details))
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.locations import canonical_uri, parse_storage
+from holdfast import layout
+from holdfast.config.locations import canonical_uri, local_path, parse_storage
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, parse_manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange, parse_label_change
@@ -234,6 +235,46 @@ def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
 def is_catalog(storage: Storage) -> bool:
     """Whether savepoints are, were or are just being put into a directory."""
     return not {OBJECTS, SAVEPOINTS, TAKES, STAGING, SWEEP}.isdisjoint(storage.list().names)
+
+
+def require_catalog(catalog: Storage) -> None:
+    """Refuse a place that is no catalog of savepoints; nothing is made there.
+
+    Raises:
+        NotFound: Nothing is there.
+        Invalid: Something else is there.
+    """
+    if is_catalog(catalog):
+        return
+    names = set(catalog.list("").names)
+    root = local_path(catalog.uri)
+    if not names and (root is None or not root.exists()):
+        raise NotFound(
+            "there is no directory of savepoints",
+            where=catalog.uri,
+            found="nothing",
+            hint="name the directory that `holdfast savepoint take` was given",
+        )
+    address = catalog.uri.rstrip("/")
+    if is_savepoint(address):
+        found, hint = "one savepoint", f"name its directory: {address.rsplit('/', 2)[0]}"
+    elif any(is_savepoint(f"{address}/{name}") for name in names):
+        found, hint = "a part of one", f"name the directory above it: {address.rpartition('/')[0]}"
+    elif {layout.OFFSETS, layout.COMMITS} & names:
+        found = "a checkpoint"
+        hint = "name the directory that `holdfast savepoint take` was given; `state erase` has --checkpoint"
+    elif root is not None and not root.is_dir():
+        found, hint = "a file", "name the directory that `holdfast savepoint take` was given"
+    else:
+        found = "an empty directory" if not names else f"{len(names)} others, such as {min(names)}"
+        hint = "see what a directory of savepoints has with `holdfast savepoint list DIR`"
+    raise Invalid(
+        "this is no directory of savepoints",
+        where=catalog.uri,
+        found=found,
+        expected=f"a directory with {SAVEPOINTS}/ and {OBJECTS}/",
+        hint=hint,
+    )
 
 
 def listed(catalog: Storage) -> Iterator[Listed]:
