@@ -58,6 +58,4 @@ def job_of_the_readme() -> str:
     """The ten lines."""
     readme = README.read_text(encoding="utf-8")
     [text] = [file["text"] for file in FILE.finditer(readme) if file["name"] == "visits.py"]
-        file["text"] for file in FILE.finditer(README.read_text("utf-8")) if file["name"] == "visits.py"
-    ]
     return text
