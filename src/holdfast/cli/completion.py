@@ -216,7 +216,7 @@ def _split(line: str) -> tuple[list[str], bool]:
     lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
-    words = []
+    words: list[str] = []
     try:
         words += lexer
     except ValueError:  # a quote that is not closed yet
