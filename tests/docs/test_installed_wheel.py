@@ -99,6 +99,7 @@ def test_a_tutorial_works_from_top_to_bottom(
         terminals.follow(told)
     finally:
         terminals.close()
+    assert not (folder / "elsewhere").exists()  # which a dry run names
 
 
 def test_each_file_of_a_document_is_saved_and_run_by_this_test() -> None:

@@ -16,13 +16,10 @@ from shown_commands import Appears, Command, Paste, Save, Start, Step, steps
 SHOWN_FOLDER = "/tmp/shop"
 PATIENCE_S = 240.0
 
-_SAVEPOINT_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}-b\d+-[0-9a-f]{4}")
-# As much of it as is typed.
-_TYPED_ID = re.compile(r"\b\d{8}T\d{6}\b")
 
 # What differs from run to run: places, ids, times, sizes, and where a line ends.
 _VARIES = (
-    (_SAVEPOINT_ID, "SAVEPOINT"),
+    (re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}-b\d+-[0-9a-f]{4}"), "SAVEPOINT"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"[\d.]+ (?:ms|s|min|h)\b(?: [\d.]+ (?:s|min)\b)*"), "DURATION"),
@@ -75,7 +72,6 @@ class Terminals:
         self._running: subprocess.Popen[str] | None = None
         self._seen = 0
         self._number = 0
-        self._ids: dict[str, str] = {}
         # Of the newest command, and what to show of it where the code is not what the document lets expect.
         self._code, self._context = 0, ""
 
@@ -91,10 +87,17 @@ class Terminals:
         self._interrupt()
         assert self._shell.stdin is not None
         self._shell.stdin.close()
-        self._shell.wait(PATIENCE_S)
+        try:
+            self._shell.wait(10)
+        except subprocess.TimeoutExpired:  # a command in it hangs
+            os.killpg(self._shell.pid, signal.SIGTERM)
+            self._shell.wait(PATIENCE_S)
 
     def carry_out(self, step: Step) -> None:
-        """Do what the document says, and compare what is printed with what it shows."""
+        """Do what the document says, and compare what is printed with what it shows.
+
+        While a query goes on in the first terminal and nothing comes in, no command may change a checkpoint.
+        """
         if isinstance(step, Save):
             (self._folder / step.name).write_text(step.text, encoding="utf-8")
         elif isinstance(step, Paste):
@@ -110,21 +113,20 @@ class Terminals:
             self._interrupt()
 
     def _compare(self, step: Command) -> None:
-        command = _TYPED_ID.sub(lambda shown: self._actual(shown[0]), step.command)
-        printed, said, code = self._run(command)
-        context = f"$ {command}\n{printed}{said}(exit code {code})"
+        before = self._files_in_use()
+        printed, said, code = self._run(step.command)
+        context = f"$ {step.command}\n{printed}{said}(exit code {code})"
         # Beside the answer a terminal shows what is said on standard error; a document may leave it out.
         told = [steady_words(self._in_place(line)) for line in said.splitlines()]
         answer = [line for line in step.shown.splitlines() if steady_words(line) not in told]
         assert fits(self._in_place(printed), "\n".join(answer)), context
-        shown_ids, actual_ids = _SAVEPOINT_ID.findall(step.shown), _SAVEPOINT_ID.findall(printed)
-        self._ids.update(zip(shown_ids, actual_ids, strict=False))
+        assert self._files_in_use() == before, context
         self._code, self._context = code, context
 
-    def _actual(self, shown: str) -> str:
-        """What the reader types of the id that he got, where the document types of the one that it shows."""
-        [actual] = {actual for known, actual in self._ids.items() if known.startswith(shown)}
-        return actual[: len(shown)]
+    def _files_in_use(self) -> dict[str, bytes]:
+        """The checkpoints while a query runs on them."""
+        files = self._folder.glob("checkpoints/**/*") if self._running is not None else ()
+        return {str(file): file.read_bytes() for file in files if file.is_file()}
 
     def _in_place(self, text: str) -> str:
         return text.replace(str(self._folder), SHOWN_FOLDER)
