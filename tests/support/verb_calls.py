@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,8 +32,8 @@ def typed(spark):
 HISTORY: Final = "def warm(spark):\n    return spark.range(3)\n"
 SAVEPOINTS: Final = ("SP", "EDITED")
 
-# A call of each verb. CK, windows, joined and keyed are checkpoints, CAT is a directory of savepoints, SP is one
-# of them and EDITED another; what is to be made is called `made`.
+# A call of each verb. CK, windows, joined and keyed are checkpoints, CAT is a directory of savepoints, SP is
+# one of them and EDITED another; what is to be made is called `made`.
 WORKING: Final = """
     alerts export
     alerts export --to made
@@ -82,6 +82,7 @@ STARTS_SPARK: Final = {"bench", "check", "demo", "state bootstrap"}
 GOES_ON: Final = {"serve"}
 
 
+@functools.cache
 def leaves() -> frozenset[str]:
     """Every verb, such as `savepoint take`."""
     return frozenset(_leaves(get_command(app), ()))
@@ -162,8 +163,11 @@ def below(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         if path.name.endswith((".lock", "-wal", "-shm")) or "__pycache__" in path.parts:
             continue
-        whole = path.is_file() and not path.is_symlink()
-        found[str(path.relative_to(folder))] = (
-            hashlib.sha256(path.read_bytes()).hexdigest() if whole else os.readlink(path) if path.is_symlink() else ""
-        )
+        found[str(path.relative_to(folder))] = _content(path)
     return found
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
