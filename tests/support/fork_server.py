@@ -20,9 +20,12 @@ from typing import Any, Final
 
 # What is answered: the number of the process, then its exit code.
 ANSWER: Final = struct.Struct("i")
-# The version of the sets of capabilities that all kernels know, and three sets of two words each.
+# The version of the sets of capabilities that all kernels know: three sets of two words each.
 _CAPABILITIES: Final = 0x20080522
-_SETS: Final = 6
+# Those to use any file, CAP_DAC_OVERRIDE to CAP_FOWNER; and what lets another user keep them.
+_ANY_FILE: Final = 0b1110
+_PR_SET_KEEPCAPS: Final = 8
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def main(requests: socket.socket) -> None:
@@ -72,11 +75,9 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     time.tzset()
     os.chdir(request["cwd"])
     if request["powerless"]:
-        _lay_down_rights()
+        _keep_rights(0)
     if request["user"] is not None:
-        os.setgroups([])
-        os.setgid(request["user"])
-        os.setuid(request["user"])
+        _be(request["user"])
     encoding, _, errors = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         opened = None
@@ -88,11 +89,20 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     sys.argv = request["argv"]
 
 
-def _lay_down_rights() -> None:
-    """Root becomes as any other user: the mode of a file binds its owner, and only the owner changes it."""
-    library = ctypes.CDLL(None, use_errno=True)
+def _be(user: int) -> None:
+    """Become another user, who may use every file, since the interpreter may be in root's own."""
+    os.setgroups([])
+    os.setgid(user)
+    if _LIBC.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    os.setuid(user)
+    _keep_rights(_ANY_FILE)
+
+
+def _keep_rights(rights: int) -> None:
+    """Keep these of root's rights; without any, the mode of a file binds its owner, and all others."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
-    if library.capset(header, (ctypes.c_uint32 * _SETS)()):
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(rights, rights, 0, 0, 0, 0)):
         raise OSError(ctypes.get_errno(), "capset")
 
 

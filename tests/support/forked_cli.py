@@ -119,7 +119,7 @@ class ForkedCli:
             environ: Its whole environment.
             streams: Descriptors of its standard streams. One that is a terminal becomes that of its session.
             powerless: Root without root's rights: the mode of a file binds its owner.
-            user: The number of its user, who need not be known to the system.
+            user: The number of its user, whom the system need not know; it may use all files.
         """
         request = {
             "argv": [PROGRAM, *words],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shlex
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ WORKING: Final = """
     alerts export --to made
     alerts list --home home
     cancel shop --home home --dry-run
+    completion bash
     checkpoint history CK
     checkpoint show joined --partitions --confs
     checkpoint verify CK
@@ -46,7 +48,7 @@ WORKING: Final = """
     fork SP made
     init made
     list --home home
-    rescale SP --partitions 3 --to made
+    rescale SP made --partitions 3
     restore SP made
     run JOB.py --dry-run --no-rest
     savepoint delete SP --dry-run
@@ -61,12 +63,12 @@ WORKING: Final = """
     skew joined --keys 2
     state diff SP EDITED
     state edit SP --set count=1 --key c1 --yes
-    state erase c1 --everywhere CAT --dry-run
+    state erase CAT c1 --dry-run
     state explain CK c1
     state get windows '2026-03-05 08:10,c0'
     state history CK c1
     state list joined
-    state migrate SP --backend rocksdb --to made
+    state migrate SP made --backend rocksdb
     state scan windows
     state scan CK --to made.jsonl
     state undo EDITED --yes
@@ -81,6 +83,7 @@ STARTS_SPARK: Final = {"bench", "check", "demo", "state bootstrap"}
 GOES_ON: Final = {"serve"}
 
 
+@functools.cache
 def leaves() -> frozenset[str]:
     """Every verb, such as `savepoint take`."""
     return frozenset(_leaves(get_command(app), ()))
@@ -161,12 +164,11 @@ def below(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         if path.name.endswith((".lock", "-wal", "-shm")) or "__pycache__" in path.parts:
             continue
-        whole = path.is_file() and not path.is_symlink()
-        found[str(path.relative_to(folder))] = (
-            hashlib.sha256(path.read_bytes()).hexdigest()
-            if whole
-            else str(path.readlink())
-            if path.is_symlink()
-            else ""
-        )
+        found[str(path.relative_to(folder))] = _content(path)
     return found
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

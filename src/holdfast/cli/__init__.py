@@ -125,7 +125,7 @@ def _told(error: Exception) -> HoldfastError:
     """An error that nothing has answered, in the words of the system where that has refused something."""
     if isinstance(error, OSError) and error.errno is not None:
         where = error.filename if isinstance(error.filename, str) else None
-        if where is None and not Path().exists():
+        if where is None and _is_nowhere():
             return NotFound("the working directory is gone", hint="change to one that is there")
         kind = Invalid if error.errno in _WRONG_PATHS else Unavailable
         return kind(
@@ -139,6 +139,15 @@ def _told(error: Exception) -> HoldfastError:
         found=f"{type(error).__name__}: {error}",
         hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
     )
+
+
+def _is_nowhere() -> bool:
+    """Whether the working directory has been removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _below(commands: Iterable[Any]) -> Iterator[Any]:

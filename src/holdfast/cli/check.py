@@ -65,8 +65,12 @@ def check(
     Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
     start. Spark plans the code on this machine, which takes some seconds.
     """
+    from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials.compatibility import check as checked
 
+    for file in (target, old):
+        if file is not None:
+            require_job_file(file)
     address = checkpoint_of(against, home, query)
     with without_sparks_words() as words, progress("check", "steps", words) as tell:
         report = checked(

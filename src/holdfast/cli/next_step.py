@@ -89,9 +89,15 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
     if not is_wanted(json):
         return
     width = max(len(command) for command, why in steps if why)
+    room = tables.width(sys.stderr)
     output.say("\nnext:")
     for command, why in steps:
-        _tell(f"  {command.ljust(width)}  {why}".rstrip())
+        beside = f"  {command.ljust(width)}  {why}".rstrip()
+        if room is None or len(beside) <= room:
+            _tell(beside)
+        else:
+            _tell(f"  {command}")
+            output.say(f"    {why}")
     output.say(f"\n{end}")
 
 

@@ -27,6 +27,8 @@ Home = Annotated[
 
 def on_this_machine(path: Path | None) -> Path | None:
     """A file or directory that a verb makes or reads on this machine: no URI, which would become a path."""
+    if path is not None and any(ord(letter) < 32 for letter in str(path)):
+        raise Invalid("a path has no control characters", found=ascii(str(path)), hint="name another one")
     if path is not None and SCHEME.match(str(path)):
         raise Invalid(
             "this is no path on this machine",

@@ -106,12 +106,14 @@ def run(
         next_step.say_for_real(json)
         return
     from holdfast.jobs.ha.elections import elections
+    from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.processes.driver import DriverSpec
     from holdfast.jobs.processes.driver_process import DriverProcess
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.supervisor.supervisor import Supervisor
     from holdfast.model import JobState
 
+    require_job_file(target)
     place = settings.ensure_home().resolve()
     spec = DriverSpec(
         target=target,

@@ -121,8 +121,10 @@ def bootstrap(
     The job itself is run over the history, with its sink left out, in a directory that is gone afterwards.
     Start it with `holdfast run FILE.py -s SAVEPOINT`.
     """
+    from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials import bootstrapping
 
+    require_job_file(target)
     wanted: dict[str, Any] = {
         "history": bootstrapping.plan_of(given),
         "query": query,

@@ -30,6 +30,16 @@ def split_target(target: str) -> tuple[Path, str | None]:
     return Path(target), None
 
 
+def require_job_file(target: str | os.PathLike[str]) -> None:
+    """Refuse what is no job file, before anything is made or started for it; the file is not run.
+
+    Raises:
+        NotFound: No such file.
+        Invalid: It is not a Python file.
+    """
+    _require_file(split_target(os.fspath(target))[0])
+
+
 def load_job(target: str) -> Job:
     """Run a job file and return the job in it.
 
@@ -54,13 +64,21 @@ def load_module(path: Path) -> ModuleType:
         NotFound: No such file.
         Invalid: It is not a Python file, does not compile, or raises while it is loaded.
     """
-    if not path.exists():
-        raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
-    if path.suffix != ".py" or not path.is_file():
-        raise _no_python(path)
+    _require_file(path)
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
     return _run(path)
+
+
+def _require_file(path: Path) -> None:
+    try:
+        is_there, is_file = path.exists(), path.is_file()
+    except OSError:  # no file has such a name
+        is_there = is_file = False
+    if not is_there:
+        raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
+    if path.suffix != ".py" or not is_file:
+        raise _no_python(path)
 
 
 def _no_python(path: Path) -> Invalid:

@@ -13,6 +13,8 @@ from holdfast.errors import Invalid, NotFound
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
 SHORTEST_TOKEN: Final = 16
+# Longer than any token; a file that goes on for ever, such as a device, is read no further.
+_LONGEST_TOKEN: Final = 1 << 16
 _HOW_TO_MAKE_ONE: Final = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
 _LOOPBACK_NAMES: Final = ("localhost",)
 
@@ -117,14 +119,17 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
 
     Raises:
         NotFound: The file cannot be read.
-        Invalid: It holds nothing.
+        Invalid: It holds nothing, or what cannot be a token.
     """
     if text is not None:
         return text
     if file is None:
         return environment or None
     try:
-        read = file.read_text(encoding="utf-8").strip()
+        with file.open("rb") as opened:
+            read = opened.read(_LONGEST_TOKEN + 1).decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise Invalid("the token file is no text", where=str(file), hint=_HOW_TO_MAKE_ONE) from error
     except OSError as error:
         raise NotFound(
             "the token file cannot be read",
@@ -134,4 +139,6 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
         ) from error
     if not read:
         raise Invalid("the token file is empty", where=str(file), hint=_HOW_TO_MAKE_ONE)
+    if len(read) > _LONGEST_TOKEN:
+        raise Invalid("the token file is too long for a token", where=str(file), hint=_HOW_TO_MAKE_ONE)
     return read

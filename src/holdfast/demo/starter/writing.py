@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def plan_starter(folder: Path, name: str) -> Starter:
         Conflict: One of the files is there.
     """
     _check_name(name)
-    place = folder.resolve()
+    place = Path(os.path.realpath(folder))
     if place.exists() and not place.is_dir():
         raise Invalid("this is no directory", where=str(place), hint="name a directory, new or not")
     files = tuple(_contents(name))

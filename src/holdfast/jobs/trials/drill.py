@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.loader import require_job_file
 from holdfast.jobs.processes.protocol import TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
@@ -118,6 +119,8 @@ def drill(
         Failed: The job failed on it.
     """
     max_ms = parse_duration(longest, "longest")
+    if job is not None:
+        require_job_file(job)
     catalog, savepoint_id = newest(os.fspath(savepoint))
     own = state_home(home)
     say = tell or (lambda _done, _total, _note: None)
