@@ -110,7 +110,6 @@ CASES: Final = {
         checkpoint history CK --last x
         savepoint
         savepoint take
-        savepoint take CK
         savepoint take CK CAT --batch -1
         savepoint take CK CAT --batch x
         savepoint take CK CAT --batch 1e3
