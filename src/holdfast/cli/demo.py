@@ -48,6 +48,8 @@ def demo(
             expected=", ".join(EXAMPLES),
             hint=f"holdfast demo {EXAMPLES[0]}",
         )
+    if keep is not None and keep.exists() and not keep.is_dir():
+        raise Conflict("a file is where a directory should be", where=str(keep), hint="name another one")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Conflict("the folder is not empty", where=str(keep), hint="name one that is new or empty")
     if keep is not None:

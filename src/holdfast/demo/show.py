@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ from holdfast.demo.coffee_shop.model import (
     rows_of,
 )
 from holdfast.demo.saving import Saved, Savepoints
-from holdfast.errors import Failed
+from holdfast.errors import Failed, Unavailable
 from holdfast.formats.logs.sink_log import committed_files
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
@@ -126,11 +127,12 @@ class CoffeeShop:
 
         Raises:
             Failed: The job failed for good.
+            Unavailable: The day cannot be written; what was written of it is gone again.
             KeyboardInterrupt: The job was stopped before it had read the whole day; nothing is compared.
         """
         began = self._clock()
         day = coffee_day.CoffeeDay.make(self._seed)
-        day.write(self._folder / "day")
+        self._write(day)
         self._total = day.events * READERS
         self._savepoints = Savepoints(self._folder, day.events)
         self._tell(0, self._total, self._note)
@@ -153,6 +155,19 @@ class CoffeeShop:
             folder=str(self._folder),
             saved=saved,
         )
+
+    def _write(self, day: coffee_day.CoffeeDay) -> None:
+        place = self._folder / "day"
+        try:
+            day.write(place)
+        except OSError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise Unavailable(
+                "the day cannot be written",
+                where=str(place),
+                found=error.strerror,
+                hint="name another directory with --keep",
+            ) from error
 
     def _supervise(self) -> JobDetails:
         home = StateHome(self._folder / "home")

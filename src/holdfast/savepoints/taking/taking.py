@@ -15,7 +15,7 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
-from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.files.checksums import Comparison, parse_hadoop_checksum
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
 from holdfast.json_shapes import JsonShape, json_as, json_spread
@@ -267,7 +267,13 @@ class _Take:
         self.turn.beat()
         written_ns = modified_ns(self.catalog, hold)
         sums = self._sums(planned.file.path)
-        sha256, size = hash_file(self.catalog, hold, planned.size_bytes, None if sums is None else sums.see)
+        see = None if sums is None else sums.see
+        try:
+            sha256, size = hash_file(self.catalog, hold, planned.size_bytes, see)
+        except Unavailable as error:
+            # A link in the catalog says as little of its file as any name.
+            where = full(self.checkpoint.uri, planned.file.origin)
+            raise Unavailable(error.fact, where=where, found=error.found, hint=error.hint) from error
         self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
         self.at[planned.file.path] = object_path(sha256)
         self.catalog.delete(hold)
