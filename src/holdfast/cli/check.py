@@ -68,10 +68,10 @@ def check(
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials.compatibility import check as checked
 
+    address = checkpoint_of(against, home, query)
     for file in (target, old):
         if file is not None:
             require_job_file(file)
-    address = checkpoint_of(against, home, query)
     with without_sparks_words() as words, progress("check", "steps", words) as tell:
         report = checked(
             target,

@@ -113,6 +113,7 @@ def run(
     from holdfast.jobs.supervisor.supervisor import Supervisor
     from holdfast.model import JobState
 
+    elected = None if settings.leading is None else elections(settings.leading)
     require_job_file(target)
     place = settings.ensure_home().resolve()
     spec = DriverSpec(
@@ -131,7 +132,7 @@ def run(
         clock=now_ms,
         rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
         launch=lambda started: DriverProcess.start(started, quiet=json),
-        elections=None if settings.leading is None else elections(settings.leading),
+        elections=elected,
     )
     with _served(place, served, json):
         outcome = supervisor.run()
