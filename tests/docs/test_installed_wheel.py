@@ -110,7 +110,8 @@ def test_each_file_of_a_document_is_saved_and_run_by_this_test() -> None:
 
 @pytest.mark.spark
 def test_the_job_that_init_writes_runs_as_init_says(folder: Path, environ: Mapping[str, str]) -> None:
-    said = output_of("holdfast init 2>&1", folder, environ)
+    # It says what comes next on a terminal alone; a wide one has each command beside what it is for.
+    said = output_of("COLUMNS=120 script -qec 'holdfast init' /dev/null", folder, environ).replace("\r", "")
     commands = re.findall(r"^  (\S.*?)  +\S", said, re.MULTILINE)
     assert [command.split()[:2] for command in commands] == [
         ["python", "-m"],

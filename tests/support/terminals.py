@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from shown_commands import Appears, Command, Paste, Save, Start, Step, steps
@@ -51,6 +52,13 @@ def fits(printed: str, shown: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def _contents(file: Path) -> bytes | None:
+    """A file's bytes; None for what is none, or was a temporary one that is gone."""
+    with suppress(FileNotFoundError):
+        return file.read_bytes() if file.is_file() else None
+    return None
 
 
 class Terminals:
@@ -113,7 +121,7 @@ class Terminals:
             self._interrupt()
 
     def _compare(self, step: Command) -> None:
-        before = self._files_in_use()
+        before = self._files_at_rest()
         printed, said, code = self._run(step.command)
         context = f"$ {step.command}\n{printed}{said}(exit code {code})"
         # Beside the answer a terminal shows what is said on standard error; a document may leave it out.
@@ -123,10 +131,20 @@ class Terminals:
         assert self._files_in_use() == before, context
         self._code, self._context = code, context
 
+    def _files_at_rest(self) -> dict[str, bytes]:
+        """The same once each batch that was planned is committed: its output is shown a moment before."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            files = self._files_in_use()
+            if all(file.replace("/offsets/", "/commits/") in files for file in files if "/offsets/" in file):
+                return files
+            assert time.monotonic() < deadline, sorted(files)
+            time.sleep(0.01)
+
     def _files_in_use(self) -> dict[str, bytes]:
         """The checkpoints while a query runs on them."""
         files = self._folder.glob("checkpoints/**/*") if self._running is not None else ()
-        return {str(file): file.read_bytes() for file in files if file.is_file()}
+        return {str(file): contents for file in files if (contents := _contents(file)) is not None}
 
     def _in_place(self, text: str) -> str:
         return text.replace(str(self._folder), SHOWN_FOLDER)
