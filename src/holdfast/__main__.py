@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+# `signal` is made of this, and takes milliseconds to load, in which Ctrl-C would still be a traceback.
+import _signal as signal  # type: ignore[import-not-found]  # it is in no stub
 import os
-import signal
 import sys
 from types import FrameType
 
