@@ -9,13 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from marked_processes import DEADLINE_S, MARK, wait_for
 
 from golden import golden_on_disk
 
@@ -29,26 +28,6 @@ def counts(spark):
     events = spark.readStream.schema("customer string, amount long").json("in")
     return events.groupBy("customer").count().writeStream.outputMode("update").format("noop")
 """
-MARK = "HOLDFAST_TEST_RUN"
-DEADLINE_S = 60
-
-
-def processes(mark: str) -> dict[int, str]:
-    """The processes that a verb has started, by their environment."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes():
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip()
-    return {pid: command for pid, command in found.items() if command}
-
-
-def wait_for(mark: str, wanted: Callable[[dict[int, str]], bool]) -> dict[int, str]:
-    deadline = time.monotonic() + DEADLINE_S
-    while not wanted(found := processes(mark)):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.01)
-    return found
 
 
 def has_child(found: dict[int, str]) -> bool:

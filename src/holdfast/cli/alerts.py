@@ -84,6 +84,10 @@ def export(
             output.whole(rule_file().rstrip("\n"))
         return
     files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
+    if to.exists() and not to.is_dir():
+        raise Conflict(
+            "a file is where a directory should be", where=str(to), hint="name another one with --to"
+        )
     for name, (_, mark) in files.items():
         _check(to / name, mark)
     if not dry_run:

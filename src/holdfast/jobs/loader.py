@@ -79,8 +79,15 @@ def _require_file(path: Path) -> None:
         raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
     if path.suffix != ".py" or not is_file:
         raise _no_python(path)
-    if not os.access(path, os.R_OK):
-        raise Invalid("the job file cannot be read", where=str(path), hint="let this user read it")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise Invalid(
+            "the job file cannot be read",
+            where=str(path),
+            found=error.strerror,
+            hint="let this user read it",
+        ) from error
 
 
 def _no_python(path: Path) -> Invalid:

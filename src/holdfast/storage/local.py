@@ -16,6 +16,8 @@ from holdfast.storage.port import Storage, file_exists, full, no_file
 
 # What a file system says when it cannot make a hard link, though it could copy.
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+# What it says of a path at which nothing can be, however often it is tried.
+_NO_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class LocalListing:
@@ -184,6 +186,13 @@ class LocalStorage:
             return no_file(self.uri, path)
         if isinstance(error, FileExistsError):
             return file_exists(self.uri, path)
+        if error.errno in _NO_PATH:
+            return Invalid(
+                "no file can be there",
+                where=full(self.uri, path),
+                found=error.strerror,
+                hint="name another path",
+            )
         return Unavailable(
             "the storage does not do what it was asked",
             where=full(self.uri, path),

@@ -13,6 +13,7 @@ from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.jobs.loader import require_job_file
 from holdfast.jobs.processes.protocol import Message, TrialCommitted, TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
@@ -110,6 +111,8 @@ def compare(
     """
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
+    require_job_file(original)
+    require_job_file(new)
     say = tell or (lambda _done, _total, _note: None)
     catalog, savepoint_id = opened(savepoint)
     target = None if checkpoint is None else open_storage(checkpoint)
