@@ -96,9 +96,18 @@ class _Orders:
         self.stop = threading.Event()
         self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         self.error: HoldfastError | None = None
+        # Whether a stop waits for the job; before that, there is nothing that it could lose.
+        self._begun = False
+        self._beginning = threading.Lock()
         self._watchdog = LeaseWatchdog()
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
+
+    def begin(self) -> bool:
+        """Whether the job may begin; from here on an order to stop is for it to see."""
+        with self._beginning:
+            self._begun = not self.stop.is_set()
+            return self._begun
 
     def _listen(self) -> None:
         try:
@@ -116,7 +125,12 @@ class _Orders:
         elif isinstance(message, Lead):
             self._watchdog.hold(message.until_s)
         elif isinstance(message, Stop):
-            self.stop.set()
+            with self._beginning:
+                self.stop.set()
+                if self.told.is_set() and not self._begun:
+                    # Spark is starting, which cannot be broken off from within.
+                    self._channel.send(Stopped())
+                    os._exit(0)
         else:
             raise not_for("a driver", message)
 
@@ -183,7 +197,8 @@ class Driver:
         spark = self._start_spark(job)
         try:
             listen(spark, lambda kind, facts: self._heard.put((kind, facts)))
-            self._start_queries(job, spark)
+            if self._orders.begin():
+                self._start_queries(job, spark)
             failed = self._watch(job)
         finally:
             for query in spark.streams.active:
@@ -229,6 +244,8 @@ class Driver:
         if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
             return
         for sink in sinks:
+            if self._orders.stop.is_set():
+                return
             name = sink.name or job.name
             place = places[name]
             with self._cautions_of(name), state_format_of(place, spark, given):
