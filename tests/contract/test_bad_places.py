@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import pytest
 from command import environment
-from forked_cli import ForkedCli, forked_cli
+from forked_cli import ForkedCli
+from small_disk import fill, small_disk
 from verb_calls import below, furnished, lines_of, words_of
 
 WRONG, UNAVAILABLE, CONFLICT = 2, 5, 4
@@ -154,12 +151,6 @@ CLOSED: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def cli() -> Iterator[ForkedCli]:
-    with forked_cli() as made:
-        yield made
-
-
 def content(place: Path) -> dict[str, str]:
     """What is there, but for directories that are empty: they stand in nobody's way."""
     return {path: told for path, told in below(place).items() if told}
@@ -195,27 +186,13 @@ def reopen(place: Path) -> None:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small disk")
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "holdfast-test", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "disk", "size=16m") as place:
+        yield place
 
 
 def test_a_full_disk_is_told(disk: Path, cli: ForkedCli) -> None:
     with furnished(disk) as place:
-        with (place / "rest").open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(bytes(4096))
+        rest = fill(disk)
         before = content(place)
         for line in (*lines_of(MAKING), *lines_of(CHANGING)):
             made = f"made-{next(NUMBERS)}"
@@ -227,7 +204,7 @@ def test_a_full_disk_is_told(disk: Path, cli: ForkedCli) -> None:
             assert NO_ROOM in said.stderr
             assert content(place) == before, line
         # With room again, what failed is done, at the same places.
-        (place / "rest").unlink()
+        rest.unlink()
         for line in (
             "restore SP made-0",
             "init made-1",

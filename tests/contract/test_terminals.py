@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 from command import PROGRAM, environment
-from forked_cli import CLOSED, ForkedCli, forked_cli
+from forked_cli import CLOSED, ForkedCli
 from verb_calls import GOES_ON, STARTS_SPARK, WORKING, furnished, leaves, lines_of, verb_of, words_of
 
 # A number that no system gives a user.
@@ -30,12 +30,6 @@ FIELD: Final = re.compile(r"[A-Za-z][A-Za-z0-9 -]*  +")
 PIECE: Final = re.compile(r"`[^`]*`\S*|'[^']*'\S*|\S+")
 # A line that is a command to be typed, or is of a file that is shown as it stands.
 AS_IT_STANDS: Final = ("$ ", "next: ", "  cd ", "  holdfast ", "  python ", '{"arrival_id": ')
-
-
-@pytest.fixture(scope="module")
-def cli() -> Iterator[ForkedCli]:
-    with forked_cli() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

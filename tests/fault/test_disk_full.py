@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from running_job import JOBS, BatchLogs, running, until, working_in
 from small_day import SmallDay, found_in_files
+from small_disk import fill, small_disk
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
@@ -22,29 +19,8 @@ COLUMNS = ("begin", "account", "orders", "amount")
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of eight megabytes."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small disk")
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "holdfast-test", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Take all the room that there is."""
-    rest = disk / "rest"
-    with rest.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    return rest
+    with small_disk(tmp_path / "disk", "size=8m") as place:
+        yield place
 
 
 def test_a_full_disk_fails_the_job_and_room_lets_it_go_on(disk: Path, tmp_path: Path) -> None:

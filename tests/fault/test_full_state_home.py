@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import random
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_disk import small_disk
 
 from holdfast.config.job.restart import fixed_delay
 from holdfast.config.private_files import make_directory
@@ -62,20 +60,8 @@ class SmallDisk:
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[SmallDisk]:
     """A disk where a state home keeps what belongs to jobs; its registry has a larger one."""
-    place = tmp_path / "home" / "jobs"
-    place.mkdir(parents=True)
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small disk")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "nr_inodes=16", "holdfast-test", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield SmallDisk(place)
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "home" / "jobs", "nr_inodes=16") as place:
+        yield SmallDisk(place)
 
 
 def supervised(folder: Path, on_event: Callable[[Event], None], attempts: int = 5) -> Outcome:

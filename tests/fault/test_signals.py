@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 from command import PROGRAM, environment
-from forked_cli import ForkedCli, forked_cli
+from forked_cli import ForkedCli
 from marked_processes import DEADLINE_S, MARK, wait_for
 from verb_calls import WORKING, below, furnished, lines_of, words_of
 
@@ -66,12 +66,6 @@ LONG: Final[Mapping[str, float]] = {
     "savepoint take CK made --every 50ms": 1,
     "status shop --watch": 1,
 }
-
-
-@pytest.fixture(scope="module")
-def cli() -> Iterator[ForkedCli]:
-    with forked_cli() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,13 @@ import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import fork_server
+import pytest
 from command import PROGRAM
 from fork_server import ANSWER
 
@@ -208,9 +209,9 @@ def _shown(terminal: int, deadline: float) -> bytes:
     return shown
 
 
-@contextmanager
-def forked_cli() -> Iterator[ForkedCli]:
-    """The command, while this lasts."""
+@pytest.fixture(scope="module")
+def cli() -> Iterator[ForkedCli]:
+    """The command, for the tests of a module."""
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with own, other:
         server = subprocess.Popen(

@@ -244,8 +244,6 @@ class Driver:
         if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
             return
         for sink in sinks:
-            if self._orders.stop.is_set():
-                return
             name = sink.name or job.name
             place = places[name]
             with self._cautions_of(name), state_format_of(place, spark, given):
