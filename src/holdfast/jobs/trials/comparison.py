@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -111,14 +112,15 @@ def compare(
     """
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
-    require_job_file(original)
-    require_job_file(new)
     say = tell or (lambda _done, _total, _note: None)
     catalog, savepoint_id = opened(savepoint)
     target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
     if target is not None:
         wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK)
+    for side, file in (("original", original), ("new", new)):
+        with _told_of(side):
+            require_job_file(file)
     place = state_home(home)
     with sandbox(place / SANDBOXES, "compare", os.urandom(6).hex()) as folder:
         say(0, 0, "forking")
@@ -196,11 +198,17 @@ class _Runs:
             conf={**trial_conf(self.plan.manifest, self.folder / "spark", most), **self.conf},
         )
         say(0, most, f"{name}: starting")
-        try:
+        with _told_of("new" if name == "new" else "original"):
             return run_trial(spec, hear)
-        except HoldfastError as error:
-            side = "new" if name == "new" else "original"
-            raise type(error)(f"the {side} code: {error.fact}", **error.facts()) from error
+
+
+@contextmanager
+def _told_of(side: str) -> Iterator[None]:
+    """Within the block an error says which code it is of."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise type(error)(f"the {side} code: {error.fact}", **error.facts()) from error
 
 
 def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
