@@ -51,8 +51,9 @@ bench: $(READY)  ## the measurements of docs/measurements.md
 docs: $(READY)  ## write the generated reference pages
 	@$(BIN)/python docs/generate.py
 
-output: $(READY)  ## write what the verbs print to tests/golden/output, to be read and committed
+output: $(READY)  ## write what the verbs print to tests/golden, to be read and committed
 	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/output_scenes.py
+	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/live_scenes.py
 
 lock: $(READY)  ## resolve the lock file anew
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \

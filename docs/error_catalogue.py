@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.config.units import counted
 from holdfast.errors import BY_KIND
 
 _KINDS = frozenset(kind.__name__ for kind in BY_KIND.values())
@@ -152,6 +153,9 @@ def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
         return "", node.values
     if isinstance(node, ast.FormattedValue):
         return "", [node.value]
+    if isinstance(node, ast.Call) and _name(node.func) == "counted":
+        number, noun = node.args
+        return "", [number, ast.Constant(counted(2, ast.literal_eval(noun)).removeprefix("2"))]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return "", [node.left, node.right]
     if isinstance(node, ast.IfExp):

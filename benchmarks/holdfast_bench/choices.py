@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.config.units import counted
 from holdfast.engine.session.interrupted_start import end_children
 from holdfast.errors import Invalid
 from holdfast_bench import overhead
@@ -136,7 +137,7 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
         found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
     else:
         for alone in _ALONE if name is None else (name,):
-            say(f"measuring {alone}, {runs} runs of each side …")
+            say(f"measuring {alone}, {counted(runs, 'run')} of each side …")
             found.results.append(_ALONE[alone](runs))
             at_its_end()
 

@@ -86,6 +86,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("state-history", ("state history orders c1",)),
     ("state-explain", ("state explain orders c1",)),
+    ("state-diff", ("state diff orders@10 orders@11", "state diff FIRST SP")),
     ("state-erase", ("state erase saved c1 --dry-run",)),
     ("state-migrate", ("state migrate FIRST --backend memory --dry-run",)),
     ("ttl", ("ttl orders --what-if 1h", "ttl windows --watermark 1m", "ttl windows --what-if 1m")),
@@ -96,7 +97,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("savepoint-delete", ("savepoint delete FIRST --dry-run", "savepoint gc saved --dry-run")),
     ("list", ("list", "list --home nobody")),
     ("status", ("status shop", "stop shop --dry-run", "cancel shop --dry-run")),
-    ("alerts", ("alerts list", "alerts list --home nobody")),
+    ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --to rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
     ("init", ("init begun --dry-run", "init begun", "init begun")),
 )

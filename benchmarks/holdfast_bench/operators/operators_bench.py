@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.config.units import counted
 from holdfast.engine.plans.plans import optimised_plan
 from holdfast.errors import Invalid
 from holdfast_bench.measure import Bench, Series, beside, measured_apart, note
@@ -74,7 +75,7 @@ def operators(
         cost = watch_cost(runs)
         series += [Series("a watch, a million rows", cost.million), Series("a watch, a batch", cost.batch)]
     for name in names:
-        say(f"measuring {name}: {runs} runs of each side …")
+        say(f"measuring {name}: {counted(runs, 'run')} of each side …")
         taken = _taken({**asdict(sizes), "runs": runs, "name": name})
         # Batch by batch, and run by run.
         times = f"{name}, {SIDES[0]} / {SIDES[1]}"

@@ -70,6 +70,7 @@ class _Verbs(TyperGroup):
         contexts = narrow_help.narrow_contexts(self.context_class)
         for command in (self, *_below(self.commands.values())):
             command.context_class = contexts
+            command.short_help = command.short_help or _summary(command.help or "")
         for words, verb in examples.verbs("holdfast", self.commands.values()):
             verb.params.append(options.Quiet())
             examples.show_in_help(words, verb)
@@ -148,6 +149,11 @@ def _is_nowhere() -> bool:
     except FileNotFoundError:
         return True
     return False
+
+
+def _summary(text: str) -> str:
+    """What a list of verbs says of one: all of it, where the library would cut it off."""
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
 def _below(commands: Iterable[Any]) -> Iterator[Any]:

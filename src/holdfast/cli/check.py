@@ -20,6 +20,7 @@ _VERDICTS = {
     "loses": "the query would start, but state would be lost or stand for something else",
     "fails": "the query would not start",
 }
+_KEPT_AS_OTHER = "the rows are used as they are, but see below what they would stand for"
 
 
 @examples(
@@ -129,6 +130,8 @@ def _checkpoint(against: str) -> str:
 
 
 def _show(report: UpgradeReport) -> None:
+    from holdfast.model import Effect, Verdict
+
     output.table(
         ["OPERATOR", "KIND", "STATE", "VERDICT", "KEYS", "BYTES"],
         [
@@ -147,8 +150,10 @@ def _show(report: UpgradeReport) -> None:
         if state.why or state.spark_error:
             error = "" if state.spark_error is None else f" ({state.spark_error})"
             output.prose(f"{state.state_name or state.state} is {state.verdict.word}: {state.why}{error}")
+    other = any(change.effect is Effect.MEANING for change in report.changes)
     for verdict in dict.fromkeys(state.verdict for state in report.states):
-        output.prose(f"{verdict.word}: {verdict.means}")
+        means = _KEPT_AS_OTHER if other and verdict is Verdict.MAP else verdict.means
+        output.prose(f"{verdict.word}: {means}")
     for change in report.changes:
         output.line()
         output.prose(f"{change.what}: {change.effect.word}")

@@ -10,6 +10,7 @@ from holdfast.cli import next_step, options, output, tables
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
 
@@ -277,7 +278,9 @@ def _show_verification(found: Verification) -> None:
         verdict += ", as far as its files tell: it keeps no state, or its state is gone"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
     compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
-    output.prose(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read{compared})")
+    output.prose(
+        f"{verdict} ({newest}; {counted(found.files, 'file')}, {found.size_bytes:,} bytes read{compared})"
+    )
     if found.problems:
         output.line(f"batches that can still be restored: {_ranges(found.restorable)}")
 

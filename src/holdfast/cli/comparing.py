@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.new_checkpoint import show_restored
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
     from holdfast.jobs.trials.comparison import Compared
@@ -19,7 +20,7 @@ def show_compared(compared: Compared) -> None:
     first, last = compared.batches[0], compared.batches[-1]
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     output.line(
-        f"{batches} over {output.counted(compared.input_rows, 'row')} of input:"
+        f"{batches} over {counted(compared.input_rows, 'row')} of input:"
         f" original {compared.original}, new {compared.new}"
     )
     output.line()
@@ -47,10 +48,12 @@ def _different(compared: Compared) -> Iterable[str]:
 def _show_outputs(outputs: Outputs) -> None:
     rows = outputs.original_rows
     if outputs.equal:
-        batches = output.counted(len(outputs.batches), "batch")
-        output.line(f"outputs equal: {output.counted(rows, 'row')} in {batches}")
+        batches = counted(len(outputs.batches), "batch")
+        output.line(f"outputs equal: {counted(rows, 'row')} in {batches}")
         return
-    output.line(f"outputs different: {rows:,} rows from the original, {outputs.new_rows:,} from the new code")
+    output.line(
+        f"outputs different: {counted(rows, 'row')} from the original, {outputs.new_rows:,} from the new code"
+    )
     if outputs.original_columns != outputs.new_columns:
         for sign, columns, others in (
             ("-", outputs.original_columns, outputs.new_columns),
@@ -62,14 +65,13 @@ def _show_outputs(outputs: Outputs) -> None:
         output.line("  rows are compared by the columns that both have")
     if outputs.same_rows and any(batch.missing for batch in outputs.batches):
         output.line("  all batches together hold the same rows; some come in another batch")
-    output.table(
-        ["BATCH", "ORIGINAL", "NEW", "MISSING", "EXTRA"],
-        [
-            (batch.batch_id, batch.original_rows, batch.new_rows, batch.missing, batch.extra)
-            for batch in outputs.batches
-            if batch.missing or batch.extra
-        ],
-    )
+    differing = [
+        (batch.batch_id, batch.original_rows, batch.new_rows, batch.missing, batch.extra)
+        for batch in outputs.batches
+        if batch.missing or batch.extra
+    ]
+    if differing:
+        output.table(["BATCH", "ORIGINAL", "NEW", "MISSING", "EXTRA"], differing)
     for sign, samples in (("-", outputs.missing), ("+", outputs.extra)):
         for sample in samples:
             output.line(f"  {sign} {_row(sample)}")

@@ -13,6 +13,7 @@ from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _render_saved(shown: Shown) -> None:
                 "restored",
                 f"to another directory, {'every key unchanged' if saved.same else 'NOT every key unchanged'}",
             ),
-            ("difference", f"{output.counted(saved.added, 'customer')} added, {saved.changed:,} changed"),
+            ("difference", f"{counted(saved.added, 'customer')} added, {saved.changed:,} changed"),
         ]
     )
     for customer in saved.seen:
@@ -144,4 +145,4 @@ def _render_saved(shown: Shown) -> None:
 def _known(what: Known | None) -> str:
     if what is None:
         return "nothing known"
-    return f"{what.visits} visit{'' if what.visits == 1 else 's'}, {what.cents / 100:.2f} spent"
+    return f"{counted(what.visits, 'visit')}, {what.cents / 100:.2f} spent"

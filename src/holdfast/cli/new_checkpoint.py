@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.progress import progress
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.guard.usage import CheckpointUsage
@@ -29,7 +30,7 @@ def show_plan(plan: RestorePlan) -> None:
     """Print what a restore or a fork would do."""
     output.line(
         f"the savepoint is whole: would make {plan.checkpoint} at batch {plan.manifest.batch_id},"
-        f" {len(plan.manifest.files):,} files, {plan.manifest.size_bytes:,} bytes"
+        f" {counted(len(plan.manifest.files), 'file')}, {plan.manifest.size_bytes:,} bytes"
     )
 
 
@@ -52,7 +53,7 @@ def show_moved(made: Moved, change: str) -> None:
         change: What is other than before.
     """
     output.whole(made.checkpoint)
-    output.say(f"{change}: {made.rows:,} rows are proved to be the same")
+    output.say(f"{change}: {counted(made.rows, 'row')}, proved to be the same")
     output.say(
         f"query {made.plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
     )

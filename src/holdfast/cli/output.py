@@ -132,12 +132,6 @@ def report_error(error: HoldfastError, *, as_json: bool) -> None:
     insist(f"error: {error}")
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`, `2 batches`."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def duration(ms: int | None) -> str:
     """A duration for people; nothing is a dash."""
     from holdfast.config.units import rounded_duration

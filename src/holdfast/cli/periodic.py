@@ -10,6 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.savepoint_records import remember
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def _show(found: PeriodicTake) -> None:
     output.whole(found.taken.uri)
     gone = f"; {len(found.removed)} older ones deleted" if found.removed else ""
     output.say(
-        f"batch {manifest.batch_id}: {len(manifest.files):,} files, {manifest.new_bytes:,} bytes new{gone}"
+        f"batch {manifest.batch_id}: {counted(len(manifest.files), 'file')},"
+        f" {manifest.new_bytes:,} bytes new{gone}"
     )
     if found.left is not None:
         output.insist(f"older ones could not be deleted: {found.left}")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from holdfast.cli import output
+from holdfast.config.units import counted
 
 Advance = Callable[[int, int, str], None]
 
@@ -75,8 +76,8 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            counted = _UNITS.get(task.fields["note"], unit)
-            return Text(f"{task.speed:,.0f} {counted}/s" if task.speed else "")
+            things = _UNITS.get(task.fields["note"], unit)
+            return Text(f"{task.speed:,.0f} {things}/s" if task.speed else "")
 
     class Left(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -111,11 +112,11 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
         if note in told:
             return
         told.add(note)
-        counted = unit if unit == STEPS else _UNITS.get(note, unit)
-        amount = "" if counted == STEPS or total < 1 else output.counted(total, _singular(counted))
+        things = unit if unit == STEPS else _UNITS.get(note, unit)
+        amount = "" if things == STEPS or total < 1 else counted(total, _singular(things))
         if amount and done and note not in _UNITS:
             amount = f"{done:,} of {amount}"  # something that happens on the way
-        elif amount and note.endswith(counted):
+        elif amount and note.endswith(things):
             amount = f"{total:,} in all"
         output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'begun'}", stream)
 

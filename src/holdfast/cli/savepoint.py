@@ -24,6 +24,7 @@ from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.operators import OperatorName, state_name
 
@@ -247,7 +248,7 @@ def show(
             ("batch", manifest.batch_id),
             ("watermark", output.moment(fields.get("watermark_ms"), in_utc=True)),
             ("provider", fields.get("provider")),
-            ("size", f"{manifest.size_bytes:,} bytes in {len(manifest.files):,} files"),
+            ("size", f"{manifest.size_bytes:,} bytes in {counted(len(manifest.files), 'file')}"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
             ("digests", _content(states, savepoint)),
             *_changes(manifest),
@@ -284,7 +285,7 @@ def show(
 
 def _show_plan(plan: TakePlan) -> None:
     output.line(
-        f"batch {plan.batch_id} of query {plan.query_id}: would save {len(plan.files):,} files,"
+        f"batch {plan.batch_id} of query {plan.query_id}: would save {counted(len(plan.files), 'file')},"
         f" {plan.size_bytes:,} bytes, {plan.new_bytes:,} of them new"
     )
 
@@ -293,7 +294,7 @@ def _show_taken(taken: Taken) -> None:
     manifest = taken.manifest
     output.whole(taken.uri)
     output.say(
-        f"batch {manifest.batch_id} of query {manifest.query_id}: {len(manifest.files):,} files,"
+        f"batch {manifest.batch_id} of query {manifest.query_id}: {counted(len(manifest.files), 'file')},"
         f" {manifest.size_bytes:,} bytes, {manifest.new_bytes:,} of them new"
     )
     if taken.untold is not None:
@@ -352,8 +353,9 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
             )
         found += [("by", who), ("made of", str(change.get("of")))]
     for erasure in manifest.erasures:
+        rows = counted(int(erasure["rows"]), "row")
         why = f" ({erasure['why']})" if erasure.get("why") else ""
-        found.append(("erased", f"{erasure.get('rows'):,} rows of a key, by {erasure.get('who')}{why}"))
+        found.append(("erased", f"{rows} of a key, by {erasure.get('who')}{why}"))
     return [*found, *_expired(manifest)]
 
 
@@ -374,8 +376,8 @@ def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
     """Whether the digests are recorded, for people."""
     if states is None:
         return f"pending: `holdfast savepoint digest {savepoint}` reads the rows"
-    rows = output.counted(sum(state.rows for state in states), "row")
-    return f"recorded: {rows} of {output.counted(len(states), 'state')}"
+    rows = counted(sum(state.rows for state in states), "row")
+    return f"recorded: {rows} of {counted(len(states), 'state')}"
 
 
 def _show_operators(

@@ -11,6 +11,7 @@ from holdfast.cli.arguments import Savepoint, place_of, whole_address
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import key_words
+from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _show_proof(proof: Proof) -> None:
         output.prose(f"hint: {problem.hint}", "  ")
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
-    output.prose(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
+    output.prose(f"{verdict} ({batch}{counted(proof.files, 'file')}, {proof.size_bytes:,} bytes read)")
     if proof.content is not None:
         _show_content(proof)
 
@@ -130,12 +131,10 @@ def _show_content(proof: Proof) -> None:
         if told is None:
             output.prose(f"digests pending: there is nothing to compare the rows with; {later}")
         elif told:
-            output.line(f"rows not read: --deep compares the digests of {output.counted(len(told), 'state')}")
+            output.line(f"rows not read: --deep compares the digests of {counted(len(told), 'state')}")
         return
-    rows = output.counted(sum(state.rows for state in proof.states), "row")
-    output.line(
-        f"{rows} of {output.counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared"
-    )
+    rows = counted(sum(state.rows for state in proof.states), "row")
+    output.line(f"{rows} of {counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared")
     if proof.recorded is None:
         output.prose(
             f"digests pending: the rows were counted, and there was nothing to compare with; {later}"

@@ -13,6 +13,7 @@ from holdfast.cli.arguments import Savepoint, catalog_of, say_unnameable, whole_
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -165,15 +166,15 @@ def digests_later(uri: str) -> str:
 def _show(digested: Digested, *, dry_run: bool) -> None:
     output.whole(digested.uri)
     if digested.states is None:
-        output.line(f"  pending: would read {digested.read:,} stores, {digested.size_bytes:,} bytes")
+        output.line(f"  pending: would read {counted(digested.read, 'store')}, {digested.size_bytes:,} bytes")
         return
-    rows = f"{output.counted(digested.rows or 0, 'row')} of {output.counted(len(digested.states), 'state')}"
+    rows = f"{counted(digested.rows or 0, 'row')} of {counted(len(digested.states), 'state')}"
     if digested.made:
-        output.line(f"  {rows}; {digested.read:,} of {digested.stores:,} stores read")
+        output.line(f"  {rows}; {digested.read:,} of {counted(digested.stores, 'store')} read")
     else:
         output.line(f"  {rows}; recorded before{', nothing to do' if dry_run else ''}")
     for state in digested.states:
         output.line(
             f"  operator {state.operator_id}, {state.store}/{state.family}:"
-            f" {state.rows:,} rows, digest {state.digest[:12]}…"
+            f" {counted(state.rows, 'row')}, digest {state.digest[:12]}…"
         )

@@ -13,6 +13,7 @@ from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
     from holdfast.savepoints.catalog.removal import Removal
@@ -72,7 +73,8 @@ def gc(
     if not dry_run:
         if removal.paths and not yes:
             confirm(
-                f"Remove {len(removal.paths):,} files, {removal.size_bytes:,} bytes, that no savepoint needs?"
+                f"Remove {counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes,"
+                " that no savepoint needs?"
             )
         with progress("gc", "files") as tell:
             removal = savepoints.gc(address, older_than=older_than, tell=tell)
@@ -92,8 +94,8 @@ def _show(removal: Removal, *, dry_run: bool) -> None:
     did = "would remove" if dry_run else "removed"
     what = f"{removal.savepoint} and " if removal.savepoint else ""
     output.line(
-        f"{did} {what}{len(removal.paths):,} files, {removal.size_bytes:,} bytes;"
-        f" {removal.kept:,} savepoints stay"
+        f"{did} {what}{counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes;"
+        f" keeping {counted(removal.kept, 'savepoint')}"
     )
     for owner in removal.dead:
         output.line(f"a take of {owner} was killed")

@@ -13,6 +13,7 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Key, Place, State, place_of
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def scan(
         if target is not None:
             written = export(_first(rows, limit), target)
             output.emit_json({"file": to, "rows": written}) if json else output.line(
-                f"{written:,} rows: {to}"
+                f"{counted(written, 'row')}: {to}"
             )
             return
         shown = _first(rows, limit).read_all()
@@ -288,7 +289,7 @@ def _show_found(found: KeyState) -> None:
             ("key", output.compact(shown["key"])),
             ("size", f"{found.size_bytes:,} bytes"),
             *([("expires", _expiry(found))] if found.state.ttl else []),
-            ("value", output.counted(len(rows), "row") if rows else output.compact(value, None)),
+            ("value", counted(len(rows), "row") if rows else output.compact(value, None)),
         ]
     )
     for row in rows:

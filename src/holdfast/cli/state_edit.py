@@ -12,6 +12,7 @@ from holdfast.cli.arguments import checkpoint_of, say_unnameable, whole_address
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -171,9 +172,9 @@ def _show_plan(plan: EditPlan) -> None:
 def _preview(plan: EditPlan, line: Any = output.say) -> None:
     tally = plan.tally
     line(
-        f"{tally.rows:,} rows before, {tally.rows_after:,} after: {tally.changed:,} changed,"
+        f"{counted(tally.rows, 'row')} before, {tally.rows_after:,} after: {tally.changed:,} changed,"
         f" {tally.deleted:,} deleted, {tally.inserted:,} inserted, in"
-        f" {len(plan.partitions):,} partition{'' if len(plan.partitions) == 1 else 's'}"
+        f" {counted(len(plan.partitions), 'partition')}"
     )
     for sample in plan.as_dict()["samples"]:
         line(f"  {_change(sample['before'], sample['after'])}")

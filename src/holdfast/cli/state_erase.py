@@ -14,6 +14,7 @@ from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def erase(
             show_usage(usage, output.insist)
             more = "" if address is None else f", and all but the newest batch of {checkpoint}"
             confirm(
-                f"Erase {plan.rows:,} rows from {plan.touched:,} of {len(plan.searched):,} places{more}?"
-                " Nothing brings them back"
+                f"Erase {counted(plan.rows, 'row')} from {plan.touched:,} of {len(plan.searched):,}"
+                f" places{more}? Nothing brings them back"
             )
     with progress("erase", "savepoints") as tell:
         made = edit_api.erase(

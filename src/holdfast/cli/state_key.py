@@ -12,6 +12,7 @@ from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import key_words, missing, opened, picked_key
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.formats.rows.plain import plain
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _show_history(found: KeyHistory) -> None:
         [
             ("state", found.state.full_name),
             ("key", output.compact(plain(found.key))),
-            ("looked at", f"{len(found.batches):,} batches: {kept}"),
+            ("looked at", f"{counted(len(found.batches), 'batch')}: {kept}"),
         ]
     )
     from_savepoints = any(version.savepoint for version in found.versions)
@@ -135,7 +136,7 @@ def _show_explanation(found: Explanation) -> None:
             *([] if found.key_group is None else [("key group", str(found.key_group))]),
             (
                 "size",
-                f"{found.found.size_bytes:,} bytes in {output.counted(len(found.found.entries), 'row')}",
+                f"{found.found.size_bytes:,} bytes in {counted(len(found.found.entries), 'row')}",
             ),
             *([] if found.rank is None else [("rank", _rank(found))]),
         ]
@@ -207,7 +208,9 @@ def _expiry(found: Explanation) -> str:
 
 def _rank(found: Explanation) -> str:
     rank = found.rank
-    return "" if rank is None else f"{rank.rank:,} of {rank.keys:,} keys, {rank.share:.2%} of the bytes"
+    return (
+        "" if rank is None else f"{rank.rank:,} of {counted(rank.keys, 'key')}, {rank.share:.2%} of the bytes"
+    )
 
 
 def _offset(offset: object) -> str:

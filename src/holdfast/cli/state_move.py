@@ -13,6 +13,7 @@ from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
     from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
@@ -156,8 +157,8 @@ def _show_start(plan: BootstrapPlan) -> None:
 
 def _show_warm(made: Bootstrapped) -> None:
     output.whole(made.uri)
-    over = f"states {', '.join(made.plan.states)}" if made.plan.states else f"{made.input_rows:,} rows"
-    output.say(f"{made.plan.name} knows {made.rows:,} rows of state out of {over}")
+    over = f"states {', '.join(made.plan.states)}" if made.plan.states else counted(made.input_rows, "row")
+    output.say(f"{made.plan.name} knows {counted(made.rows, 'row')} of state out of {over}")
     _show_sources(made.plan)
 
 
@@ -165,7 +166,7 @@ def _show_sources(plan: BootstrapPlan) -> None:
     for number, source in enumerate(plan.sources):
         facts = source.beginning.as_dict()
         begins = (
-            f"behind {facts['files_read']:,} files that count as read"
+            f"after {counted(facts['files_read'], 'file')} marked as read"
             if facts["files_read"] is not None
             else f"at {output.compact(facts['offset'])}"
             if facts["offset"] is not None

@@ -116,7 +116,7 @@ def _render(details: JobDetails) -> None:
         output.line()
         newest = {batch.query: batch for batch in details.newest()}
         output.table(
-            ["QUERY", "BATCH", "ROWS", "TOOK", "STATE ROWS", "WATERMARK", "PROMISE"],
+            ["QUERY", "BATCH", "ROWS", "TOOK", "STATE ROWS", "WATERMARK", "DELIVERY"],
             [
                 (
                     query.name,
@@ -129,7 +129,7 @@ def _render(details: JobDetails) -> None:
                 )
                 for query in details.queries
             ],
-            spare=("PROMISE", "STATE ROWS"),
+            spare=("DELIVERY", "STATE ROWS"),
         )
     keyed = list(_keyed(details))
     if keyed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import output
 from holdfast.cli.sparkline import sparkline
 from holdfast.cli.until_stopped import until_stopped
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -88,7 +89,7 @@ def _batch_line(batch: BatchProgress) -> str:
     state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
     took = output.duration(batch.duration_ms)
-    return f"{batch.query} batch {batch.batch_id}: {batch.input_rows:,} rows in {took}{state}{late}"
+    return f"{batch.query} batch {batch.batch_id}: {counted(batch.input_rows, 'row')} in {took}{state}{late}"
 
 
 def _draw(look: Callable[[], Look], stopped: threading.Event) -> None:

@@ -11,6 +11,7 @@ from holdfast.cli.arguments import Place
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import opened
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ def ttl(
 
 def _show(found: WhatIf) -> None:
     output.line()
-    output.line(f"{found.name}: {found.rows:,} rows, {found.size_bytes:,} bytes")
+    output.line(f"{found.name}: {counted(found.rows, 'row')}, {found.size_bytes:,} bytes")
     if found.freed_rows is None:
         output.line(f"  cannot be told: {found.what}")
     else:
         share = found.freed_rows / max(found.rows, 1)
-        output.line(f"  would free {found.freed_rows:,} rows ({share:.1%}), {found.freed_bytes or 0:,} bytes")
+        output.line(
+            f"  would free {counted(found.freed_rows, 'row')} ({share:.1%}), {found.freed_bytes or 0:,} bytes"
+        )
         output.line(
             f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms, in_utc=True)}"
         )

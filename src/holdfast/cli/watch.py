@@ -14,6 +14,7 @@ from holdfast.cli.arguments import Checkpoint, checkpoint_of
 from holdfast.cli.examples import examples
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -203,7 +204,9 @@ def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) 
             f"batch {noting.batch_id}: the commit log has gone back; nothing is noted until it goes on"
         )
     else:
-        output.line(f"batch {noting.batch_id}: {noting.files:,} files noted, {noting.size_bytes:,} bytes")
+        output.line(
+            f"batch {noting.batch_id}: {counted(noting.files, 'file')} noted, {noting.size_bytes:,} bytes"
+        )
 
 
 def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:

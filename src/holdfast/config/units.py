@@ -157,6 +157,12 @@ def rounded_size(size_bytes: float) -> str:
     return f"{f'{value:.1f}'.removesuffix('.0')} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`, `2 batches`, `2 queries`."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def seconds(n: float) -> timedelta:
     """Give a number of seconds as a `timedelta`, for settings and for arithmetic on event times."""
     return timedelta(seconds=_finite(n, "seconds"))

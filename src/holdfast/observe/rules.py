@@ -98,7 +98,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "holdfast_checkpoint_failures_lately",
         JOB,
         severity=CRITICAL,
-        says="{value} batches have failed in the last ten minutes",
+        says="failed batches in the last ten minutes: {value}",
         advice="read why in `holdfast status`; the driver's log has the whole error",
     ),
     Rule(

@@ -20,6 +20,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.logs.query import QueryMetadata
 from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
@@ -180,7 +181,7 @@ def free(
     left = _present(target)
     origin = _origin(target) if left else None
     if left and origin is None:
-        raise _taken(target, f"{len(left)} files, such as {left[0]}")
+        raise _taken(target, f"{counted(len(left), 'file')}, such as {left[0]}")
     if origin is not None and (origin.get("savepoint"), origin.get("operation")) != (
         savepoint,
         operation.value,

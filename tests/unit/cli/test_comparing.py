@@ -20,7 +20,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
 OF_THE_STATE = (
-    "operator 0, state default: 1 keys only in the original, 1 only in the new code, 1 with another value"
+    "operator 0, state default: 1 key only in the original, 1 only in the new code, 1 with another value"
 )
 COLUMNS = ("who string", "amount int64")
 NAME = StateName(0, "default", "default", "stateStoreSave")

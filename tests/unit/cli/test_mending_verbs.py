@@ -84,4 +84,4 @@ def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     assert again.exit_code == 4
     assert "exists" in again.stderr
     shown = CliRunner().invoke(app, ["savepoint", "show", saved]).stdout
-    assert "1 rows of a key" in shown
+    assert "1 row of a key" in shown

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import live_scenes
 import pytest
 from output_scenes import SCENES, WIDE, WRITTEN, printed
 from parsed_call import parse_call
+from verb_calls import leaves, verb_of
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +19,13 @@ def said() -> dict[str, str]:
 
 def test_the_files_are_those_of_the_scenes(said: dict[str, str]) -> None:
     assert sorted(said) == sorted(file.name for file in WRITTEN.iterdir())
+
+
+def test_there_is_a_scene_of_every_verb() -> None:
+    """What a person has read of each. The completion is a script, for a shell to read."""
+    live = (lines for group in live_scenes.SCENES.values() for lines in group.values())
+    typed = (line for lines in (*(lines for _, lines in SCENES), *live) for line in lines)
+    assert leaves() - {verb_of(line) for line in typed if line} == {"completion"}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in SCENES])

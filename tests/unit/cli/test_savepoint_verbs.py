@@ -289,7 +289,7 @@ def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_pa
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
     said = holdfast_at_once("rescale", "heap", "--partitions", "5", "--to", "five", "--stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
-    assert "2 to 5 partitions: 10 rows are proved to be the same" in said.stderr
+    assert "2 to 5 partitions: 10 rows, proved to be the same" in said.stderr
     assert (
         told(holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--json"), 4)["kind"]
         == "conflict"

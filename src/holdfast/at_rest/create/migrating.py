@@ -14,6 +14,7 @@ from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
+from holdfast.config.units import counted
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
@@ -213,7 +214,7 @@ def _regrouped(
         raise Internal(
             "the keys of an operator do not have what they had, and nothing was written",
             where=plan.source,
-            found=f"operator {lost.operator}, {lost.keys:,} keys",
+            found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",
             hint="the source is as it was; please report this",
         )
     return after

@@ -31,6 +31,7 @@ from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.savepoint.manifest import Manifest
@@ -134,7 +135,7 @@ def plan_edit(
         raise Invalid(
             "the edit changes nothing",
             where=f"{uri}, state {state.label}",
-            found=f"{tally.rows:,} rows, of which it touches none",
+            found=f"{counted(tally.rows, 'row')}, of which it touches none",
             hint="see the rows with `holdfast state scan`",
         )
     return EditPlan(

@@ -9,6 +9,7 @@ from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.config.units import counted
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
 from holdfast.savepoints.copying import followed
@@ -43,14 +44,16 @@ def prove_stores(
         there = {place: row.rows for place, row in expected.items() if row.rows is not None}
         if has.chosen != there:
             raise _differs(
-                store, f"{len(has.chosen)} rows that changed", f"{len(there)} with their new values"
+                store,
+                f"{counted(len(has.chosen), 'row')} that changed",
+                f"{len(there)} with their new values",
             )
         for family in sorted(had.sums.keys() | has.sums.keys()):
             one, other = had.sum(family), has.sum(family)
             if (one.rows, one.digest()) != (other.rows, other.digest()):
                 raise _differs(
                     store,
-                    f"{other.rows:,} rows of {family} with hash {other.digest()[:12]}…",
+                    f"{counted(other.rows, 'row')} of {family} with hash {other.digest()[:12]}…",
                     f"{one.rows:,} with {one.digest()[:12]}…, as before",
                 )
 

@@ -10,6 +10,7 @@ from holdfast.at_rest.edit.deciders import Change
 from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.state_columns import Column, type_words
 from holdfast.at_rest.read.keys import typed
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 
@@ -66,7 +67,7 @@ class Edit:
         if self.change is not None:
             done = f"change by {getattr(self.change, '__qualname__', repr(self.change))}"
         elif self.insert:
-            done = f"insert {len(self.insert)} rows"
+            done = f"insert {counted(len(self.insert), 'row')}"
         else:
             done = "delete" if self.delete else f"set {', '.join(self.set)}"
         return " ".join([done, *picked])

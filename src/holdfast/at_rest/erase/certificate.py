@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.config.units import counted
 from holdfast.json_shapes import JsonShape, in_json, in_json_as
 
 ERASED: Final = "erased"
@@ -80,22 +81,22 @@ class Searched:
     def words(self, *, planned: bool = False) -> str:
         """What was found, and what was done or would be, for people."""
         if not self.holds:
-            text = f"not found in {self.place}, {self.files:,} files of state"
+            text = f"not found in {self.place}, {counted(self.files, 'file')} of state"
             if self.erased_before_ms is not None:
                 text += f"; its manifest notes an erasure of this key on {_moment(self.erased_before_ms)}"
         else:
-            text = f"{self.place}: {self.rows:,} rows"
-            text += f", traces in {self.traces:,} files" if self.traces else ""
+            text = f"{self.place}: {counted(self.rows, 'row')}"
+            text += f", traces in {counted(self.traces, 'file')}" if self.traces else ""
             text += ", named in its label or the record of an edit" if self.named else ""
             if self.rewritten:
-                text += f"; {self.rewritten:,} files written anew"
+                text += f"; {counted(self.rewritten, 'file')} written anew"
             elif self.after is not None:
                 text += "; its manifest written anew"
         gone = "would go" if planned else "gone"
         if self.given_up:
             text += f"; {self.given_up:,} older batches {gone}"
         if self.strays:
-            text += f"; {self.strays:,} files of no batch {gone}"
+            text += f"; {counted(self.strays, 'file')} of no batch {gone}"
         if self.unsearched:
             text += f"; NOT searched in it: {', '.join(self.unsearched)}"
         return text
@@ -128,7 +129,7 @@ class PlaceReport:
         if not self.searched:
             return [f"NOT searched: {self.name}, {self.where}: {self.why}; {self.advice}"]
         if not self.found:
-            return [f"not found in the text of {self.name}, {self.where}, {self.files:,} files"]
+            return [f"not found in the text of {self.name}, {self.where}, {counted(self.files, 'file')}"]
         return [
             f"FOUND, and left there: {self.name}, {self.where}: {self.advice}",
             *(f"  {file}" for file in self.found),
@@ -225,7 +226,8 @@ class Certificate(JsonShape):
             lines.append("not found, so nothing was erased")
         if self.removed_files:
             lines.append(
-                f"{self.removed_files:,} files removed that no savepoint needs, {self.removed_bytes:,} bytes"
+                f"{counted(self.removed_files, 'file')} removed that no savepoint needs,"
+                f" {self.removed_bytes:,} bytes"
             )
         if self.linked:
             lines.append(f"{self.linked:,} of the removed files have links elsewhere, as in a checkpoint")

@@ -30,6 +30,7 @@ from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
+from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
@@ -435,7 +436,7 @@ def _prove(
         raise Internal(
             "something of the key is left",
             where=savepoint_uri(catalog, left[0].manifest.savepoint_id),
-            found=f"{left[0].traces} files that hold it",
+            found=f"{counted(left[0].traces, 'file')} that hold it",
             hint="no savepoint is damaged; please report this",
         )
     for savepoint in rewritten:

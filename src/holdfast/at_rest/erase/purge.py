@@ -21,6 +21,7 @@ from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.config.units import counted
 from holdfast.errors import Internal
 from holdfast.formats.files.checksums import spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed
@@ -173,8 +174,8 @@ class Cleansing:
             raise Internal(
                 "a store does not read as it was written, and nothing was changed",
                 where=file.render(),
-                found=f"{back.rows:,} rows",
-                expected=f"{total.rows:,} rows, the same as those that were to stay",
+                found=counted(back.rows, "row"),
+                expected=f"{counted(total.rows, 'row')}, the same as those that were to stay",
                 hint="no savepoint is damaged; please report this",
             )
         return made

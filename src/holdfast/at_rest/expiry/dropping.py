@@ -14,6 +14,7 @@ from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.config.units import counted
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
@@ -108,7 +109,7 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
             raise Unsupported(
                 "Spark has left something in its own state that has expired, which is not dropped here",
                 where=f"state {state.full_name}",
-                found=f"{left:,} rows",
+                found=counted(left, "row"),
                 expected="none: Spark removes them at the end of each batch",
                 hint=f"delete them: `holdfast state edit SP {state.full_name} --where"
                 f" '{EXPIRES} <= {now}' --delete`",

@@ -15,6 +15,7 @@ from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import SHARED
+from holdfast.config.units import counted
 from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema
 from holdfast.worker.state.group_numbers import MOST_GROUPS
@@ -188,7 +189,7 @@ def _check_keys(now: Regrouped, where: str) -> None:
         raise Internal(
             "keys were lost on the way into other groups",
             where=where,
-            found=f"{keys} keys, and {astray} rows in groups that are not theirs",
-            expected=f"{now.keys} keys",
+            found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in groups that are not theirs",
+            expected=counted(now.keys, "key"),
             hint="nothing was written; please report this",
         )

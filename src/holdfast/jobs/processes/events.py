@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.config.units import rounded_duration
+from holdfast.config.units import counted, rounded_duration
 from holdfast.model import BatchProgress, JobState
 
 
@@ -55,7 +55,7 @@ class Outcome:
 
 def batch_line(batch: BatchProgress) -> str:
     """A committed batch in a line."""
-    rows = f"{batch.input_rows:,} rows in {rounded_duration(batch.duration_ms)}"
+    rows = f"{counted(batch.input_rows, 'row')} in {rounded_duration(batch.duration_ms)}"
     state = f", {batch.state_text}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
     return f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"

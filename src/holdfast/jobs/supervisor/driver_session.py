@@ -6,7 +6,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.config.units import rounded_duration
+from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
@@ -181,8 +181,10 @@ class DriverSession:
             job.sidecar.started({query.name: query.checkpoint for query in queries}, self._spark)
         for query in queries:
             promise = query.promise.partition(":")[0]
-            job.say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
-        job.say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
+            job.say(
+                "query", f"query {query.name}, delivery: {promise}", query=query.name, promise=query.promise
+            )
+        job.say("running", f"running, {counted(len(queries), 'query')}")
 
     def _caution(self, message: protocol.Caution) -> None:
         self._job.say("caution", f"query {message.query}: {message.text}", query=message.query)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.state.states import StateName, operator_states
+from holdfast.config.units import counted
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as
 from holdfast.savepoints.differences.key_diff import Sample, StateDifference
 from holdfast.savepoints.differences.key_diff import compare_states as compare_rows
@@ -39,7 +40,7 @@ class States(JsonShape):
         """What a person reads."""
         if self.equal:
             rows = sum(change.first_rows for change in self.states if not change.state.internal)
-            yield f"final state equal: {rows:,} keys"
+            yield f"final state equal: {counted(rows, 'key')}"
             return
         yield "final state different:"
         for name in self.reshaped:
@@ -48,8 +49,8 @@ class States(JsonShape):
             if not change.same and not change.state.internal:
                 yield (
                     f"  {change.state.shown}:"
-                    f" {change.removed:,} keys only in the original, {change.added:,} only in the new code,"
-                    f" {change.changed:,} with another value"
+                    f" {counted(change.removed, 'key')} only in the original,"
+                    f" {change.added:,} only in the new code, {change.changed:,} with another value"
                 )
                 yield from (f"    {line}" for sample in change.samples for line in _shown(sample))
 

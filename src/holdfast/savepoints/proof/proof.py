@@ -10,6 +10,7 @@ from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.units import counted
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
@@ -215,8 +216,8 @@ def _differing(
 
 def _difference(state: RecordedState, rows: int, digest: str, source: str) -> Problem:
     what = (
-        f"state {state.family} of store {state.store}: {rows:,} rows with digest {digest[:12]}… where"
-        f" {source} says {state.rows:,} with {state.digest[:12]}…"
+        f"state {state.family} of store {state.store}: {counted(rows, 'row')} with digest {digest[:12]}…"
+        f" where {source} says {state.rows:,} with {state.digest[:12]}…"
     )
     return Problem(StoreId(state.operator_id, 0, state.store).folder, what, _DIFFERS)
 

@@ -19,6 +19,7 @@ from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
@@ -263,7 +264,7 @@ def _prove_same(before: Sequence[StateContent], after: Sequence[StateContent], w
     raise Internal(
         "the rows of a state are not what they were, and nothing was written",
         where=where,
-        found=f"{lost[0].state.shown}: {lost[0].rows:,} rows",
+        found=f"{lost[0].state.shown}: {counted(lost[0].rows, 'row')}",
         expected="the same rows before and after",
         hint="the source is as it was; please report this with the query's operators and Spark's version",
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.event_time import quoted
@@ -171,7 +172,7 @@ class SqlTable:
             raise Invalid(
                 "an upsert's key is null",
                 where=f"table {self.name!r}",
-                found=f"{count} rows of the batch without {' and '.join(self.keys)}",
+                found=f"{counted(count, 'row')} of the batch without {' and '.join(self.keys)}",
                 hint="filter them out, or give them a key with `coalesce`",
             )
         keys = _list(self.keys)
