@@ -17,9 +17,9 @@ test: $(READY) $(CLASSES)  ## every test that needs no heavy server
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Verbs run within the process of the tests, but for a few, and on files in memory: a minute on two cores.
-unit: $(READY)  ## the tests that need neither a JVM nor a server, after every change
-	@scripts/in_memory.sh $(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis tests/unit
+# Verbs run within the process of the tests, but for a few, and on files in memory: under a minute on two cores.
+unit: $(READY)  ## the quick tests that need neither a JVM nor a server, after every change
+	@scripts/in_memory.sh $(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis -m "not slow" tests/unit
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ streams that are closed.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import locale
@@ -109,6 +110,7 @@ def run_cli(
     return subprocess.CompletedProcess(command, code, streams.text(1), "" if together else streams.text(2))
 
 
+@functools.cache  # it takes as long as a verb
 def _entry_point() -> EntryPoint:
     (found,) = entry_points(group="console_scripts", name="holdfast")
     return found

@@ -66,6 +66,7 @@ def there(name: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_text_that_is_the_name_of_a_module_names_one_that_is_there() -> None:
     folders = (ROOT / "src", ROOT / "benchmarks")
     named = {

@@ -31,6 +31,8 @@ from holdfast.worker.interface import Moment
 from holdfast.worker.state.expiry import Cleaner
 from holdfast.worker.state.tables.runs import Run
 
+pytestmark = pytest.mark.slow
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 NOW, WATERMARK = 100 * HOUR_MS, 90 * HOUR_MS

@@ -22,6 +22,8 @@ from holdfast.savepoints.catalog.catalog import load, object_path
 from holdfast.savepoints.proof.proof import prove
 from holdfast.storage.local import LocalStorage
 
+pytestmark = pytest.mark.slow
+
 AGGREGATES = [f"4.2/aggregate-{each}" for each in ("memory", "rocksdb", "changelog", "format2")]
 
 

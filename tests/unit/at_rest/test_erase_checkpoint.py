@@ -18,7 +18,7 @@ from holdfast.engine.state.ownership import lock_path
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 
-pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]
 
 C3 = "c3\0\0\0\0\0\0"
 

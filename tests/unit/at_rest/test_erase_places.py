@@ -43,7 +43,7 @@ from holdfast.savepoints.catalog import drills
 from holdfast.savepoints.catalog.catalog import object_path
 from holdfast.storage.local import LocalStorage
 
-pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]
 
 NAME = "4.2/aggregate-changelog"
 C3 = "c3\0\0\0\0\0\0"

@@ -37,6 +37,8 @@ from holdfast.savepoints.taking import facts
 from holdfast.savepoints.taking.labels import label_changes, set_label
 from holdfast.storage.local import LocalStorage
 
+pytestmark = pytest.mark.slow
+
 # As a row of state has it: what is behind the words is filled up with zeros.
 C3 = "c3\0\0\0\0\0\0"
 NAMES = [

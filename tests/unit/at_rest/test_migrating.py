@@ -23,6 +23,8 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
+pytestmark = pytest.mark.slow
+
 JOIN = "4.2/join-memory"
 
 

@@ -17,6 +17,8 @@ from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import NotFound
 from holdfast.storage.memory import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 OTHERS = ("keyed-format2", "spread-format2", "state-format2", "join-memory", "session-rocksdb")
 AGGREGATES = [name for name in NAMES if "aggregate" in name]
 

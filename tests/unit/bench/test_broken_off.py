@@ -14,6 +14,8 @@ import pytest
 
 from holdfast_bench.measure import at_its_end, so_far, time_commands
 
+pytestmark = pytest.mark.slow
+
 
 # Python kills the command that it waited for, and leaves it to the end of the process to collect it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

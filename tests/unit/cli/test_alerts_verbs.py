@@ -140,6 +140,7 @@ def started(folder: Path, home: Path, *words: str, stdout: int = subprocess.PIPE
     )
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_a_line_for_each_batch_until_the_job_ends(shop: Shop, tmp_path: Path) -> None:
     lock = SupervisorLock(shop.home, "shop")
     assert lock.take()

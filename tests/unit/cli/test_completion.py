@@ -23,6 +23,8 @@ from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState, QueryStarted
 
+pytestmark = pytest.mark.slow
+
 NAME = next(name for name in NAMES if "aggregate-format2" in name)
 JOINED = next(name for name in NAMES if "join-format2" in name)
 # The words that a TAB offers; a trailing slash stands for the shell's own directories, `FILES` for all files.

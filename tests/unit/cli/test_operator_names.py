@@ -24,6 +24,8 @@ from holdfast.savepoints.upgrade.state_sizes import Sizes
 from holdfast.savepoints.upgrade.verdicts import compare_states, with_names
 from holdfast.storage.local import LocalStorage
 
+pytestmark = pytest.mark.slow
+
 Shown = Callable[[Holdfast, str], str]
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from command import PROGRAM, environment
 
+pytestmark = pytest.mark.slow
+
 
 def shell(words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -13,6 +13,8 @@ from command import Holdfast
 from holdfast import savepoints
 from holdfast.demo.tour.steps import STEPS
 
+pytestmark = pytest.mark.slow
+
 # By hand, out of the fifteen lines of the arrivals: a05 and a12 come twice, and the second a02 is too late.
 VISITS = {"ann": 5, "bob": 3, "cho": 2, "dee": 1, "eve": 1}
 # ann's a01 and a03 are in the first file, then one of her arrivals in each.

@@ -19,6 +19,8 @@ from golden import golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.record import RecordFile, record_path
 
+pytestmark = pytest.mark.slow
+
 NAME = "4.2/aggregate-memory"
 FILES = golden_files(NAME)
 NEWEST = 11

@@ -14,6 +14,8 @@ from holdfast.demo.coffee_shop.day import DELAY, STREAMS, CoffeeDay
 from holdfast.demo.coffee_shop.regulars import OUTPUT, Regulars
 from holdfast.testing import Harness
 
+pytestmark = pytest.mark.slow
+
 EVENTS = {
     "arrivals": "arrival_id string, customer string, seat int, ts timestamp",
     "orders": "order_id string, customer string, drink string, amount long, ts timestamp",

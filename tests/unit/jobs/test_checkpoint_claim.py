@@ -17,6 +17,8 @@ from holdfast.errors import Conflict
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.terms import LeadershipLost
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import fcntl, os, signal, sys
 file = open(sys.argv[1], "w")

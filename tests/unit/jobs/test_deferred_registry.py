@@ -12,6 +12,8 @@ from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.model import JobState
 
+pytestmark = pytest.mark.slow
+
 JOB = JobRecord.begun("shop", "shop.py", "/data/shop", "retain", 1, None)
 
 

@@ -41,6 +41,8 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ import holdfast as hf
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.testing import Harness
 
+pytestmark = pytest.mark.slow
+
 START = 1_700_000_000_000
 
 

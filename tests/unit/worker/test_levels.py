@@ -161,6 +161,7 @@ def test_rows_until_a_number_are_the_live_and_newest() -> None:
     assert table.until("due", 4).h.tolist() == [0, 1, 4, 8]
 
 
+@pytest.mark.slow
 def test_random_changes_hold_what_a_dictionary_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
     for seed in range(40):
