@@ -154,10 +154,10 @@ def _show_explanation(found: Explanation) -> None:
 def _show_input(read: InputRange) -> None:
     """Name the files or records that a batch has read: the first of them, all are in JSON."""
     if read.files is not None:
-        output.line(f"source {read.source}: {len(read.files):,} file{'s' * (len(read.files) != 1)}")
+        output.line(f"source {read.source}: {counted(len(read.files), 'file')}")
         _first(read.files)
     if read.topics is not None:
-        partitions = f"{len(read.topics):,} partition{'s' * (len(read.topics) != 1)} of topics"
+        partitions = f"{counted(len(read.topics), 'partition')} of topics"
         output.line(f"source {read.source}: records of {partitions}")
         _first([_records(part) for part in read.topics])
     if read.table_upto is not None:
@@ -197,7 +197,7 @@ def _written(found: Explanation) -> str:
 
 def _expiry(found: Explanation) -> str:
     if found.expires_ms is None:
-        return "never"
+        return "never" if found.clock is None else "with the watermark, at a time that the files do not tell"
     first, last = found.expires_ms
     when = output.moment(first) if first == last else f"{output.moment(first)} to {output.moment(last)}"
     if found.left_ms is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import golden_model as model
 import pytest
@@ -13,6 +15,7 @@ import holdfast as hf
 from golden import KEYED, NAMES, golden, golden_files, golden_on_disk
 from holdfast.at_rest.insight.explaining import explain
 from holdfast.at_rest.insight.history import key_history
+from holdfast.at_rest.read.keys import typed_key
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import NotFound
 from holdfast.storage.memory import MemoryStorage
@@ -150,6 +153,37 @@ def test_what_is_left_of_a_time_goes_by_the_watermark() -> None:
     assert told.expires_ms == (until_ms, until_ms)
     commit = json.loads(golden_files(name)[f"commits/{found.batch_id}"].decode().splitlines()[1])
     assert told.left_ms == until_ms - commit["nextBatchWatermarkMs"]
+
+
+WINDOW = {"start": "2026-03-05T08:10:00Z", "end": "2026-03-05T08:12:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "key", "ends"),
+    [
+        ("4.2/windowed-memory", "aggregate", {"window": WINDOW, "customer": "c0"}, "08:12:00"),
+        ("4.2/session-rocksdb", "sessions", {"customer": "c1"}, "08:11:30"),
+    ],
+)
+def test_a_window_goes_when_the_watermark_passes_its_end(
+    name: str, state: str, key: dict[str, Any], ends: str
+) -> None:
+    found = StateReader(golden(name))
+    operator, picked = found.pick(state)
+    told = explain(found, operator, picked, typed_key(key, picked.key, "", written=True), now_ms=0)
+    assert told.clock == "event"
+    end_ms = round(datetime.fromisoformat(f"2026-03-05T{ends}+00:00").timestamp() * 1000)
+    assert told.expires_ms == (end_ms, end_ms)
+    assert told.watermark_now_ms is not None
+    assert told.left_ms == end_ms - told.watermark_now_ms
+
+
+def test_when_a_row_of_a_join_goes_follows_from_the_joins_condition() -> None:
+    found = StateReader(golden("4.2/join-format2"))
+    operator, state = found.pick("join.left")
+    key = next(found.scan("join.left")).key
+    told = explain(found, operator, state, key, now_ms=0)
+    assert (told.clock, told.expires_ms, told.left_ms) == ("event", None, None)
 
 
 @pytest.mark.parametrize("name", KEYED)

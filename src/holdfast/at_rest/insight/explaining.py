@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.at_rest.insight.history import key_history
 from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState, clock_ms
+from holdfast.at_rest.read.spark_ages import watermark_column
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.logs.batch_input import InputRange, batch_input
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.formats.operators import short_name
 from holdfast.json_shapes import JsonShape, json_spread
 
-_MICROS = 1000
+_MICROS: Final = 1000
+_UNTIL: Final = "expiresAtMicros"
+# Operators whose rows go when the watermark passes the time in them; and those that remove rows themselves.
+_BY_KEY: Final = frozenset({"stateStoreSave", "dedupe", "sessionWindowStateStoreSaveExec"})
+_BY_THEIR_OWN: Final = frozenset({"processor", "groups", "limit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,10 @@ class Explanation(JsonShape):
         inputs: What the batch had read from each source: files, or offsets of topics and tables.
         watermark_ms: The watermark that the batch ran under.
         watermark_now_ms: The watermark that the newest batch has left.
-        expires_ms: When the first and the last of its rows expire.
-        clock: Which clock that goes by: `processing` or `event`.
+        expires_ms: When the first and the last of its rows expire. Those of an aggregation stay for good in
+            the output mode `complete`, which no file tells.
+        clock: Which clock that goes by: `processing` or `event`. With it and without a time, the rows of a
+            join go with the watermark, at a time that follows from its condition.
         left_ms: How long until the first expires; negative where it has.
         partition: The partition that it is in.
         partitions: How many there are.
@@ -104,7 +113,7 @@ def explain(
     batch_id = history.last_written
     offsets = None if batch_id is None else logs.offsets(batch_id)
     watermark_now = clock_ms(operator.files, EVENT)
-    clock, times = _expiry(state, found)
+    clock, times = _expiry(operator, state, found)
     left = None
     if times is not None:
         now = now_ms if clock == PROCESSING else watermark_now
@@ -128,15 +137,40 @@ def explain(
     )
 
 
-def _expiry(state: NamedState, found: KeyState) -> tuple[str | None, tuple[int, int] | None]:
+def _expiry(
+    operator: NamedOperator, state: NamedState, found: KeyState
+) -> tuple[str | None, tuple[int, int] | None]:
     """By which clock the rows of a key expire, and when the first and the last of them do."""
     if state.ttl:
-        clock = state.source.ttl_clock(state)
+        clock: str | None = state.source.ttl_clock(state)
         times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
+    elif _UNTIL in state.value.names:
+        clock, times = EVENT, [entry.value[_UNTIL] // _MICROS for entry in found.entries]
     else:
-        clock, name = EVENT, "expiresAtMicros"
-        times = [entry.value[name] // _MICROS for entry in found.entries if name in entry.value]
+        return _removed_by_watermark(operator, state, found)
     return (clock, (min(times), max(times))) if times else (None, None)
+
+
+def _removed_by_watermark(
+    operator: NamedOperator, state: NamedState, found: KeyState
+) -> tuple[str | None, tuple[int, int] | None]:
+    """When the watermark removes the rows: at the end of their window, or when it passes the time in the key.
+
+    Of a join only the clock is known: the time follows from its condition, which no file has.
+    """
+    column = None if short_name(operator.kind) in _BY_THEIR_OWN else watermark_column(state)
+    if column is None:
+        return None, None
+    if operator.kind not in _BY_KEY:
+        return EVENT, None
+    rows = [{**entry.key, **entry.sub, **entry.value} for entry in found.entries]
+    times = [_ms(row[column]["end"] if isinstance(row[column], Mapping) else row[column]) for row in rows]
+    return (EVENT, (min(times), max(times))) if times else (None, None)
+
+
+def _ms(time: dt.datetime) -> int:
+    """A time in epoch milliseconds; one without a zone is held against the watermark as UTC."""
+    return round((time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
 def _ranked(state: NamedState, found: KeyState, tell: ProgressCallback | None) -> Rank:

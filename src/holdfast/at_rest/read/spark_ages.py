@@ -84,6 +84,12 @@ def spark_ages(
     return StateAges(state, source.clock, source.what, now, times, sizes, rows, total, source.delay_ms)
 
 
+def watermark_column(state: NamedState) -> str | None:
+    """The column whose time, or end of a window, is held against the watermark; None without a watermark."""
+    source = _time_column(state)
+    return None if source is None or source.delay_ms is None else source.column
+
+
 def _time_column(state: NamedState) -> _TimeColumn | None:
     """The times that a state carries of itself."""
     delay, column = _event_column(state)
