@@ -25,9 +25,12 @@ pytest_plugins = ["forked_cli", "spark_settings"]
 # Readline, which pytest loads, gives the processes of its workers the size of a terminal that is not there.
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
-# A shell lets what it starts in the background ignore Ctrl-C, and so would all processes that tests start.
+# A shell lets what it starts in the background ignore Ctrl-C, `nohup` the end of a terminal; so would
+# all that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Fixtures that start servers. Unit tests have no use for any of them.
 SERVERS = (
