@@ -163,8 +163,9 @@ def _removed_by_watermark(
         return None, None
     if operator.kind not in _BY_KEY:
         return EVENT, None
-    rows = [{**entry.key, **entry.sub, **entry.value} for entry in found.entries]
-    times = [_ms(row[column]["end"] if isinstance(row[column], Mapping) else row[column]) for row in rows]
+    marks = [{**entry.key, **entry.sub, **entry.value}[column] for entry in found.entries]
+    # The watermark passes no time that is null.
+    times = [_ms(mark["end"] if isinstance(mark, Mapping) else mark) for mark in marks if mark is not None]
     return (EVENT, (min(times), max(times))) if times else (None, None)
 
 

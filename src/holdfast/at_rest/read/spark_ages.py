@@ -92,25 +92,24 @@ def watermark_column(state: NamedState) -> str | None:
 
 def _time_column(state: NamedState) -> _TimeColumn | None:
     """The times that a state carries of itself."""
-    delay, column = _event_column(state)
+    event = _event_column(state)
     names = column_names(state)
     if state.ttl:
         return _TimeColumn(EXPIRES, PROCESSING, "written")
     if _UNTIL in names:
         return _TimeColumn(_UNTIL, EVENT, "remembered until", micros=True)
     window = next((name for name in _WINDOWS if name in names), None)
-    if window is not None:
+    if window is not None and (event is None or not event.end_of_window):
+        delay = None if event is None else event.delay_ms
         return _TimeColumn(window, EVENT, "end of the window", delay, end_of_window=True)
-    if column is not None:
-        return _TimeColumn(column, EVENT, "event time", delay)
-    return None
+    return event
 
 
-def _event_column(state: NamedState) -> tuple[int | None, str | None]:
-    """The delay of the watermark and the column that it is of, as Spark notes them in a schema."""
+def _event_column(state: NamedState) -> _TimeColumn | None:
+    """The column that the watermark is of, as Spark notes it in a schema: a time, or a window of any name."""
     schema = None if state.codec is None else state.codec.schema
     if schema is None:
-        return None, None
+        return None
     names = column_names(state)
     for text, offset in (
         (schema.key_schema, 0),
@@ -118,10 +117,14 @@ def _event_column(state: NamedState) -> tuple[int | None, str | None]:
     ):
         for at, field in enumerate(json.loads(text)["fields"]):
             delay = (field.get("metadata") or {}).get(_DELAY)
-            if delay is not None and offset + at < len(names):
-                timestamp = field["type"] in ("timestamp", "timestamp_ntz")
-                return int(delay), names[offset + at] if timestamp else None
-    return None, None
+            if delay is None or offset + at >= len(names):
+                continue
+            name, type_ = names[offset + at], field["type"]
+            if type_ in ("timestamp", "timestamp_ntz"):
+                return _TimeColumn(name, EVENT, "event time", int(delay))
+            if isinstance(type_, dict) and [part["name"] for part in type_["fields"]] == ["start", "end"]:
+                return _TimeColumn(name, EVENT, "end of the window", int(delay), end_of_window=True)
+    return None
 
 
 def _chosen(state: NamedState, by: str) -> _TimeColumn:
