@@ -16,7 +16,6 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 # What is answered: the number of the process, then its exit code.
@@ -42,7 +41,6 @@ def main(requests: socket.socket) -> None:
         if os.fork() == 0:
             answers, *streams = received
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             if not (pid := os.fork()):
                 break
             requests.close()
@@ -55,13 +53,6 @@ def main(requests: socket.socket) -> None:
             os.close(descriptor)
     requests.detach()  # it is closed with all others
     _become(json.loads(data), streams)
-    try:
-        # Ctrl-C that came before there was a command has the command's answer.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    except KeyboardInterrupt:
-        with suppress(OSError):
-            os.write(2, b"interrupted\n")
-        os._exit(130)
     holdfast.__main__.main()
 
 
