@@ -7,21 +7,17 @@ machine (durations, versions, ids, ports, processes) is written as one fixed wor
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from command import PROGRAM, environment
 from terminal import on_terminal
 
 WRITTEN: Final = Path(__file__).resolve().parents[1] / "golden" / "live_output"
@@ -131,44 +127,16 @@ def _printed(name: str, lines: tuple[str, ...], place: Path) -> str:
 
 def _said(line: str, place: Path) -> str:
     words = shlex.split(line)
-    lines, code = _served(words, place) if words[0] == "serve" else _ended(words, place)
+    # A server is ended when it has said where it is.
+    at = "http://" if words[0] == "serve" else None
+    seen = on_terminal(words, place, place / "home", ended_at=at)
     # Each turn of a bar stands where the one before it stood; what stays is below it.
-    kept = [line for line in lines if "━" not in line]
+    kept = [line for line in seen.lines if "━" not in line]
     text = "\n".join(kept).replace(str(place), SHOWN).replace(str(Path(sys.prefix)), "/venv")
     for pattern, fixed in MASKS:
         text = pattern.sub(fixed, text)
     text = f"$ holdfast {line}\n{text}\n"
-    return f"{text}(exit code {code})\n" if code else text
-
-
-def _ended(words: list[str], place: Path) -> tuple[list[str], int]:
-    seen = on_terminal(words, place, place / "home")
-    return seen.lines, seen.code
-
-
-def _served(words: list[str], place: Path) -> tuple[list[str], int]:
-    """A server, until it has said where it is; then Ctrl-C."""
-    own, other = pty.openpty()
-    with subprocess.Popen(
-        [PROGRAM, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=other,
-        stderr=other,
-        cwd=place,
-        env={**environment(place / "home"), "TERM": "dumb", "COLUMNS": "80"},
-        start_new_session=True,
-    ) as process:
-        os.close(other)
-        said = b""
-        while b"http://" not in said or not said.endswith(b"\n"):
-            said += os.read(own, 4096)
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        with suppress(OSError):  # as Linux says that nobody holds the other end any more
-            while True:
-                said += os.read(own, 4096)
-        os.close(own)
-    return said.decode().replace("\r", "").splitlines(), process.returncode
+    return f"{text}(exit code {seen.code})\n" if seen.code else text
 
 
 if __name__ == "__main__":

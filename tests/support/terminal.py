@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ class Seen:
     piped: str
 
 
-def on_terminal(words: Sequence[str], folder: Path, home: Path, *, piped: bool = False) -> Seen:
+def on_terminal(
+    words: Sequence[str], folder: Path, home: Path, *, piped: bool = False, ended_at: str | None = None
+) -> Seen:
     """Run the command at a terminal of 80 columns.
 
     Args:
@@ -39,6 +42,7 @@ def on_terminal(words: Sequence[str], folder: Path, home: Path, *, piped: bool =
         folder: The working directory.
         home: The state home.
         piped: Whether standard output is a pipe.
+        ended_at: Ctrl-C is pressed at the end of a line when this has been printed.
     """
     own, other = pty.openpty()
     with subprocess.Popen(
@@ -59,6 +63,9 @@ def on_terminal(words: Sequence[str], folder: Path, home: Path, *, piped: bool =
             except OSError:  # as Linux says that nobody holds the other end any more
                 break
             seen += part
+            if ended_at is not None and ended_at.encode() in seen and seen.endswith(b"\n"):
+                os.killpg(process.pid, signal.SIGINT)
+                ended_at = None
         os.close(own)
         code = process.wait(timeout=60)
     return Seen(code, _CONTROL.sub("", seen.decode()).splitlines(), answer.decode())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.at_rest.insight.history import key_history
 from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState, clock_ms
-from holdfast.at_rest.read.spark_ages import watermark_column
+from holdfast.at_rest.read.spark_ages import UNTIL, watermark_column
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.logs.batch_input import InputRange, batch_input
 from holdfast.checkpoints.values import ProgressCallback
@@ -17,10 +17,9 @@ from holdfast.formats.operators import short_name
 from holdfast.json_shapes import JsonShape, json_spread
 
 _MICROS: Final = 1000
-_UNTIL: Final = "expiresAtMicros"
-# Operators whose rows go when the watermark passes the time in them; and those that remove rows themselves.
-_BY_KEY: Final = frozenset({"stateStoreSave", "dedupe", "sessionWindowStateStoreSaveExec"})
-_BY_THEIR_OWN: Final = frozenset({"processor", "groups", "limit"})
+# Operators whose rows go when the watermark passes the time in them; and those of which it removes none.
+_BY_TIME: Final = frozenset({"aggregate", "dedupe", "sessions"})
+_BY_NO_WATERMARK: Final = frozenset({"processor", "groups", "limit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +143,8 @@ def _expiry(
     if state.ttl:
         clock: str | None = state.source.ttl_clock(state)
         times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
-    elif _UNTIL in state.value.names:
-        clock, times = EVENT, [entry.value[_UNTIL] // _MICROS for entry in found.entries]
+    elif UNTIL in state.value.names:
+        clock, times = EVENT, [entry.value[UNTIL] // _MICROS for entry in found.entries]
     else:
         return _removed_by_watermark(operator, state, found)
     return (clock, (min(times), max(times))) if times else (None, None)
@@ -158,10 +157,11 @@ def _removed_by_watermark(
 
     Of a join only the clock is known: the time follows from its condition, which no file has.
     """
-    column = None if short_name(operator.kind) in _BY_THEIR_OWN else watermark_column(state)
+    does = short_name(operator.kind)
+    column = None if does in _BY_NO_WATERMARK else watermark_column(state)
     if column is None:
         return None, None
-    if operator.kind not in _BY_KEY:
+    if does not in _BY_TIME:
         return EVENT, None
     marks = [{**entry.key, **entry.sub, **entry.value}[column] for entry in found.entries]
     # The watermark passes no time that is null.

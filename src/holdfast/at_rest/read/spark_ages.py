@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 _DELAY: Final = "spark.watermarkDelayMs"
-_UNTIL: Final = "expiresAtMicros"
+# When a duplicate within a watermark is forgotten.
+UNTIL: Final = "expiresAtMicros"
 _MICROS: Final = 1000
 _SECOND: Final = 1000
 _TIMESTAMPS: Final = (Atom("timestamp"), Atom("timestamp_ntz"))
@@ -96,8 +97,8 @@ def _time_column(state: NamedState) -> _TimeColumn | None:
     names = column_names(state)
     if state.ttl:
         return _TimeColumn(EXPIRES, PROCESSING, "written")
-    if _UNTIL in names:
-        return _TimeColumn(_UNTIL, EVENT, "remembered until", micros=True)
+    if UNTIL in names:
+        return _TimeColumn(UNTIL, EVENT, "remembered until", micros=True)
     window = next((name for name in _WINDOWS if name in names), None)
     if window is not None and (event is None or not event.end_of_window):
         delay = None if event is None else event.delay_ms
