@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka bench docs output lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -31,9 +31,9 @@ lint: $(READY)  ## style, types and layers
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
-services: services-debian services-kafka services-s3  ## the servers that CI's tests start
+services: services-debian services-kafka services-s3 services-state-clients  ## the servers that CI's tests start
 
-services-debian:  ## install PostgreSQL, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
+services-debian:  ## install PostgreSQL, Redis, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
 	@scripts/services.sh
 
 services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)
@@ -44,6 +44,12 @@ services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 
 services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
 	@scripts/services-kafka.sh
+
+services-state-clients:  ## fetch the clients of Redis for Spark (needs Java and Maven)
+	@scripts/state-clients.sh
+
+jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)
+	@scripts/jar.sh $(BIN)/python
 
 bench: $(READY)  ## the measurements of docs/measurements.md
 	@$(BIN)/holdfast bench

@@ -14,6 +14,7 @@ import pytest
 from command import Holdfast, command_in
 from hypothesis import settings
 from small_session import small_session
+from state_clients import state_jars
 
 from holdfast.checkpoints.guard import checkpoint_guard
 
@@ -39,6 +40,7 @@ SERVERS = (
     "kafka_broker",
     "ledger_processes",
     "postgres_server",
+    "redis_server",
     "s3_gateway",
     "zookeeper_server",
 )
@@ -100,6 +102,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         home=place / "home",
         conf={
             **small_session("1g"),
+            **state_jars(),
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
         },

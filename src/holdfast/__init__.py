@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from holdfast.config.checkpoint_settings import Checkpoint
     from holdfast.config.job.alert_settings import Alerts
     from holdfast.config.job.backend import Memory, RocksDB
+    from holdfast.config.job.external_store import Redis
     from holdfast.config.job.recovery import recovery
     from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
     from holdfast.config.job.trigger import available_now, every
     from holdfast.config.units import days, hours, minutes, seconds
     from holdfast.engine.session.session import configure, session
+    from holdfast.engine.session.state_jar import state_jar
     from holdfast.errors import (
         Conflict,
         Corrupt,
@@ -105,11 +107,13 @@ _HOMES = {
     "holdfast.at_rest.create.bootstrap": ("Bootstrapped",),
     "holdfast.config.job.alert_settings": ("Alerts",),
     "holdfast.config.job.backend": ("Memory", "RocksDB"),
+    "holdfast.config.job.external_store": ("Redis",),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.job.recovery": ("recovery",),
     "holdfast.config.job.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
     "holdfast.config.job.trigger": ("available_now", "every"),
     "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
+    "holdfast.engine.session.state_jar": ("state_jar",),
     "holdfast.engine.session.session": ("configure", "session"),
     "holdfast.errors": (
         "Conflict",
@@ -190,6 +194,7 @@ __all__ = [
     "NotFound",
     "Operator",
     "Promise",
+    "Redis",
     "RocksDB",
     "Sink",
     "StatesAtRest",
@@ -251,6 +256,7 @@ __all__ = [
     "skew",
     "split_hot",
     "state",
+    "state_jar",
     "ttl",
     "undo",
     "union_list",

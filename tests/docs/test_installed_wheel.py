@@ -86,6 +86,12 @@ def test_what_is_installed_is_the_wheel_alone(
     assert refused.returncode == 7
 
 
+def test_the_wheel_brings_exactly_one_jar(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        jars = [name for name in archive.namelist() if name.endswith(".jar")]
+    assert jars == ["holdfast/engine/session/holdfast-state.jar"]
+
+
 @pytest.mark.spark
 @pytest.mark.fault
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: str(page.relative_to(ROOT)))

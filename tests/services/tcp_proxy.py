@@ -80,3 +80,66 @@ class TcpProxy:
                     return
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+class CountingProxy:
+    """Passes on so many bytes to a port of this machine and then ends all connections, in mid message.
+
+    Args:
+        target: The port.
+    """
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._left: int | None = None
+        self._ends: list[socket.socket] = []
+        self.passed = 0
+        (self.port,) = free_ports(1)
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> CountingProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._end_all()
+
+    def allow(self, number: int | None) -> None:
+        """Pass on this many bytes from now, both ways together; None for all."""
+        with self._lock:
+            self._left, self.passed = number, 0
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            self._ends += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(_CHUNK):
+                with self._lock:
+                    some = data if self._left is None else data[: self._left]
+                    self._left = None if self._left is None else self._left - len(some)
+                    self.passed += len(some)
+                sink.sendall(some)
+                if len(some) < len(data):
+                    self._end_all()
+                    return
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def _end_all(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -159,7 +159,7 @@ def in_sessions(left: list[Event], _: list[Event]) -> Counter[Row]:
         ordered = sorted(each)
         begin, count = ordered[0], 1
         for before, ts in zip(ordered, [*ordered[1:], ordered[-1] + 2 * GAP_MS], strict=True):
-            if ts < before + GAP_MS:
+            if ts <= before + GAP_MS:  # windows that touch are one
                 count += 1
                 continue
             found[begin, before + GAP_MS, who, count] += 1

@@ -22,6 +22,8 @@ OTHERS = {
     "holdfast.checkpoint",
     "holdfast.home",
     "holdfast.peer",
+    "holdfast.state.Layout",
+    "holdfast.state.RedisStateStoreProvider",
     "holdfast.target",
     "holdfast.toml",
     "holdfast.version",

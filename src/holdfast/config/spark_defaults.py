@@ -39,6 +39,9 @@ SHORT_LIVED = {
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
+# Holdfast's own, in the jar that the package brings along.
+REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
+EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 
 from holdfast.config.checkpoint_settings import Checkpoint
 from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.backend import Memory, RocksDB
+from holdfast.config.job.backend import Backend, RocksDB
 from holdfast.config.job.recovery import Recovery
 from holdfast.config.job.restart import RestartStrategy, exponential
 from holdfast.config.job.trigger import Every, Trigger, parse_trigger
@@ -47,7 +47,7 @@ class Job:
     build: Callable[..., Any]
     checkpoint: Checkpoint
     trigger: Trigger | None = None
-    backend: RocksDB | Memory = field(default_factory=RocksDB)
+    backend: Backend = field(default_factory=RocksDB)
     restart: RestartStrategy = field(default_factory=exponential)
     recovery: Recovery = field(default_factory=Recovery)
     master: str | None = None
@@ -127,7 +127,7 @@ def job(
     name: str,
     checkpoint: Checkpoint | str,
     trigger: Trigger | str | None = None,
-    backend: RocksDB | Memory | None = None,
+    backend: Backend | None = None,
     restart: RestartStrategy | None = None,
     recovery: Recovery | None = None,
     master: str | None = None,

@@ -1,4 +1,4 @@
-"""Where a running job holds its state: in RocksDB or on the heap."""
+"""Where a running job holds its state: in RocksDB, on the heap, or in a database of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
+from holdfast.config.job.external_store import Redis
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
 from holdfast.config.spark_defaults import (
     BOUNDED_MEMORY_KEY,
@@ -280,4 +281,4 @@ class Memory:
         return ()
 
 
-Backend = RocksDB | Memory
+Backend = RocksDB | Memory | Redis

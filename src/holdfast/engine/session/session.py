@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.config.job.external_store import ExternalStore
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
 from holdfast.engine.session.interrupted_start import no_jvm_left
@@ -15,12 +16,15 @@ from holdfast.engine.session.jars import APPENDED, extra_settings, joined
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.engine.session.packages import PACKAGES_KEY, unresolved_told
 from holdfast.engine.session.sockets import socket_folder
+from holdfast.engine.session.state_jar import check_state_jar, external_settings
 from holdfast.engine.session.user_conf import given_settings
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from holdfast.config.job.backend import Backend
 
 LOCAL = "local[*]"
 WORKERS_KEY = "spark.pyspark.python"
@@ -35,6 +39,7 @@ def session(
     conf: Mapping[str, str] | None = None,
     extras: Iterable[str] = (),
     home: str | Path | None = None,
+    backend: Backend | None = None,
 ) -> SparkSession:
     """Start Spark, or get the running session, with Holdfast's defaults.
 
@@ -44,6 +49,7 @@ def session(
         conf: Spark settings; they win over every default of Holdfast.
         extras: Jars to bring along: `delta`, `kafka`.
         home: The state home; see `Settings`.
+        backend: Where queries keep their state; RocksDB unless `conf` says otherwise.
 
     Raises:
         NotFound: There is no Java, no pyspark, or no such package as `spark.jars.packages` names.
@@ -56,12 +62,18 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
-    for key, value in (conf or {}).items():
+    stored = {} if backend is None else backend.spark_conf()
+    for key, value in {**stored, **(conf or {})}.items():
         builder = builder.config(key, value)
     builder = configure(builder, extras=extras, home=home)
     given = given_settings(os.environ).get(PACKAGES_KEY, ("", ""))[0]
     with no_jvm_left(), unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    check_state_jar(spark)
+    # Not with the others: those are arguments of the JVM's command, which everybody on the machine can read.
+    for key, value in (backend.secrets() if isinstance(backend, ExternalStore) else {}).items():
+        spark.conf.set(key, value)
+    return spark
 
 
 def running_session() -> SparkSession | None:
@@ -92,7 +104,8 @@ def configure(
     prepare_environment(_settings(home))
     master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
     chosen = {"spark.master": master, **own}
-    for key, value in extra_settings(extras, spark_version()).items():
+    brought = {**extra_settings(extras, spark_version()), **external_settings({**given, **chosen})}
+    for key, value in brought.items():
         if key in APPENDED:
             chosen[key] = joined(chosen.get(key, given.get(key, "")), value)
         elif key not in given:

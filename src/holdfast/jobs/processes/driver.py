@@ -473,6 +473,7 @@ def session_of(
         conf={**job.spark_conf(), **conf},
         extras=job.extras,
         home=home,
+        backend=job.backend,
     )
     ship_by_value(sys.modules[job.build.__module__])
     return spark

@@ -1,0 +1,394 @@
+package holdfast.state
+
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.TaskContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Keeps the state of Spark's own operators in a database outside the cluster.
+ *
+ * A version costs no file: a batch's changes go to the database, and one step there makes them count. So starting
+ * again takes as long with much state as with little. What an executor has read or written it holds in memory,
+ * within bounds, for as long as it goes on from the version that it has made itself.
+ */
+abstract class ExternalStateStoreProvider extends StateStoreProvider with Logging {
+  import ExternalStateStoreProvider._
+
+  private var id: StateStoreId = _
+  private var conf: StateStoreConf = _
+  private var hadoop: Configuration = _
+  private var rows: Rows = _
+  private var settings: Settings = _
+  private var run: String = _
+  private var retain = 0
+  private var checked = false
+  private var table: VersionedTable = _
+  // Held by no store at the moment; and what the stores of a thread have, which reads before it writes.
+  private var held: HeldFields = _
+  private var lent: Option[Loan] = None
+
+  /** Open a store of this name. */
+  protected def open(settings: Settings, store: String): VersionedTable
+
+  /** The database's name, as the settings have it, and where it is. */
+  protected def place(settings: Settings): String
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConf: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    if (useColumnFamilies || useMultipleValuesPerKey) {
+      throw new ExternalStateException(
+        s"$kind keeps no state of column families: transformWithState and version 3 and later of stream-stream " +
+          "joins need RocksDB. For joins set spark.sql.streaming.join.stateFormatVersion to 2")
+    }
+    if (storeConf.enableStateStoreCheckpointIds) {
+      throw new ExternalStateException(
+        s"$kind needs no checkpoint ids. Set spark.sql.streaming.stateStore.checkpointFormatVersion to 1")
+    }
+    id = stateStoreId
+    conf = storeConf
+    hadoop = hadoopConf
+    settings = new Settings(storeConf.sqlConfs)
+    rows = keyStateEncoderSpec match {
+      case NoPrefixKeyStateEncoderSpec(_) => new PlainRows(keySchema.length, valueSchema.length)
+      case PrefixKeyScanStateEncoderSpec(_, columns) => new PrefixedRows(keySchema, columns, valueSchema.length)
+      case other => throw new ExternalStateException(s"$kind does not know keys of this kind: $other")
+    }
+    run = Option(hadoopConf.get(RunKey)).getOrElse(
+      throw new ExternalStateException("Spark has not said which run of the query this is"))
+    retain = settings.long("retain", DefaultRetained).toInt
+    if (retain < 1) throw new ExternalStateException("the setting retain has to be 1 or more: a batch may run again")
+    table = open(settings, storeName)
+    Providers.incrementAndGet()
+  }
+
+  private def kind: String = getClass.getSimpleName.stripSuffix("StateStoreProvider")
+
+  override def stateStoreId: StateStoreId = id
+
+  override def getStore(
+      version: Long, checkpointId: Option[String], forceSnapshot: Boolean, loadEmpty: Boolean): StateStore = {
+    if (loadEmpty) throw new ExternalStateException(s"$kind does not begin with a store that is emptied")
+    val attempt = table.begin(version, run)
+    try {
+      check()
+      if (version == 0) describe()
+      new WriteStore(attempt, borrow(version, writing = true))
+    } catch {
+      case error: Throwable =>
+        table.discard(attempt)
+        throw error
+    }
+  }
+
+  override def getReadStore(version: Long, checkpointId: Option[String]): ReadStateStore =
+    new ReadOnlyStore(version, borrow(version, writing = false))
+
+  override def doMaintenance(): Unit = table.clean(retain)
+
+  override def close(): Unit = {
+    Providers.decrementAndGet()
+    table.close()
+    synchronized {
+      held = null
+      lent = None
+    }
+  }
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
+    Seq(AskedMetric, AnsweredHereMetric, WrittenMetric)
+
+  /** The store's name in the database: the query's own id, so that no other checkpoint has the same. */
+  private def storeName: String =
+    s"${settings.get("prefix").getOrElse(DefaultPrefix)}:{${queryId()}/${id.operatorId}/${id.partitionId}/" +
+      s"${id.storeName}}"
+
+  private def queryId(): String = {
+    val file = new Path(new Path(id.checkpointRootLocation).getParent, "metadata")
+    val input = file.getFileSystem(hadoop).open(file)
+    try {
+      val text = new String(input.readAllBytes(), "UTF-8")
+      QueryId.findFirstMatchIn(text).map(_.group(1)).getOrElse(
+        throw new ExternalStateException(s"the file $file names no query"))
+    } finally input.close()
+  }
+
+  /** Say beside Spark's own files where the state is, for people and for programs that read checkpoints. */
+  private def describe(): Unit = {
+    val folder = id.storeCheckpointLocation()
+    val files = folder.getFileSystem(hadoop)
+    files.mkdirs(folder)
+    val output = files.create(new Path(folder, DescriptionFile), true)
+    try output.write(s"""{"database":"${place(settings)}","store":"$storeName"}\n""".getBytes("UTF-8"))
+    finally output.close()
+  }
+
+  private def check(): Unit = if (!checked) {
+    table.check()
+    checked = true
+  }
+
+  /** What is held of a version, for one thread: Spark's aggregation reads with one store and writes with another. */
+  private def borrow(version: Long, writing: Boolean): HeldFields = synchronized {
+    val fields = lent match {
+      case Some(loan) if (loan.thread eq Thread.currentThread) && loan.fields.version == version => loan.fields
+      case _ if held != null && held.version == version => held
+      case _ => new HeldFields(version, () => room())
+    }
+    held = null
+    lent = Some(Loan(Thread.currentThread, fields, writing))
+    fields
+  }
+
+  private def giveBack(fields: HeldFields, writing: Boolean, usable: Boolean): Unit = synchronized {
+    if (lent.exists(loan => (loan.fields eq fields) && loan.writing == writing)) {
+      lent = None
+      held = if (usable) fields else null
+    }
+  }
+
+  private def room(): Long =
+    settings.long("cacheBytes", DefaultCacheBytes) / math.max(1, Providers.get)
+
+  /** What both kinds of stores read: what is held, then the database. */
+  private class Reading(version: Long, val fields: HeldFields, attempt: Option[Attempt]) {
+    var asked = 0L
+    var answeredHere = 0L
+    private var sinceFilled = 0L
+    private var triedToFill = false
+
+    def get(field: UnsafeRow): Array[Byte] = {
+      val found = fields.get(field)
+      if (found ne HeldFields.Unknown) {
+        answeredHere += 1
+        found
+      } else if (fill()) fields.get(field)
+      else {
+        asked += 1
+        sinceFilled += 1
+        val value = table.read(version, attempt, Array(Rows.bytes(field)))(0)
+        fields.put(field.copy(), value)
+        value
+      }
+    }
+
+    /** Read many at once, as far as they are not held. */
+    def prefetch(wanted: Seq[UnsafeRow]): Unit = {
+      val missing = wanted.filter(field => fields.get(field) eq HeldFields.Unknown)
+      if (missing.nonEmpty) {
+        asked += missing.size
+        val found = table.read(version, attempt, missing.map(Rows.bytes).toArray)
+        missing.iterator.zip(found.iterator).foreach { case (field, value) => fields.put(field, value) }
+      }
+    }
+
+    def all(): Iterator[(UnsafeRow, Array[Byte])] =
+      if (fields.isWhole) fields.entries()
+      else table.scan(version, attempt).map(entry => (Rows.row(entry.field, rows.columnsOfField), entry.value))
+
+    /** Read everything in one go, once single questions have cost as much as that would. */
+    private def fill(): Boolean =
+      if (triedToFill || sinceFilled < FewQuestions || sinceFilled * QuestionsWorthAScan < table.size()) false
+      else {
+        triedToFill = true
+        fields.fill(all())
+      }
+  }
+
+  private final class ReadOnlyStore(val version: Long, held: HeldFields) extends ReadStateStore with OneFamily {
+    private val reading = new Reading(version, held, None)
+    private val fields = new Fields {
+      override def get(field: UnsafeRow): Array[Byte] = reading.get(field)
+      override def put(field: UnsafeRow, value: Array[Byte]): Unit = throw new UnsupportedOperationException("put")
+    }
+
+    override def id: StateStoreId = ExternalStateStoreProvider.this.id
+    override def get(key: UnsafeRow, family: String): UnsafeRow = rows.get(fields, key)
+
+    override def prefixScan(prefix: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
+      pairs(rows.prefixScan(fields, prefix))
+
+    override def iterator(family: String): StateStoreIterator[UnsafeRowPair] =
+      pairs(reading.all().flatMap { case (field, value) => rows.of(field, value) })
+
+    override def abort(): Unit = release()
+    override def release(): Unit = giveBack(held, writing = false, usable = true)
+  }
+
+  private final class WriteStore(attempt: Attempt, held: HeldFields) extends StateStore with OneFamily {
+    private val reading = new Reading(attempt.version, held, Some(attempt))
+    private val changes = new java.util.HashMap[UnsafeRow, Array[Byte]]
+    private var changedBytes = 0L
+    // Whether some changes are in the database already, and in what is held.
+    private var staged = false
+    private var written = 0L
+    private var total = -1L
+    @volatile private var state: String = "open"
+
+    private val fields = new Fields {
+      override def get(field: UnsafeRow): Array[Byte] =
+        if (changes.containsKey(field)) changes.get(field) else reading.get(field)
+
+      override def put(field: UnsafeRow, value: Array[Byte]): Unit = {
+        require(state == "open", s"the store is $state")
+        changes.put(field, value)
+        changedBytes += HeldFields.cost(field, value)
+        if (changedBytes > ChangesTogether) stage()
+      }
+    }
+
+    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => abort()))
+
+    override def id: StateStoreId = ExternalStateStoreProvider.this.id
+    override def version: Long = attempt.version
+    override def get(key: UnsafeRow, family: String): UnsafeRow = rows.get(fields, key)
+
+    override def multiGet(keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] = {
+      reading.prefetch(keys.toSeq.map(key => rows.fieldOf(key).copy()).distinct.filterNot(changes.containsKey))
+      keys.iterator.map(rows.get(fields, _))
+    }
+
+    override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit = {
+      require(value != null, "a value cannot be null")
+      rows.put(fields, key, value)
+    }
+
+    override def remove(key: UnsafeRow, family: String): Unit = rows.remove(fields, key)
+
+    override def prefixScan(prefix: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
+      pairs(rows.prefixScan(fields, prefix))
+
+    override def iterator(family: String): StateStoreIterator[UnsafeRowPair] = {
+      val snapshot = new java.util.HashMap[UnsafeRow, Array[Byte]](changes)
+      val unchanged = reading.all().filterNot { case (field, _) => snapshot.containsKey(field) }
+      val changed = snapshot.asScala.iterator.filter(_._2 != null)
+      pairs((unchanged ++ changed).flatMap { case (field, value) => rows.of(field, value) })
+    }
+
+    override def commit(): Long = {
+      require(state == "open", s"the store is $state")
+      stage()
+      total = table.commit(attempt, run)
+      held.advance(attempt.version + 1)
+      state = "committed"
+      giveBack(held, writing = true, usable = true)
+      if (conf.commitValidationEnabled) StateStore.reportCommitToCoordinator(attempt.version + 1, id, hadoop)
+      attempt.version + 1
+    }
+
+    override def abort(): Unit = if (state == "open") {
+      state = "aborted"
+      giveBack(held, writing = true, usable = !staged)
+      try table.discard(attempt)
+      catch {
+        case error: ExternalStateException => logWarning("what a task has staged could not be deleted", error)
+      }
+    }
+
+    override def release(): Unit = abort()
+
+    private def stage(): Unit = if (!changes.isEmpty) {
+      staged = true
+      written += changes.size
+      table.stage(attempt, changes.asScala.iterator.map { case (field, value) => Entry(field.getBytes, value) })
+      changes.forEach((field, value) => held.put(field, value))
+      changes.clear()
+      changedBytes = 0
+    }
+
+    override def metrics: StateStoreMetrics = StateStoreMetrics(
+      if (total >= 0) total else table.size(),
+      held.bytes,
+      Map(AskedMetric -> reading.asked, AnsweredHereMetric -> reading.answeredHere, WrittenMetric -> written),
+      Map.empty)
+
+    override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
+      StateStoreCheckpointInfo(id.partitionId, attempt.version + 1, None, None)
+
+    override def hasCommitted: Boolean = state == "committed"
+
+    override def createColFamilyIfAbsent(
+        family: String, key: StructType, value: StructType, encoder: KeyStateEncoderSpec,
+        multipleValues: Boolean, internal: Boolean): Unit = noFamilies()
+
+    override def removeColFamilyIfExists(family: String): Boolean = noFamilies()
+    override def putList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit = noFamilies()
+    override def merge(key: UnsafeRow, value: UnsafeRow, family: String): Unit = noFamilies()
+    override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit = noFamilies()
+  }
+
+  /** What only RocksDB does, and no operator that this provider serves asks for. */
+  private trait OneFamily {
+    protected def noFamilies(): Nothing =
+      throw new UnsupportedOperationException(s"$kind has one value a key and one column family")
+
+    def allColumnFamilyNames: Set[String] = Set(StateStore.DEFAULT_COL_FAMILY_NAME)
+    def valuesIterator(key: UnsafeRow, family: String): Iterator[UnsafeRow] = noFamilies()
+
+    def prefixScanWithMultiValues(prefix: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
+      noFamilies()
+
+    def iteratorWithMultiValues(family: String): StateStoreIterator[UnsafeRowPair] = noFamilies()
+  }
+
+  private def pairs(all: Iterator[(UnsafeRow, UnsafeRow)]): StateStoreIterator[UnsafeRowPair] = {
+    val pair = new UnsafeRowPair()
+    new StateStoreIterator(all.map { case (key, value) => pair.withRows(key, value) }, () => ())
+  }
+}
+
+private object ExternalStateStoreProvider {
+  // As Spark's StreamExecution has it.
+  private val RunKey = "sql.streaming.runId"
+  private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-fA-F-]{36})\"".r
+  private val DescriptionFile = "external.json"
+  private val DefaultPrefix = "holdfast"
+  private val DefaultRetained = 10L
+  private val DefaultCacheBytes = 256L << 20
+  // How much one task gathers before it brings it to the database.
+  private val ChangesTogether = 64L << 20
+  private val FewQuestions = 200L
+  // A scan reads a field this many times as fast as single questions do.
+  private val QuestionsWorthAScan = 16L
+
+  private val AskedMetric =
+    StateStoreCustomSumMetric("externalReads", "fields that the database was asked for")
+  private val AnsweredHereMetric =
+    StateStoreCustomSumMetric("externalHeldReads", "fields that the executor held")
+  private val WrittenMetric =
+    StateStoreCustomSumMetric("externalWrites", "fields that were written to the database")
+
+  private final case class Loan(thread: Thread, fields: HeldFields, writing: Boolean)
+
+  /** The providers of this executor, which share the room for what is held. */
+  private val Providers = new AtomicInteger
+}
+
+/** Keeps state in Redis. */
+final class RedisStateStoreProvider extends ExternalStateStoreProvider {
+  override protected def open(settings: Settings, store: String): VersionedTable =
+    new RedisTable(RedisPlace.from(settings), store, settings.long("patienceMillis", 60000))
+
+  override protected def place(settings: Settings): String = RedisPlace.from(settings).toString
+}
+
+/** What Python compares with its own, so that a jar of another release is noticed. */
+object Layout {
+  val Version = "1"
+}

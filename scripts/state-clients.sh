@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# state-clients.sh: fetch the clients of the databases that hold state, for tests and for building the jar.
+#
+# Needs Java and Maven. A user's Spark fetches the same by `spark.jars.packages`; see engine/session/state_jar.py.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/maven.sh
+jedis=8.0.2
+target=$PWD/.services/state-clients
+# Spark brings it along.
+without="org.slf4j"
+
+if [ ! -e "$target/.jedis-$jedis" ]; then
+  need "the clients of state databases"
+  echo "fetching Jedis $jedis …" >&2
+  fetch Jedis "$target/redis" jedis.sha256 "redis.clients:jedis:$jedis"
+  touch "$target/.jedis-$jedis"
+fi
+echo "Jedis  $target/redis  ($jedis)"

@@ -1,0 +1,293 @@
+"""Stores in external databases: which attempt may commit, what is read at which version, what damage does."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jvm_table import ExternalError, JvmTable
+from loopback import free_ports
+from redis_server import RedisServer
+from tcp_proxy import CountingProxy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+Open = Callable[[], JvmTable]
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["redis"])
+def reopen(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Open]:
+    """Opens one store of a database, as often as it is called, each time as another executor would."""
+    opened: list[JvmTable] = []
+    name = f"test:{{{next(_numbers)}}}"
+    port = request.getfixturevalue("redis_server").port
+
+    def one_more() -> JvmTable:
+        opened.append(JvmTable.redis(spark, port, name))
+        return opened[-1]
+
+    yield one_more
+    for table in opened:
+        table.close()
+
+
+def made(table: JvmTable, version: int, run: str, changes: dict[bytes, bytes | None]) -> int:
+    """Make the version after this one; how many fields it has."""
+    attempt = table.begin(version, run)
+    table.stage(attempt, changes)
+    return table.commit(attempt, run)
+
+
+def test_any_history_reads_as_a_plain_model_says(reopen: Open) -> None:
+    """Versions, attempts that are given up, batches that run again, cleaning: at random, with a seed."""
+    chance = Random(11)
+    table = reopen()
+    versions: dict[int, dict[bytes, bytes]] = {0: {}}
+    newest, run, retain = 0, 0, 4
+    for _ in range(60):
+        step = chance.random()
+        if step < 0.15:
+            # The query starts again, perhaps from an older batch.
+            run += 1
+            table = reopen()
+            newest = chance.choice([version for version in versions if version <= newest])
+        elif step < 0.25:
+            table.clean(retain)
+            versions = {version: held for version, held in versions.items() if version >= newest - retain}
+        changes = {
+            str(chance.randrange(80)).encode(): chance.choice([None, b"", bytes([chance.randrange(256)]) * 9])
+            for _ in range(chance.randrange(30))
+        }
+        attempt = table.begin(newest, str(run))
+        staged = dict(versions[newest])
+        for part in (dict(list(changes.items())[::2]), changes):
+            table.stage(attempt, part)
+            staged.update({field: value for field, value in part.items() if value is not None})
+            for field in [field for field, value in part.items() if value is None]:
+                staged.pop(field, None)
+        assert table.scan(newest, attempt) == staged
+        if chance.random() < 0.2:
+            table.discard(attempt)
+        else:
+            assert table.commit(attempt, str(run)) == len(staged) == table.size()
+            newest += 1
+            versions = {version: held for version, held in versions.items() if version < newest}
+            versions[newest] = staged
+        other = reopen() if chance.random() < 0.1 else table
+        for version in chance.sample(sorted(versions), min(2, len(versions))):
+            fields = [str(number).encode() for number in chance.sample(range(80), 20)]
+            assert other.read(version, fields) == [versions[version].get(field) for field in fields]
+            assert other.scan(version) == versions[version]
+    table.check()
+
+
+def test_an_attempt_of_an_earlier_run_cannot_commit(reopen: Open) -> None:
+    stale, fresh = reopen(), reopen()
+    made(stale, 0, "first", {b"a": b"1"})
+    late = stale.begin(1, "first")
+    stale.stage(late, {b"a": b"wrong"})
+    made(fresh, 1, "second", {b"b": b"2"})
+    with pytest.raises(ExternalError, match="another run of the query has taken over: second"):
+        stale.commit(late, "first")
+    with pytest.raises(ExternalError, match="another run of the query has taken over: second"):
+        stale.begin(2, "first")
+    assert fresh.scan(2) == {b"a": b"1", b"b": b"2"}
+
+
+def test_an_attempt_of_a_batch_that_is_over_cannot_commit(reopen: Open) -> None:
+    slow, quick = reopen(), reopen()
+    late = slow.begin(0, "run")
+    slow.stage(late, {b"a": b"wrong"})
+    made(quick, 0, "run", {b"a": b"1"})
+    following = quick.begin(1, "run")
+    with pytest.raises(ExternalError, match="late with version 1: the query is at 1"):
+        slow.commit(late, "run")
+    with pytest.raises(ExternalError, match="version 0, whose batch is over: the query is at 1"):
+        slow.begin(0, "run")
+    quick.stage(following, {b"b": b"2"})
+    quick.commit(following, "run")
+    assert quick.scan(2) == {b"a": b"1", b"b": b"2"}
+
+
+def test_of_two_attempts_at_a_batch_the_later_one_counts_and_they_do_not_mix(reopen: Open) -> None:
+    one, other = reopen(), reopen()
+    made(one, 0, "run", {b"stays": b"0", b"goes": b"0"})
+    first, second = one.begin(1, "run"), other.begin(1, "run")
+    one.stage(first, {b"a": b"first", b"goes": None})
+    other.stage(second, {b"b": b"second"})
+    assert one.scan(1, first) == {b"stays": b"0", b"a": b"first"}
+    assert other.scan(1, second) == {b"stays": b"0", b"goes": b"0", b"b": b"second"}
+    one.commit(first, "run")
+    assert other.commit(second, "run") == 3
+    assert other.scan(2) == {b"stays": b"0", b"goes": b"0", b"b": b"second"}
+    assert other.changes(2) == {b"b": b"second"}
+    # Asked again because the answer was lost: the same answer, and nothing changes.
+    assert other.commit(second, "run") == 3
+    assert other.scan(2) == {b"stays": b"0", b"goes": b"0", b"b": b"second"}
+
+
+def test_a_version_that_is_not_there_is_never_taken_for_an_empty_one(reopen: Open) -> None:
+    table = reopen()
+    with pytest.raises(ExternalError, match=r"there is no state in .* but the checkpoint is at version 3"):
+        table.begin(3, "run")
+    for version in range(8):
+        made(table, version, "run", {str(version).encode(): b"x"})
+    table.clean(2)
+    with pytest.raises(ExternalError, match=r"version 4 is not kept in .* the newest is 8\. "):
+        table.begin(4, "again")
+    with pytest.raises(ExternalError, match="version 0 is not kept"):
+        table.begin(0, "again")
+    with pytest.raises(ExternalError, match="version 9 is not kept"):
+        table.begin(9, "again")
+    assert table.scan(6) == {str(version).encode(): b"x" for version in range(6)}
+
+
+def test_cleaning_leaves_nothing_of_old_versions_and_dead_attempts(
+    reopen: Open, redis_server: RedisServer
+) -> None:
+    table = reopen()
+    for version in range(6):
+        table.stage(table.begin(version, "run"), {b"never": b"committed"})
+        made(table, version, "run", {str(number).encode(): b"x" for number in range(version, version + 100)})
+    prefix = f"test:{{{next(_numbers) - 1}}}"
+    table.clean(1)
+    kept = {name for name in redis_server.ask("KEYS", f"{prefix}:*").split() if ":d:" not in name}
+    # The last attempt of the batch that is not over may still commit.
+    attempts = {name.split(":")[3] for name in kept if ":u:" in name or ":r:" in name}
+    assert len(attempts) == 2, kept
+    table.begin(6, "run")
+    table.clean(1)
+    kept = {name for name in redis_server.ask("KEYS", f"{prefix}:*").split() if ":r:" in name}
+    assert kept == set()
+
+
+def test_a_store_of_which_something_else_has_deleted_a_part_is_refused(
+    reopen: Open, redis_server: RedisServer
+) -> None:
+    table = reopen()
+    made(table, 0, "run", {str(number).encode(): b"x" for number in range(500)})
+    table.check()
+    redis_server.ask("DEL", f"test:{{{next(_numbers) - 1}}}:d:7")
+    with pytest.raises(ExternalError, match=r"has \d+ of 500 fields\. Something else has deleted some"):
+        table.check()
+
+
+def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_the_old_or_the_new(
+    spark: SparkSession, redis_server: RedisServer
+) -> None:
+    """Through a proxy that ends the connection after so many bytes; then another executor goes on."""
+    name, before = f"test:{{{next(_numbers)}}}", {f"old{number}".encode(): b"0" * 30 for number in range(80)}
+    changes: dict[bytes, bytes | None] = {f"new{number}".encode(): b"1" * 30 for number in range(80)}
+    changes |= dict.fromkeys(list(before)[:20])
+    after = {**before, **changes}
+    expected = {field: value for field, value in after.items() if value is not None}
+    outcomes = set()
+    direct = JvmTable.redis(spark, redis_server.port, name)
+    made(direct, 0, "run0", dict(before))
+    made(direct, 1, "run0", {})
+    with CountingProxy(redis_server.port) as proxy:
+        whole = 0
+        for number, cut_at in enumerate(itertools.chain([None], range(600, 20_000, 900))):
+            run = f"run{number + 1}"
+            proxy.allow(cut_at)
+            table = JvmTable.redis(spark, proxy.port, name, patience_ms=0)
+            try:
+                with suppress(ExternalError):
+                    made(table, 1, run, changes)
+            finally:
+                table.close()
+            if cut_at is None:
+                whole = proxy.passed
+            # An executor that comes finishes what was decided; it reads one or the other.
+            direct.begin(1, f"{run}-look")
+            found = direct.scan(2)
+            assert found in (before, expected), cut_at
+            outcomes.add("old" if found == before else "new")
+            # Whoever runs the batch again makes the same.
+            assert made(direct, 1, f"{run}-again", changes) == len(expected)
+            assert direct.scan(2) == expected
+            assert direct.scan(1) == before
+            made(direct, 1, f"{run}-back", {})
+            if cut_at is not None and cut_at > whole:
+                break
+    assert outcomes == {"old", "new"}
+    direct.check()
+
+
+def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, own_redis: RedisServer) -> None:
+    table = JvmTable.redis(spark, own_redis.port, "frozen", patience_ms=30_000)
+    attempt = table.begin(0, "run")
+    table.stage(attempt, {b"a": b"1"})
+    own_redis.freeze()
+    timer = threading.Timer(1, own_redis.thaw)
+    timer.start()
+    assert table.commit(attempt, "run") == 1
+    timer.join()
+    assert table.scan(1) == {b"a": b"1"}
+
+
+def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
+    spark: SparkSession, own_redis: RedisServer
+) -> None:
+    table = JvmTable.redis(spark, own_redis.port, "killed", patience_ms=30_000)
+    made(table, 0, "run", {b"a": b"1"})
+    attempt = table.begin(1, "run")
+    table.stage(attempt, {b"b": b"2"})
+    own_redis.kill()
+    starting = threading.Timer(0.3, own_redis.start)
+    starting.start()
+    assert table.commit(attempt, "run") == 2
+    starting.join()
+    assert table.scan(2) == {b"a": b"1", b"b": b"2"}
+
+
+def test_a_server_that_is_gone_is_an_error_that_says_what_is_not_known(
+    spark: SparkSession, own_redis: RedisServer
+) -> None:
+    table = JvmTable.redis(spark, own_redis.port, "gone", patience_ms=200)
+    attempt = table.begin(0, "run")
+    own_redis.kill()
+    with pytest.raises(ExternalError, match=r"has not answered for .* may have been done or not"):
+        table.commit(attempt, "run")
+    own_redis.start()
+    (nobody,) = free_ports(1)
+    with pytest.raises(ExternalError, match="has not answered"):
+        JvmTable.redis(spark, nobody, "nobody", patience_ms=0).begin(0, "run")
+
+
+def test_a_server_that_is_full_refuses_a_batch_and_takes_it_when_there_is_room(
+    spark: SparkSession, own_redis: RedisServer
+) -> None:
+    table = JvmTable.redis(spark, own_redis.port, "full")
+    made(table, 0, "run", {b"a": b"1"})
+    large: dict[bytes, bytes | None] = {str(number).encode(): b"x" * 5000 for number in range(600)}
+    attempt = table.begin(1, "run")
+    used = int(own_redis.ask("INFO", "memory").partition("used_memory:")[2].split()[0])
+    own_redis.ask("CONFIG", "SET", "maxmemory", str(used + (1 << 20)))
+    with pytest.raises(ExternalError, match=r"the memory of .* is full, so the batch was not committed"):
+        _stage_piecemeal(table, attempt, large)
+    assert table.scan(1) == {b"a": b"1"}
+    own_redis.ask("CONFIG", "SET", "maxmemory", "0")
+    assert made(table, 1, "again", large) == 601
+
+
+def _stage_piecemeal(table: JvmTable, attempt: Any, changes: dict[bytes, bytes | None]) -> None:
+    fields = list(changes)
+    for number in range(0, len(fields), 40):
+        table.stage(attempt, {field: changes[field] for field in fields[number : number + 40]})
+
+
+def test_a_server_that_throws_keys_away_is_refused(spark: SparkSession, own_redis: RedisServer) -> None:
+    own_redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    table = JvmTable.redis(spark, own_redis.port, "evicts")
+    with pytest.raises(ExternalError, match=r"maxmemory-policy allkeys-lru.* noeviction"):
+        table.check()
