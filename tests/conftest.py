@@ -42,6 +42,7 @@ SERVERS = (
     "postgres_server",
     "redis_server",
     "s3_gateway",
+    "standalone_cluster",
     "zookeeper_server",
 )
 

@@ -95,6 +95,7 @@ class CountingProxy:
         self._left: int | None = None
         self._ends: list[socket.socket] = []
         self.passed = 0
+        self.cut = False
         (self.port,) = free_ports(1)
         self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -111,7 +112,7 @@ class CountingProxy:
     def allow(self, number: int | None) -> None:
         """Pass on this many bytes from now, both ways together; None for all."""
         with self._lock:
-            self._left, self.passed = number, 0
+            self._left, self.passed, self.cut = number, 0, False
 
     def _accept(self) -> None:
         while True:
@@ -133,6 +134,7 @@ class CountingProxy:
                     self.passed += len(some)
                 sink.sendall(some)
                 if len(some) < len(data):
+                    self.cut = True
                     self._end_all()
                     return
             sink.shutdown(socket.SHUT_RDWR)
