@@ -12,6 +12,8 @@ from holdfast.engine.session.interrupted_start import end_children
 from holdfast.errors import Invalid
 from holdfast_bench import overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench
+from holdfast_bench.backends import backends_bench
+from holdfast_bench.backends.backends_bench import Backends
 from holdfast_bench.defaults import defaults
 from holdfast_bench.keyed import keyed_workloads
 from holdfast_bench.keyed.keyed_bench import keyed
@@ -28,8 +30,10 @@ SKEW = "skew"
 SAVEPOINT = "savepoint"
 OVERHEAD = "overhead"
 STATE = "state"
+BACKENDS = "backends"
 RUNS = 5
 SKEW_RUNS = 3
+BACKENDS_RUNS = 3
 
 # Which measurement takes which choices.
 _TAKES = {
@@ -39,9 +43,10 @@ _TAKES = {
     SAVEPOINT: frozenset({"keys", "rows"}),
     STATE: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
+    BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, OVERHEAD)
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, OVERHEAD)
 
 Say = Callable[[str], None]
 
@@ -74,6 +79,7 @@ class Figures:
         results: Medians of sides.
         parts: The workloads of keyed state, by name.
         hot: Of hot keys.
+        backends: Of backends.
         broken_off: Whether it was broken off.
         so_far: What was timed of the measurement that was broken off.
     """
@@ -82,13 +88,18 @@ class Figures:
     results: list[Bench] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
     hot: Skew | None = None
+    backends: Backends | None = None
     broken_off: bool = False
     so_far: tuple[Series, ...] = ()
 
     def others(self) -> dict[str, Any]:
         """Plain values for JSON of what is more than medians, by name."""
         found: dict[str, Any] = {name: part.as_dict() for name, part in self.parts.items()}
-        return found if self.hot is None else {**found, SKEW: self.hot.as_dict()}
+        if self.hot is not None:
+            found[SKEW] = self.hot.as_dict()
+        if self.backends is not None:
+            found[BACKENDS] = self.backends.as_dict()
+        return found
 
 
 def measured(choices: Choices, say: Say) -> Figures:
@@ -125,6 +136,10 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
     elif name == SKEW:
         rounds = choices.runs or SKEW_RUNS
         found.hot = skew_bench.skew(skew_bench.Sizes(**sizes), rounds=rounds, sides=sides, say=say)
+    elif name == BACKENDS:
+        found.backends = backends_bench.backends(
+            backends_bench.Sizes(**sizes), runs=choices.runs or BACKENDS_RUNS, sides=sides, say=say
+        )
     elif name == OPERATORS:
         found.results.append(
             operators_bench.operators(operators_bench.Sizes(**sizes), runs=runs, only=only, say=say)

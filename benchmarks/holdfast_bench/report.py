@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
+from holdfast_bench.backends.backends_bench import RECOVERED, percentile
 from holdfast_bench.keyed.keyed_figures import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast_bench.backends.backends_bench import Backends
     from holdfast_bench.choices import Figures
     from holdfast_bench.keyed.keyed_workloads import Part
     from holdfast_bench.measure import Bench, Result, Series
@@ -25,6 +28,8 @@ def show(found: Figures) -> None:
         _show_part(part)
     if found.hot is not None:
         _show_skew(found.hot)
+    if found.backends is not None:
+        _show_backends(found.backends)
     if found.broken_off:
         output.line()
         if found.so_far:
@@ -62,6 +67,37 @@ def _show_skew(hot: Skew) -> None:
             f"  {result.comparison.name} = {result.value:.2f}{within}{_promise(result, told=result.told)}"
         )
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
+
+
+def _show_backends(found: Backends) -> None:
+    sizes = found.sizes
+    output.line()
+    output.line(
+        f"backends: {sizes.rows:,} rows a batch into a count and a sum of {sizes.keys:,} keys; recovery is"
+        " the first batch of a restarted query whose executors hold no state"
+    )
+    columns = ["", "BATCH ms", "ROWS/S", "COMMIT ms", "GET us p50", "p99", "PUT us p50", "p99", "BYTES/KEY"]
+    output.table(
+        [*columns, *(f"RECOVERY ms, {keys:,}" for keys in RECOVERED)],
+        [
+            (
+                side,
+                round(median(each.batch_s) * 1000),
+                round(sizes.rows / median(each.batch_s)),
+                round(median(each.commit_s) * 1000),
+                *(
+                    f"{percentile(us, share):.1f}"
+                    for us in (each.get_us, each.put_us)
+                    for share in (0.5, 0.99)
+                ),
+                round(each.state_bytes / sizes.keys),
+                *(round(median(each.recovery_s[str(keys)]) * 1000) for keys in RECOVERED),
+            )
+            for side, each in found.sides.items()
+        ],
+    )
+    for result in found.results:
+        output.line(f"  {result.comparison.name} = {result.value:.2f}{_promise(result)}")
 
 
 def _show_series(all_series: Sequence[Series]) -> None:

@@ -18,8 +18,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state or overhead. [the first two;"
-            " the others take long]",
+            help="startup, defaults, operators, keyed, skew, savepoint, state, backends or overhead."
+            " [the first two; the others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -28,7 +28,7 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 3 of skew, 1 of keyed.",
+            help="Counted runs of each side: 5 by default, 3 of skew and backends, 1 of keyed.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,10 @@ def bench(
         ),
     ] = None,
     sides: Annotated[
-        str | None, typer.Option("--sides", help="For `keyed` and `skew`: some of the sides, as raw_tws,sql.")
+        str | None,
+        typer.Option(
+            "--sides", help="For `keyed`, `skew` and `backends`: some of the sides, as raw_tws,sql."
+        ),
     ] = None,
     keys: Annotated[
         int | None,
@@ -48,7 +51,7 @@ def bench(
             "--keys",
             min=1,
             help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000, for"
-            " `savepoint` and `state` a million.",
+            " `savepoint` and `state` a million, for `backends` 100,000.",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -60,8 +63,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`; for `skew` all,"
-            " two million.",
+            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`, 200,000 for"
+            " `backends`; for `skew` all, two million.",
         ),
     ] = None,
     batches: Annotated[
@@ -69,7 +72,8 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators, 1 of skew, 5 of overhead.",
+            help="Counted batches of a run: 50 by default, 10 of operators, 1 of skew, 5 of overhead and"
+            " backends.",
         ),
     ] = None,
     json: options.Json = False,

@@ -1,0 +1,1 @@
+"""The places where state can be kept, against each other."""
