@@ -27,6 +27,7 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
+from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
@@ -345,7 +346,7 @@ def source_of(
         catalog, savepoint_id = opened(text)
         yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")
         return
-    checkpoint = open_storage(text)
+    checkpoint = open_checkpoint(text)
     if to is None:
         raise Invalid(
             "a checkpoint is never edited itself: a savepoint of it is",

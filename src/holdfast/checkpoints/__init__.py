@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.storage import open_storage
+from holdfast.external.view import open_checkpoint
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.record import Record
@@ -39,7 +39,7 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
     """
     from holdfast.checkpoints import checkpoint
 
-    return checkpoint.read(open_storage(address))
+    return checkpoint.read(open_checkpoint(address))
 
 
 def history(
@@ -61,7 +61,7 @@ def history(
     """
     from holdfast.checkpoints import batches
 
-    return batches.history(open_storage(address), last, tell)
+    return batches.history(open_checkpoint(address), last, tell)
 
 
 def verify(
@@ -94,7 +94,7 @@ def verify(
     from holdfast.checkpoints.verification.findings import Remark
     from holdfast.checkpoints.verification.record_checks import WHOLE
 
-    storage = open_storage(address)
+    storage = open_checkpoint(address)
     record, why = find_record(_home(home), storage)
     found = verifying.verify(storage, tell, record=record)
     if record is not None:

@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias
 from holdfast import layout
 from holdfast.config.private_files import make_directory, open_file
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.external.view import is_external
 from holdfast.formats.logs.query import parse_query
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.hashing import hash_of
@@ -299,6 +300,8 @@ def find_record(home: Path, storage: Storage) -> tuple[Record | None, str]:
     Raises:
         Unavailable: The storage does not answer.
     """
+    if is_external(storage):
+        return None, "its state is in a database, and a record is of files"
     try:
         record = RecordFile(record_path(home, storage.uri)).read()
     except HoldfastError as error:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.operators import KEYED_WORDS, FamilyUse, OperatorName, state_name, use_of
-from holdfast.formats.providers import PROVIDERS
+from holdfast.formats.providers import ExternalState, external_state, provider_name
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import StoreFile, StoreId
 
@@ -175,9 +175,22 @@ class Checkpoint(JsonShape):
     @property
     @in_json
     def provider(self) -> str | None:
-        """The short name of the state store provider if it is one of Spark's, else that of its class."""
-        name = self.confs.get(PROVIDER)
-        return None if name is None or not self.operators else PROVIDERS.get(name, name)
+        """The short name of the state store provider if Spark or Holdfast has it, else its class."""
+        external = self.external
+        name = self.confs.get(PROVIDER) if external is None else external.provider
+        return None if name is None or not self.operators else provider_name(name)
+
+    @property
+    @in_json
+    def database(self) -> str | None:
+        """The database that has the state, or that had it before a savepoint; None where files have it."""
+        external = self.external
+        return None if external is None else external.database
+
+    @property
+    def external(self) -> ExternalState | None:
+        """Where the state is or was, if that is a database."""
+        return external_state(self.confs)
 
     @property
     @in_json

@@ -43,12 +43,13 @@ def take_periodically(
     """
     from holdfast.checkpoints import record_of
     from holdfast.config.units import parse_duration
+    from holdfast.external.view import open_checkpoint
     from holdfast.savepoints.proof.pending_digests import PendingDigests
     from holdfast.savepoints.taking.periodic import LABEL, take_and_retain
     from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")
-    origin, into = open_storage(checkpoint), open_storage(catalog, "catalog")
+    origin, into = open_checkpoint(checkpoint), open_storage(catalog, "catalog")
     first = True
     with until_stopped() as stopped:
         # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.

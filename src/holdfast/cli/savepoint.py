@@ -94,6 +94,7 @@ def take(
     """
     from holdfast import savepoints
     from holdfast.checkpoints import record_of
+    from holdfast.external.view import open_checkpoint
     from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
     from holdfast.savepoints.taking.planning import plan_take
     from holdfast.storage import open_storage
@@ -116,7 +117,7 @@ def take(
         next_step.say(json, "savepoint", "list", next_step.typed(into))
         return
     if dry_run:
-        origin = open_storage(address)
+        origin = open_checkpoint(address)
         plan = plan_take(origin, open_storage(into, "catalog"), batch, record_of(origin, home))
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json)

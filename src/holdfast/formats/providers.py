@@ -7,9 +7,10 @@ another kind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.offset_log import PROVIDER
 
@@ -17,6 +18,54 @@ from holdfast.formats.logs.offset_log import PROVIDER
 PROVIDERS: Final[Mapping[str, str]] = {
     provider: provider.rpartition(".")[2] for provider in (ROCKSDB_PROVIDER, MEMORY_PROVIDER)
 }
+# What an offset log is given where state of a database is shown or saved as files. Spark passes over it, and
+# the next batch that it plans has none of it.
+_PROVIDER: Final = "holdfast.stateStore.providerClass"
+_DATABASE: Final = "holdfast.stateStore.database"
+_PREFIX: Final = "holdfast.stateStore.prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalState:
+    """Where the state is, or was, that is in files of the memory provider's here.
+
+    Attributes:
+        provider: The class of the provider that keeps it in a database.
+        database: The database's address, such as `redis://redis.example:6379/0`.
+        prefix: What the names of its stores begin with.
+    """
+
+    provider: str
+    database: str
+    prefix: str
+
+    def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a batch whose state is in files by now."""
+        note = {_PROVIDER: self.provider, _DATABASE: self.database, _PREFIX: self.prefix}
+        return {**confs, PROVIDER: MEMORY_PROVIDER, **note}
+
+    def pinned(self, confs: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a batch whose state is in the database again."""
+        return {**without_note(confs), PROVIDER: self.provider}
+
+
+def external_state(confs: Mapping[str, str]) -> ExternalState | None:
+    """Where the state of a batch is, or was, if that is a database and not files."""
+    provider = confs.get(_PROVIDER)
+    if provider is None or provider_class(confs) != MEMORY_PROVIDER:
+        return None
+    return ExternalState(provider, confs.get(_DATABASE, ""), confs.get(_PREFIX, ""))
+
+
+def without_note(confs: Mapping[str, str]) -> dict[str, str]:
+    """The same settings without where the state was."""
+    return {key: value for key, value in confs.items() if key not in (_PROVIDER, _DATABASE, _PREFIX)}
+
+
+def provider_name(provider: str) -> str:
+    """A provider's short name if it is one of Spark's or of Holdfast's, else that of its class."""
+    known = provider in PROVIDERS or provider in EXTERNAL_PROVIDERS
+    return provider.rpartition(".")[2] if known else provider
 
 
 def provider_class(confs: Mapping[str, str]) -> str:
@@ -35,6 +84,13 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
         Unsupported: Its files are not known here.
     """
     provider = provider_class(confs)
+    if provider in EXTERNAL_PROVIDERS:
+        raise Unsupported(
+            "this cannot be done to a checkpoint whose state is in a database",
+            where=where,
+            found=provider,
+            hint="take a savepoint, which has the state in files, and do it to that",
+        )
     if provider not in PROVIDERS:
         raise Unsupported(
             "the state of this provider cannot be read from files",

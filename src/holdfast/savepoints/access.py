@@ -14,6 +14,7 @@ from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
+from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.storage import open_storage
@@ -51,7 +52,7 @@ def source_of(address: Address) -> Source:
     from holdfast.savepoints.rewrite.working_copy import Source
 
     whole = savepoint_address(os.fspath(address))
-    return Source(*opened(whole)) if catalogs.is_savepoint(whole) else Source(open_storage(whole))
+    return Source(*opened(whole)) if catalogs.is_savepoint(whole) else Source(open_checkpoint(whole))
 
 
 @contextmanager

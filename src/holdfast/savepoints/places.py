@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from holdfast.errors import Invalid
+from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.view import SavepointView
@@ -64,5 +65,5 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place
                 "two batches are named", found=f"{text} and batch {batch}", hint="leave one of the two out"
             )
         text, batch = base, int(number)
-    storage = open_storage(text)
+    storage = open_checkpoint(text)
     return Place(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")

@@ -19,6 +19,7 @@ from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import HoldfastError
+from holdfast.external.view import open_checkpoint
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange
@@ -111,7 +112,7 @@ def take(
     if batch is not None:
         whole(batch, "batch", least=0)
     taking.check_label(label)
-    origin, into = open_storage(os.fspath(checkpoint)), open_storage(os.fspath(catalog), "catalog")
+    origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None

@@ -18,6 +18,7 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state_growth import state_bytes
 from holdfast.checkpoints.values import Batch, Checkpoint, Store
 from holdfast.errors import Corrupt, NotFound
+from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_arguments import Arguments
@@ -254,7 +255,7 @@ class ControlPlane:
             NotFound: There is none yet.
             Corrupt: It is damaged.
         """
-        return self.cache.get(("checkpoint", uri), lambda: read(open_storage(uri)))
+        return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
 
     def readable(self, uri: str) -> Checkpoint | None:
         """The same; None where there is none yet, or `checkpoint verify` has more to say of it."""
@@ -288,7 +289,7 @@ class ControlPlane:
             NotFound: There is no checkpoint yet.
             Corrupt: It is damaged.
         """
-        return self.cache.get(("batches", uri, last), lambda: history(open_storage(uri), last))
+        return self.cache.get(("batches", uri, last), lambda: history(open_checkpoint(uri), last))
 
     def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
         """The bytes of state after each of these batches, by batch and operator."""

@@ -1,5 +1,6 @@
 package holdfast.state
 
+import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
@@ -10,6 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -31,6 +33,9 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   private var run: String = _
   private var retain = 0
   private var checked = false
+  private var described: Option[Description] = None
+  private var encoder: String = _
+  private var schemas: (StructType, StructType) = _
   private var table: VersionedTable = _
   // Held by no store at the moment; and what the stores of a thread have, which reads before it writes.
   private var held: HeldFields = _
@@ -65,15 +70,20 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     conf = storeConf
     hadoop = hadoopConf
     settings = new Settings(storeConf.sqlConfs)
+    schemas = (keySchema, valueSchema)
+    encoder = "plain"
     rows = keyStateEncoderSpec match {
       case NoPrefixKeyStateEncoderSpec(_) => new PlainRows(keySchema.length, valueSchema.length)
-      case PrefixKeyScanStateEncoderSpec(_, columns) => new PrefixedRows(keySchema, columns, valueSchema.length)
+      case PrefixKeyScanStateEncoderSpec(_, columns) =>
+        encoder = s"prefix:$columns"
+        new PrefixedRows(keySchema, columns, valueSchema.length)
       case other => throw new ExternalStateException(s"$kind does not know keys of this kind: $other")
     }
     run = Option(hadoopConf.get(RunKey)).getOrElse(
       throw new ExternalStateException("Spark has not said which run of the query this is"))
     retain = settings.long("retain", DefaultRetained).toInt
     if (retain < 1) throw new ExternalStateException("the setting retain has to be 1 or more: a batch may run again")
+    described = description()
     table = open(settings, storeName)
     Providers.incrementAndGet()
   }
@@ -85,10 +95,10 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   override def getStore(
       version: Long, checkpointId: Option[String], forceSnapshot: Boolean, loadEmpty: Boolean): StateStore = {
     if (loadEmpty) throw new ExternalStateException(s"$kind does not begin with a store that is emptied")
+    requireDescription(version)
     val attempt = table.begin(version, run)
     try {
       check()
-      if (version == 0) describe()
       new WriteStore(attempt, borrow(version, writing = true))
     } catch {
       case error: Throwable =>
@@ -97,8 +107,10 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     }
   }
 
-  override def getReadStore(version: Long, checkpointId: Option[String]): ReadStateStore =
+  override def getReadStore(version: Long, checkpointId: Option[String]): ReadStateStore = {
+    requireDescription(version)
     new ReadOnlyStore(version, borrow(version, writing = false))
+  }
 
   override def doMaintenance(): Unit = table.clean(retain)
 
@@ -114,10 +126,14 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
     Seq(AskedMetric, AnsweredHereMetric, WrittenMetric)
 
-  /** The store's name in the database: the query's own id, so that no other checkpoint has the same. */
-  private def storeName: String =
-    s"${settings.get("prefix").getOrElse(DefaultPrefix)}:{${queryId()}/${id.operatorId}/${id.partitionId}/" +
-      s"${id.storeName}}"
+  private def prefix: String = settings.get("prefix").getOrElse(DefaultPrefix)
+
+  /**
+   * The store's name in the database. A checkpoint that was restored or migrated says it; else it is made of the
+   * query's own id, so that no other query has the same.
+   */
+  private def storeName: String = described.map(_.store).getOrElse(
+    s"$prefix:{${queryId()}/${id.operatorId}/${id.partitionId}/${id.storeName}}")
 
   private def queryId(): String = {
     val file = new Path(new Path(id.checkpointRootLocation).getParent, "metadata")
@@ -129,18 +145,58 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     } finally input.close()
   }
 
-  /** Say beside Spark's own files where the state is, for people and for programs that read checkpoints. */
+  private def descriptionPath = new Path(id.storeCheckpointLocation(), DescriptionFile)
+
+  /** What the checkpoint says of where the state is; nothing before the first batch. */
+  private def description(): Option[Description] = {
+    val file = descriptionPath
+    try {
+      val input = file.getFileSystem(hadoop).open(file)
+      val text = try new String(input.readAllBytes(), "UTF-8") finally input.close()
+      for (database <- DatabaseWord.findFirstMatchIn(text); store <- StoreWord.findFirstMatchIn(text))
+        yield Description(database.group(1), store.group(1))
+    } catch {
+      case _: FileNotFoundException => None
+    }
+  }
+
+  /** A checkpoint beyond its first batch says where its state is, and the state of another must not be taken. */
+  private def requireDescription(version: Long): Unit = if (version > 0) {
+    // Another executor may have written it since this one began.
+    if (described.isEmpty) described = description()
+    if (described.isEmpty) {
+      throw new ExternalStateException(
+        s"the file $descriptionPath is gone or damaged, which names the store of version $version. Restore a " +
+          "savepoint")
+    }
+  }
+
+  /** Say where the state is, beside Spark's own files and in the database: for people and for other programs. */
   private def describe(): Unit = {
-    val folder = id.storeCheckpointLocation()
-    val files = folder.getFileSystem(hadoop)
-    files.mkdirs(folder)
-    val output = files.create(new Path(folder, DescriptionFile), true)
-    try output.write(s"""{"database":"${place(settings)}","store":"$storeName"}\n""".getBytes("UTF-8"))
-    finally output.close()
+    val now = Description(place(settings), storeName)
+    if (!described.contains(now)) {
+      val files = CheckpointFileManager.create(descriptionPath.getParent, hadoop)
+      files.mkdirs(descriptionPath.getParent)
+      val output = files.createAtomic(descriptionPath, overwriteIfPossible = true)
+      try {
+        output.write(s"""{"database":"${now.database}","store":"${now.store}"}\n""".getBytes("UTF-8"))
+        output.close()
+      } catch {
+        case error: Throwable =>
+          output.cancel()
+          throw error
+      }
+      described = Some(now)
+    }
+    val (key, value) = schemas
+    table.describe(
+      s"$prefix:stores:${queryId()}",
+      Map("keySchema" -> key.json, "valueSchema" -> value.json, "encoder" -> encoder, "layout" -> Layout.Version))
   }
 
   private def check(): Unit = if (!checked) {
     table.check()
+    describe()
     checked = true
   }
 
@@ -358,6 +414,8 @@ private object ExternalStateStoreProvider {
   private val RunKey = "sql.streaming.runId"
   private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-fA-F-]{36})\"".r
   private val DescriptionFile = "external.json"
+  private val DatabaseWord = "\"database\"\\s*:\\s*\"([^\"\\\\]+)\"".r
+  private val StoreWord = "\"store\"\\s*:\\s*\"([^\"\\\\]+)\"".r
   private val DefaultPrefix = "holdfast"
   private val DefaultRetained = 10L
   private val DefaultCacheBytes = 256L << 20
@@ -373,6 +431,9 @@ private object ExternalStateStoreProvider {
     StateStoreCustomSumMetric("externalHeldReads", "fields that the executor held")
   private val WrittenMetric =
     StateStoreCustomSumMetric("externalWrites", "fields that were written to the database")
+
+  /** Where a store is, as the checkpoint says it. */
+  private final case class Description(database: String, store: String)
 
   private final case class Loan(thread: Thread, fields: HeldFields, writing: Boolean)
 

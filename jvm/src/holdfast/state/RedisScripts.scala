@@ -7,13 +7,17 @@ package holdfast.state
  *
  *  - `S`: a hash. `version` is the newest, `run` the query run that may write, `retired` the runs before it,
  *    `reached` the version that the run's newest batch began with, `next` the last attempt's number, `fields`
- *    how many fields there are, and `plan` the work that a commit has decided and nobody has finished.
+ *    how many fields there are, and `plan` the work that a commit has decided and nobody has finished. For
+ *    readers without a checkpoint: `keySchema` and `valueSchema` are Spark's JSON, `encoder` is `plain` or
+ *    `prefix:` and the number of the key's columns that all rows of a field have in common, and `layout`.
  *  - `S:v`: a hash, from version to the attempt that made it.
  *  - `S:g`: a hash of what is forgotten and not yet deleted.
  *  - `S:o`: a hash of the attempts that have not ended, from number to the version they began with.
  *  - `S:d:B`: the data of bucket B: a hash from field to `\1` and its value.
  *  - `S:u:A:B`: what attempt A's changes in a bucket have replaced: the same, or nothing where nothing was.
  *  - `S:r:A:B`: changes that attempt A has staged, not yet in the data: the same, or nothing for a deletion.
+ *
+ * The names of a query's stores are in the set `<prefix>:stores:<query id>`.
  *
  * A commit decides by setting `version` and `plan`, say `7,6;9`: undo attempts 7 and 6, then do 9. From that
  * moment on readers see the new version. The buckets follow one by one, by whoever comes first.

@@ -41,7 +41,10 @@ final class RedisPlace(
     new Jedis(new HostAndPort(host, port), config.build())
   }
 
-  override def toString: String = s"redis://$host:$port/$database"
+  override def toString: String = {
+    val shown = if (host.contains(":")) s"[$host]" else host
+    s"${if (tls) "rediss" else "redis"}://$shown:$port/$database"
+  }
 }
 
 object RedisPlace {
@@ -118,6 +121,11 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
         s"$place deletes keys when its memory is full (maxmemory-policy $word), and state would be lost. " +
           "Set maxmemory-policy noeviction there")
     }
+  }
+
+  override def describe(index: String, description: Map[String, String]): Unit = synchronized {
+    val noted = description.map { case (word, text) => (bytes(word), bytes(text)) }.asJava
+    pipelined(pipeline => Seq(pipeline.hset(head, noted), pipeline.sadd(bytes(index), head)))
   }
 
   override def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]] =

@@ -30,6 +30,9 @@ trait VersionedTable extends AutoCloseable {
   /** See that all of the newest version is there, and that the database keeps what it is given. */
   def check(): Unit
 
+  /** Note what the rows are, for readers without a checkpoint, and that this is one of the stores in `index`. */
+  def describe(index: String, description: Map[String, String]): Unit
+
   /** The values at a version, in the order of the fields; first what an attempt has staged, if one is given. */
   def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]]
 

@@ -102,7 +102,11 @@ class ContentCheck:
         """
         if path in self.known and not _tells(place):
             return
-        data = self._read(path)
+        try:
+            data = self._read(path)
+        except Corrupt as error:  # a database that has not all of it
+            self._problem(path, said(error, path), error.hint or RESTORE)
+            return
         if data is None:
             return
         self.found.files += 1

@@ -20,6 +20,7 @@ from holdfast.checkpoints.verification.findings import Problem, Remark, Verifica
 from holdfast.checkpoints.verification.log_checks import check_logs, check_sources, readable
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
+from holdfast.external.view import is_external
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.providers import known_provider
 from holdfast.layout import Kind, Place, StoreFile
@@ -101,6 +102,13 @@ def _look(
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
     check = ContentCheck(storage, tree, codec, known, unpack, record)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
+    if is_external(storage) and newest is not None:
+        # A database has one set of rows, and what older versions had in their place.
+        files = [
+            (path, place)
+            for path, place in files
+            if not isinstance(place, StoreFile) or place.version == newest + 1
+        ]
     for done, (path, place) in enumerate(files):
         if tell is not None:
             tell(done, len(files), "reading files")

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.checkpoints.checkpoint import read_query_id
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.external.view import with_state
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
 from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
 from holdfast.jobs.definition import Periodic
@@ -119,7 +120,7 @@ class Savepointing:
         began = time.monotonic()
         try:
             made = take_and_retain(
-                query.checkpoint,
+                with_state(query.checkpoint),
                 catalog,
                 retained=self._settings.retained,
                 clock=self._clock,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import find_record
 from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.external.view import open_checkpoint
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.operations.operation_context import (
     OperationContext,
@@ -222,7 +223,7 @@ class _Savepoints:
 
     def _take_one(self, query: QueryStarted) -> tuple[str, Manifest]:
         work, token = self.work, self._token(query.name)
-        checkpoint, catalog = open_storage(query.checkpoint), self._catalog()
+        checkpoint, catalog = open_checkpoint(query.checkpoint), self._catalog()
         record, _ = find_record(work.home.path, checkpoint)
         taken = take(
             checkpoint,

@@ -19,6 +19,7 @@ from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.external.view import open_checkpoint
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, PlanNote, parse_note
@@ -33,7 +34,6 @@ from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
-from holdfast.storage import open_storage
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage, full
 
@@ -141,9 +141,9 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
 
 
 def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
-    storage = open_storage(address)
+    storage = open_checkpoint(address)
     if query is not None and layout.METADATA not in storage.list().names:
-        storage = open_storage(f"{address.rstrip('/')}/{query}")
+        storage = open_checkpoint(f"{address.rstrip('/')}/{query}")
     found = read(storage)
     if found.batch_id is None:
         raise NotFound(

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.checkpoints.values import Batch
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import MEMORY_PROVIDER, REDIS_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound
-from holdfast.formats.providers import PROVIDERS
+from holdfast.formats.providers import provider_name
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.model import BatchProgress, SavepointNote
 from holdfast.server.control_plane import ControlPlane
@@ -23,8 +23,9 @@ from holdfast.server.flink.vertices import Vertex, vertices
 SHOWN: Final = 10
 LOOKED_AT: Final = 100
 _BACKENDS: Final = {
-    PROVIDERS[ROCKSDB_PROVIDER]: "EmbeddedRocksDBStateBackend",
-    PROVIDERS[MEMORY_PROVIDER]: "HashMapStateBackend",
+    provider_name(ROCKSDB_PROVIDER): "EmbeddedRocksDBStateBackend",
+    provider_name(MEMORY_PROVIDER): "HashMapStateBackend",
+    provider_name(REDIS_PROVIDER): "RedisStateBackend",
 }
 
 

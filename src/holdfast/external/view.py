@@ -1,0 +1,297 @@
+"""A checkpoint whose state is in a database, as the checkpoint that it would be with its state in files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from holdfast import layout
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.external.packed_rows import rows_of
+from holdfast.external.redis_place import RedisPlace, redis_place
+from holdfast.external.redis_store import RedisStore, StoreLook
+from holdfast.formats.files.compression import codec_name, compressed
+from holdfast.formats.files.records import Change, Record, render_records
+from holdfast.formats.logs.offset_log import CODEC, OffsetLog, parse_offsets
+from holdfast.formats.providers import ExternalState, provider_class
+from holdfast.formats.text import json_object
+from holdfast.layout import DEFAULT_STORE, Kind, Log, LogFile, StoreFile, StoreId
+from holdfast.storage import open_storage
+from holdfast.storage.local import file_of
+from holdfast.storage.port import Storage, full, no_file
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+# Beside a partition's place in the checkpoint: in which store its state is.
+DESCRIPTION: Final = "external.json"
+_WHAT: Final = "where the state is"
+# Spark's store on the heap compresses so, where nothing was fixed.
+_DEFAULT_CODEC: Final = "lz4"
+
+
+def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
+    """The storage of a checkpoint; one whose state is in a database shows it as files.
+
+    Cost: a listing of the offset log, and one of its files. No database is asked.
+
+    Raises:
+        Invalid: It is no address.
+        Unsupported: The library for this kind of storage is not installed.
+        Unavailable: The storage does not answer.
+    """
+    return with_state(open_storage(address))
+
+
+def with_state(storage: Storage) -> Storage:
+    """A checkpoint, with state in a database shown as files; any other storage as it is."""
+    provider = _pinned(storage)
+    return storage if provider is None else ExternalView(storage, provider)
+
+
+def is_external(storage: Storage) -> bool:
+    """Whether what a storage shows as files of state is in a database."""
+    return isinstance(storage, ExternalView)
+
+
+def description_path(store: StoreId) -> str:
+    """Where a checkpoint says in which store of the database a partition's state is."""
+    return layout.join(store.folder, DESCRIPTION)
+
+
+def render_description(database: str, store: str) -> bytes:
+    """The file at `description_path`."""
+    return json.dumps({"database": database, "store": store}, separators=(",", ":")).encode() + b"\n"
+
+
+class ExternalView:
+    """A checkpoint whose state is in a database, with that state as files of Spark's memory provider.
+
+    Of each version that the database keeps there is a snapshot. It is made when it is read, at the cost of
+    reading a partition's state; rows are in the order of their keys, so that the same state is the same bytes.
+    What a listing says of its size is the memory that the state takes in the database. The offset log says that
+    the state is in files, and where it really is. Everything else is as it is in the checkpoint.
+
+    Args:
+        storage: The checkpoint.
+        provider: The class that its newest batch is fixed to.
+    """
+
+    def __init__(self, storage: Storage, provider: str) -> None:
+        self.storage = storage
+        self._provider = provider
+        self._clients = Clients()
+        self._stores: dict[StoreId, RedisStore] = {}
+        self._state: ExternalState | None = None
+        self._codec: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self.storage.uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        place = layout.parse(path)
+        if isinstance(place, StoreFile):
+            data = self._snapshot(path, place)
+        elif isinstance(place, LogFile) and place.log is Log.OFFSETS:
+            data = self._offsets(path)
+        elif _hidden(place):
+            raise no_file(self.uri, path)
+        else:
+            return self.storage.read(path, start, length)
+        return data[start:] if length is None else data[start : start + length]
+
+    def list(self, path: str = "") -> _StoreNames:
+        """See `Storage`. Of a store's folder, its database is asked."""
+        listing = self.storage.list(path)
+        names = [name for name in listing.names if not _hidden(layout.parse(layout.join(path, name)))]
+        store = self._store_of_folder(path, names)
+        if store is not None:
+            return _StoreNames(names, listing.size, store.look())
+        if path == layout.OFFSETS:
+            return _StoreNames(names, lambda name: self.size(layout.join(path, name)))
+        return _StoreNames(names, listing.size)
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        place = layout.parse(path)
+        if isinstance(place, StoreFile) and (store := self._store(place.store)) is not None:
+            look = store.look()
+            return look.size_bytes if _shown(place) and place.version in look.attempts else None
+        if isinstance(place, LogFile) and place.log is Log.OFFSETS:
+            try:
+                return len(self._offsets(path))
+            except NotFound:
+                return None
+        return None if _hidden(place) else self.storage.size(path)
+
+    def file_of(self, path: str) -> Path | None:
+        """Where a file is on this machine; None of one that is made, and of a checkpoint elsewhere."""
+        place = layout.parse(path)
+        made = isinstance(place, StoreFile) or (isinstance(place, LogFile) and place.log is Log.OFFSETS)
+        return None if made or not path or _hidden(place) else file_of(self.storage, path)
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(path)
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(target)
+
+    def delete(self, path: str) -> None:
+        """Refused."""
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise Unsupported(
+            "a checkpoint whose state is in a database cannot be changed in place",
+            where=full(self.uri, path),
+            hint="take a savepoint and change that; `holdfast restore` brings it back to the database",
+        )
+
+    def _offsets(self, path: str) -> bytes:
+        offsets = parse_offsets(self.storage.read(path), path)
+        if provider_class(offsets.confs) not in EXTERNAL_PROVIDERS:
+            return self.storage.read(path)
+        external = self._external(provider_class(offsets.confs))
+        return with_confs(offsets, external.noted(offsets.confs)).render()
+
+    def _external(self, provider: str) -> ExternalState:
+        """Where the state is, as the first partition says it."""
+        if self._state is None:
+            first = f"{layout.STATE}/0/0"
+            named = [
+                name for name in sorted(self.storage.list(first).names) if "." not in name and name[0] != "_"
+            ]
+            for name in (DEFAULT_STORE, *named):
+                with suppress(HoldfastError):
+                    database, store = self._description(StoreId(0, 0, name))
+                    self._state = ExternalState(provider, database, store.partition(":{")[0])
+                    break
+        return self._state or ExternalState(provider, "", "")
+
+    def _snapshot(self, path: str, file: StoreFile) -> bytes:
+        store = self._store(file.store)
+        if store is None or not _shown(file):
+            return self.storage.read(path)
+        look, fields = store.scan(file.version)
+        rows = sorted(rows_of(fields, look.encoder, store.where))
+        if self._codec is None:
+            newest = _newest(self.storage)
+            self._codec = codec_name((newest.confs if newest else {}).get(CODEC, _DEFAULT_CODEC))
+        return compressed(
+            render_records([Record(Change.PUT, key, value) for key, value in rows]), self._codec
+        )
+
+    def _store_of_folder(self, path: str, names: Sequence[str]) -> RedisStore | None:
+        if DESCRIPTION not in names:
+            return None
+        place = layout.parse(layout.join(path, f"{layout.FIRST_VERSION}.{Kind.SNAPSHOT.value}"))
+        return self._store(place.store) if isinstance(place, StoreFile) else None
+
+    def _store(self, store: StoreId) -> RedisStore | None:
+        """The store of a partition; None where the checkpoint does not name one."""
+        if store not in self._stores:
+            try:
+                database, name = self._description(store)
+            except NotFound:
+                return None
+            self._stores[store] = self._clients.store(database, name)
+        return self._stores[store]
+
+    def _description(self, store: StoreId) -> tuple[str, str]:
+        path = description_path(store)
+        fields = json_object(self.storage.read(path).decode(errors="replace"), _WHAT, full(self.uri, path))
+        database, name = fields.get("database"), fields.get("store")
+        if not isinstance(database, str) or not isinstance(name, str):
+            raise Corrupt(
+                "the checkpoint does not say where its state is",
+                where=full(self.uri, path),
+                expected="`database` and `store`",
+                hint="put the file back from a copy, or restore a savepoint",
+            )
+        return database, name
+
+
+class _StoreNames:
+    """What is in a folder, with the versions that the database keeps if it is a store's."""
+
+    def __init__(
+        self, names: Sequence[str], size: Callable[[str], int | None], look: StoreLook | None = None
+    ) -> None:
+        versions = () if look is None else (version for version in look.attempts if version > 0)
+        self._made = {f"{version}.{Kind.SNAPSHOT.value}" for version in versions}
+        self._names = [*names, *self._made]
+        self._size = size
+        self._bytes = 0 if look is None else look.size_bytes
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Listing`."""
+        return self._names
+
+    def size(self, name: str) -> int | None:
+        """See `Listing`."""
+        return self._bytes if name in self._made else self._size(name)
+
+
+class Clients:
+    """The stores of databases, with one client for each database."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, tuple[RedisPlace, Redis]] = {}
+
+    def store(self, database: str, name: str) -> RedisStore:
+        """A store, by the address that a checkpoint has of its database; nothing is asked yet.
+
+        Raises:
+            Invalid: The address is none.
+            Unsupported: The library of the database is not installed.
+        """
+        if database not in self._clients:
+            place = redis_place(database)
+            self._clients[database] = place, place.connect()
+        return RedisStore(*self._clients[database], name)
+
+
+def with_confs(offsets: OffsetLog, confs: Mapping[str, str]) -> OffsetLog:
+    """The same batch, fixed to other settings."""
+    return replace(offsets, fields={**(offsets.fields or {}), "conf": dict(confs)})
+
+
+def _pinned(storage: Storage) -> str | None:
+    """The class that the newest batch is fixed to, if it keeps state in a database."""
+    offsets = _newest(storage)
+    provider = None if offsets is None else provider_class(offsets.confs)
+    return provider if provider in EXTERNAL_PROVIDERS else None
+
+
+def _newest(storage: Storage) -> OffsetLog | None:
+    """The newest batch of the offset log that can be read; a damaged one is for `verify` to name."""
+    numbers = (layout.number(name) for name in storage.list(layout.OFFSETS).names)
+    for batch_id in sorted((number for number in numbers if number is not None), reverse=True):
+        path = LogFile(Log.OFFSETS, batch_id).render()
+        with suppress(NotFound, Corrupt, Unsupported):
+            return parse_offsets(storage.read(path), path)
+    return None
+
+
+def _shown(file: StoreFile) -> bool:
+    return file.kind is Kind.SNAPSHOT and file.unique_id is None and file.version > 0
+
+
+def _hidden(place: layout.Place) -> bool:
+    """Whether a file is Hadoop's checksum of one that is shown otherwise than it lies there."""
+    if not isinstance(place, layout.HadoopChecksum):
+        return False
+    of = layout.parse(place.of)
+    return isinstance(of, LogFile) and of.log is Log.OFFSETS
