@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
-    from holdfast import skew
+    from holdfast import shared, skew
     from holdfast.at_rest.create.bootstrap import Bootstrapped
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.edit_api import (
@@ -170,7 +170,7 @@ _HOMES = {
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 # Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
-_MODULES = ("checkpoints", "savepoints", "skew")
+_MODULES = ("checkpoints", "savepoints", "shared", "skew")
 
 __all__ = [
     "Aggregate",
@@ -252,6 +252,7 @@ __all__ = [
     "seconds",
     "session",
     "sessions",
+    "shared",
     "sink",
     "skew",
     "split_hot",

@@ -22,6 +22,8 @@ from flink_client import FlinkClient
 from loopback import free_ports
 from shown_commands import FILE
 
+import holdfast as hf
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -46,10 +48,19 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+# Servers of the examples, with the fixture of one of the same kind that runs here.
+SERVERS = {"redis.example:6379": "redis_server"}
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("page", GUIDES, ids=name)
 def test_every_block_of_python_runs(
-    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    spark: SparkSession,
+    settings: Callable[[dict[str, str]], None],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # A block that loads a job's file puts its directory there.
@@ -57,6 +68,11 @@ def test_every_block_of_python_runs(
     _work_in(spark, tmp_path)
     names: dict[str, object] = {"spark": spark, "Path": Path, "__name__": "__main__"}
     text = FILE.sub(lambda file: "\n" * file[0].count("\n"), page.read_text(encoding="utf-8"))
+    for address, fixture in SERVERS.items():
+        # A block may open it, a table only names it.
+        if any(address in (match[1] or match[2]) for match in PYTHON.finditer(text)):
+            settings(hf.Redis().spark_conf())  # so that they are put back
+            text = text.replace(address, request.getfixturevalue(fixture).address)
     blocks = list(PYTHON.finditer(text))
     # An indented fence, or one that nobody closed, would be shown and never run.
     assert len(blocks) == text.count("```python") + text.count("<!-- python")

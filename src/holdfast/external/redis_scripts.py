@@ -58,6 +58,32 @@ return all
 """
 )
 
+# Arguments: version, attempt or nothing, bucket, fields. Returns a value for each of them.
+READ: Final = (
+    _LAYERS
+    + """local names, why = layers(ARGV[1], ARGV[2], ARGV[3])
+if not names then return redis.error_reply('HOLDFAST ' .. why) end
+local fields, values = {}, {}
+for i = 4, #ARGV do fields[i - 3] = ARGV[i] end
+local last = #names
+if last > 1 then
+  for i = 1, last - 1 do if redis.call('EXISTS', names[i]) == 0 then names[i] = false end end
+end
+slices(fields, 1000, function(first, final)
+  local wanted = {unpack(fields, first, final)}
+  local found = redis.call('HMGET', names[last], unpack(wanted))
+  for i = last - 1, 1, -1 do
+    if names[i] then
+      local over = redis.call('HMGET', names[i], unpack(wanted))
+      for j = 1, #wanted do if over[j] then found[j] = over[j] end end
+    end
+  end
+  for j = 1, #wanted do values[first + j - 1] = found[j] end
+end)
+return values
+"""
+)
+
 # No argument. Returns nothing, or: the newest version, the number of fields, how many are there, the bytes
 # that they take, the encoder, the layout, the versions with the attempts that made them. All of it is of one
 # moment, so the two numbers are the same also while a commit is followed: each of its steps changes both.

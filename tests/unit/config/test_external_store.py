@@ -101,6 +101,7 @@ def test_a_session_brings_the_jar_and_the_client_only_where_state_is_kept_outsid
     assert external_settings(conf) == {
         "spark.jars": str(hf.state_jar()),
         "spark.jars.packages": "redis.clients:jedis:8.0.2",
+        "spark.sql.streaming.streamingQueryListeners": "holdfast.state.CommittedBatches",
         f"{SS}.checkpointFormatVersion": "1",
         f"{SS}.rowChecksum.enabled": "false",
     }

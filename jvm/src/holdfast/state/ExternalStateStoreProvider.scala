@@ -126,7 +126,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
     Seq(AskedMetric, AnsweredHereMetric, WrittenMetric)
 
-  private def prefix: String = settings.get("prefix").getOrElse(DefaultPrefix)
+  private def prefix: String = ExternalStateStoreProvider.prefix(settings)
 
   /**
    * The store's name in the database. A checkpoint that was restored or migrated says it; else it is made of the
@@ -409,14 +409,16 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   }
 }
 
-private object ExternalStateStoreProvider {
+private[state] object ExternalStateStoreProvider {
+  /** What all names in the database begin with. */
+  def prefix(settings: Settings): String = settings.get("prefix").getOrElse("holdfast")
+
   // As Spark's StreamExecution has it.
   private val RunKey = "sql.streaming.runId"
   private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-fA-F-]{36})\"".r
   private val DescriptionFile = "external.json"
   private val DatabaseWord = "\"database\"\\s*:\\s*\"([^\"\\\\]+)\"".r
   private val StoreWord = "\"store\"\\s*:\\s*\"([^\"\\\\]+)\"".r
-  private val DefaultPrefix = "holdfast"
   private val DefaultRetained = 10L
   private val DefaultCacheBytes = 256L << 20
   // How much one task gathers before it brings it to the database.

@@ -128,6 +128,11 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
     pipelined(pipeline => Seq(pipeline.hset(head, noted), pipeline.sadd(bytes(index), head)))
   }
 
+  /** Note which batch of a query was committed last, and by which run. */
+  def noteBatch(key: String, batch: Long, run: String): Unit = synchronized {
+    asking(_.hset(key, java.util.Map.of("batch", batch.toString, "run", run)))
+  }
+
   override def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]] =
     synchronized {
       val found = new Array[Array[Byte]](fields.length)

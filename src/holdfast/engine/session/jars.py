@@ -8,7 +8,12 @@ from holdfast.engine.versions import installed, minor
 from holdfast.errors import Invalid, Unsupported
 
 # Every setting here is a list that a user may have begun; ours are added behind his.
-APPENDED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+APPENDED = (
+    "spark.jars",
+    "spark.jars.packages",
+    "spark.sql.extensions",
+    "spark.sql.streaming.streamingQueryListeners",
+)
 
 _DELTA = {
     "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",

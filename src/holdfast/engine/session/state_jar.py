@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_KEY: Final = "spark.jars"
+LISTENERS_KEY: Final = "spark.sql.streaming.streamingQueryListeners"
+# Notes which batch was committed last, for services that read state.
+LISTENER: Final = "holdfast.state.CommittedBatches"
 # How state lies in a database; the jar has the same number.
 LAYOUT: Final = "1"
 
@@ -45,6 +48,7 @@ def external_settings(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     needed = {
         JARS_KEY: str(state_jar()),
+        LISTENERS_KEY: LISTENER,
         # Both are ways of RocksDB's files to notice damage.
         FORMAT_KEY: "1",
         ROW_CHECKSUM_KEY: "false",
