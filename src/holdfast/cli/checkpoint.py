@@ -140,6 +140,7 @@ def _show(found: Checkpoint) -> None:
             ("watermark", output.moment(found.watermark_ms, in_utc=True)),
             ("kept", kept),
             ("provider", found.provider),
+            *((("database", found.database),) if found.database is not None else ()),
             ("state", f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"),
         ]
     )
