@@ -24,7 +24,7 @@ from holdfast.formats.providers import ExternalState
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
-from holdfast.savepoints.external_stores import outside, refuse_unfit
+from holdfast.savepoints.external_stores import address_of, outside, refuse_unfit
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, REDIS, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
@@ -255,6 +255,7 @@ def planned_migration(
         external=external,
     )
     _refuse_impossible(state, after)
+    after = replace(after, external=outside(external, None, source.uri))
     return MigrationPlan(
         *state.common(target),
         before=before,
@@ -267,7 +268,7 @@ def planned_migration(
 
 
 def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
-    """The database that the state is to be in; it is asked whether it answers."""
+    """The database that the state is to be in."""
     if backend != REDIS:
         if database is None:
             return None
@@ -278,13 +279,15 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
             hint=f"leave --database out, or give --backend {REDIS}",
         )
     known = before.external or ExternalState(REDIS_PROVIDER, "", _PREFIX)
-    if database is None and not known.database:
+    if database is not None:
+        return replace(known, database=address_of(database))
+    if not known.database:
         raise Invalid(
             "it is not said which Redis the state is to be moved to",
             where=where,
             hint="give --database redis://HOST:PORT/N",
         )
-    return outside(known, database, where)
+    return known
 
 
 def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
