@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from holdfast import layout
 from holdfast.errors import Corrupt, NotFound
+from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full
 
 SEE_DAMAGE: Final = "see what else is wrong with `holdfast checkpoint verify` or `holdfast savepoint verify`"
@@ -35,6 +37,15 @@ def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | N
 
 def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
     """The error for a file that a batch needs."""
+    place = layout.state_file(path)
+    if is_external(storage) and isinstance(place, layout.StoreFile):
+        return NotFound(
+            f"the database does not keep the state of batch {batch_id}",
+            where=full(storage.uri, place.store.folder),
+            expected=f"version {batch_id + 1} of the store that {DESCRIPTION} names",
+            hint="name a newer batch: hf.Redis(retain=…) says how many are kept; if it is the newest, restore"
+            " a savepoint",
+        )
     return NotFound(
         f"a file that batch {batch_id} needs is not there",
         where=full(storage.uri, path),

@@ -14,6 +14,7 @@ from holdfast import layout
 from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.operator_naming import named
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.external.view import is_external
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import Lineage, parse_head
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
@@ -299,8 +300,13 @@ class StoreFolder:
         )
 
     def new_bytes(self, version: int) -> tuple[int, int]:
-        """Files and bytes that a batch has added, data files of RocksDB among them."""
+        """Files and bytes that a batch has added, data files of RocksDB among them.
+
+        What it has added to a database is not told: a version there is the whole state.
+        """
         count = size = 0
+        if is_external(self.storage):
+            return count, size
         for file in self.made_by(version):
             count += 1
             size += self.size(file)

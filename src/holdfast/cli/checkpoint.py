@@ -128,6 +128,12 @@ def _after_verification(checkpoint: str, found: Verification, home: str | None) 
     return words if found.ok else (*words, "--batch", str(found.restorable[-1]))
 
 
+def _state(found: Checkpoint) -> str:
+    if found.database is not None:
+        return f"{found.size_bytes:,} bytes of memory in the database"
+    return f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"
+
+
 def _show(found: Checkpoint) -> None:
     under_way = "" if found.uncommitted is None else f", {found.uncommitted} planned and not committed"
     kept = "none" if not found.committed else f"batches {found.committed[0]} to {found.committed[-1]}"
@@ -140,7 +146,8 @@ def _show(found: Checkpoint) -> None:
             ("watermark", output.moment(found.watermark_ms, in_utc=True)),
             ("kept", kept),
             ("provider", found.provider),
-            ("state", f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"),
+            *((("database", found.database),) if found.database is not None else ()),
+            ("state", _state(found)),
         ]
     )
     output.line()

@@ -52,6 +52,7 @@ def fork(  # noqa: PLR0917 - each is an option
         typer.Option("--samples", min=0, metavar="N", help="With --compare: how many rows to show."),
     ] = 5,
     drop_expired: options.DropExpired = False,
+    database: options.Database = None,
     query: options.Query = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
@@ -66,8 +67,14 @@ def fork(  # noqa: PLR0917 - each is an option
     named is made either way.
     """
     if compare is None:
-        _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired)
+        _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired, database=database)
         return
+    if database is not None:
+        raise Invalid(
+            "a comparison makes its fork where the state was",
+            where="--compare --database",
+            hint="leave --database out; or compare first, and fork to the other database then",
+        )
     if drop_expired:
         raise Invalid(
             "a comparison runs from the savepoint as it is",
@@ -111,7 +118,15 @@ def fork(  # noqa: PLR0917 - each is an option
         next_step.say_option(json, compared.fork.checkpoint)
 
 
-def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, drop_expired: bool) -> None:
+def _fork(
+    savepoint: str,
+    checkpoint: str | None,
+    dry_run: bool,
+    json: bool,
+    *,
+    drop_expired: bool,
+    database: str | None,
+) -> None:
     from holdfast import savepoints
     from holdfast.savepoints.restoring import Operation
 
@@ -122,10 +137,11 @@ def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, 
             hint="name a directory that does not exist",
         )
     if dry_run:
-        output.show_plan(plan_of_savepoint(savepoint, checkpoint, Operation.FORK), json, show_plan)
+        plan = plan_of_savepoint(savepoint, checkpoint, Operation.FORK, database)
+        output.show_plan(plan, json, show_plan)
         next_step.say_for_real(json)
         return
     with progress("fork", "files") as tell:
-        made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, tell=tell)
+        made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, database=database, tell=tell)
     output.show(made, json, show_restored)
     next_step.say_option(json, made.checkpoint)

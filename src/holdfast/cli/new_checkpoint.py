@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.state_move import Moved
 
 
-def plan_of_savepoint(savepoint: str, checkpoint: str, operation: Operation) -> RestorePlan:
+def plan_of_savepoint(
+    savepoint: str, checkpoint: str, operation: Operation, database: str | None = None
+) -> RestorePlan:
     """What a restore or a fork would do; the savepoint is proved."""
     from holdfast.savepoints.access import opened
     from holdfast.savepoints.restoring import plan_restore
@@ -23,7 +25,8 @@ def plan_of_savepoint(savepoint: str, checkpoint: str, operation: Operation) -> 
 
     catalog, savepoint_id = opened(savepoint)
     with progress("verify", "files") as tell:
-        return plan_restore(catalog, savepoint_id, open_storage(checkpoint), operation, tell=tell)
+        target = open_storage(checkpoint)
+        return plan_restore(catalog, savepoint_id, target, operation, database=database, tell=tell)
 
 
 def show_plan(plan: RestorePlan) -> None:
@@ -32,6 +35,8 @@ def show_plan(plan: RestorePlan) -> None:
         f"the savepoint is whole: would make {plan.checkpoint} at batch {plan.manifest.batch_id},"
         f" {counted(len(plan.manifest.files), 'file')}, {plan.manifest.size_bytes:,} bytes"
     )
+    if plan.database is not None:
+        output.line(f"its state would be written to {plan.database}, into stores of its own")
 
 
 def show_restored(made: Restored) -> None:
@@ -41,6 +46,8 @@ def show_restored(made: Restored) -> None:
         f"query {made.query_id} goes on with batch {made.batch_id + 1};"
         f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are links into the catalog"
     )
+    if made.plan.database is not None:
+        output.say(f"its state is in {made.plan.database}, in stores of its own")
     if made.plan.state_format is not None:
         say_format(made.plan.state_format, ", as it had")
 

@@ -46,6 +46,14 @@ Stopped = Annotated[
         help="Confirm that no query uses the checkpoint. --yes does not confirm this.",
     ),
 ]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="For state in Redis: redis://HOST:PORT/N, or rediss:. [where it was]",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]

@@ -22,6 +22,7 @@ def restore(
     checkpoint: NewCheckpoint,
     claim: Annotated[bool, typer.Option("--claim", help="Delete the savepoint afterwards.")] = False,
     drop_expired: options.DropExpired = False,
+    database: options.Database = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -30,10 +31,13 @@ def restore(
     from holdfast.savepoints.restoring import Operation
 
     if dry_run:
-        output.show_plan(plan_of_savepoint(savepoint, checkpoint, Operation.RESTORE), json, show_plan)
+        plan = plan_of_savepoint(savepoint, checkpoint, Operation.RESTORE, database)
+        output.show_plan(plan, json, show_plan)
         next_step.say_for_real(json)
         return
     with progress("restore", "files") as tell:
-        made = savepoints.restore(savepoint, checkpoint, claim=claim, drop_expired=drop_expired, tell=tell)
+        made = savepoints.restore(
+            savepoint, checkpoint, claim=claim, drop_expired=drop_expired, database=database, tell=tell
+        )
     output.show(made, json, show_restored)
     next_step.say_start(json, made.checkpoint, made.plan.original)

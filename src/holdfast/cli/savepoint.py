@@ -249,6 +249,7 @@ def show(
             ("batch", manifest.batch_id),
             ("watermark", output.moment(fields.get("watermark_ms"), in_utc=True)),
             ("provider", fields.get("provider")),
+            *_database(fields),
             ("size", f"{manifest.size_bytes:,} bytes in {counted(len(manifest.files), 'file')}"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
             ("digests", _content(states, savepoint)),
@@ -336,6 +337,14 @@ def _changed(manifest: Manifest) -> str | None:
     words = [] if change is None else [str(change.get("kind"))]
     words += ["erased"] if manifest.erasures else []
     return ", ".join([*words, *(["expired dropped"] if manifest.expired is not None else [])]) or None
+
+
+def _database(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Where the state was, and goes again, if that was a database."""
+    from holdfast.formats.providers import external_state
+
+    external = external_state(fields.get("confs") or {})
+    return () if external is None else (("database", external.database),)
 
 
 def _changes(manifest: Manifest) -> list[tuple[str, str]]:

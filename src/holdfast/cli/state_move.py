@@ -36,7 +36,9 @@ def migrate(
     *,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="rocksdb|memory", help="Spark's hashmap is memory. [unchanged]"),
+        typer.Option(
+            "--backend", metavar="rocksdb|memory|redis", help="Spark's hashmap is memory. [unchanged]"
+        ),
     ] = None,
     partitions: Annotated[
         int | None,
@@ -58,6 +60,7 @@ def migrate(
             "--key-groups", min=1, metavar="G", help="How many key groups Holdfast's keyed state gets."
         ),
     ] = None,
+    database: options.Database = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -76,6 +79,7 @@ def migrate(
         "partitions": partitions,
         "state_format": state_format,
         "key_groups": key_groups,
+        "database": database,
     }
     if dry_run:
         planned = migrating.plan_migrate(address, checkpoint, **wanted)

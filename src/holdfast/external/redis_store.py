@@ -76,8 +76,8 @@ class RedisStore:
                 where=self.where,
                 found="no such store",
                 expected="the one that the checkpoint names",
-                hint=f"see that the address is right, or set {ADDRESS}; if the database was emptied, bring its data"
-                " back or restore a savepoint",
+                hint=f"see that the address is right, or set {ADDRESS}; if the database was emptied, bring"
+                " its data back or restore a savepoint",
             )
         newest, fields, found, size, encoder, layout, versions = answer
         if layout.decode() != LAYOUT:
@@ -111,7 +111,7 @@ class RedisStore:
                     where=self.where,
                     found=f"{look.found:,} fields",
                     expected=f"{look.fields:,}",
-                    hint="restore a savepoint, and see that Redis deletes nothing: maxmemory-policy noeviction",
+                    hint="restore a savepoint, and let Redis delete nothing: maxmemory-policy noeviction",
                 )
             if version not in look.attempts:
                 raise self._not_kept(version, look)
@@ -121,7 +121,7 @@ class RedisStore:
                 return look, fields
 
     def write(self, version: int, rows: Iterable[tuple[bytes, bytes]], head: Mapping[str, str]) -> int:
-        """Make the store, under a name that no other has: its data first, and the head last, which makes it count.
+        """Make the store, under a name that no other has: its data, and then its head, which makes it count.
 
         What an earlier try has left, that no query has begun on, is deleted before.
 

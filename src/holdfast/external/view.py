@@ -18,7 +18,7 @@ from holdfast.external.redis_place import RedisPlace, redis_place
 from holdfast.external.redis_store import RedisStore, StoreLook
 from holdfast.formats.files.compression import codec_name, compressed
 from holdfast.formats.files.records import Change, Record, render_records
-from holdfast.formats.logs.offset_log import CODEC, OffsetLog, parse_offsets
+from holdfast.formats.logs.offset_log import CODEC, ROW_CHECKSUM, OffsetLog, parse_offsets
 from holdfast.formats.providers import ExternalState, provider_class
 from holdfast.formats.text import json_object
 from holdfast.layout import DEFAULT_STORE, Kind, Log, LogFile, StoreFile, StoreId
@@ -65,6 +65,24 @@ def description_path(store: StoreId) -> str:
     return layout.join(store.folder, DESCRIPTION)
 
 
+def parse_description(data: bytes, where: str) -> tuple[str, str]:
+    """Database and store, out of such a file.
+
+    Raises:
+        Corrupt: It is damaged.
+    """
+    fields = json_object(data.decode(errors="replace"), _WHAT, where)
+    database, name = fields.get("database"), fields.get("store")
+    if not isinstance(database, str) or not isinstance(name, str):
+        raise Corrupt(
+            "the checkpoint does not say where its state is",
+            where=where,
+            expected="`database` and `store`",
+            hint="put the file back from a copy, or restore a savepoint",
+        )
+    return database, name
+
+
 def render_description(database: str, store: str) -> bytes:
     """The file at `description_path`."""
     return json.dumps({"database": database, "store": store}, separators=(",", ":")).encode() + b"\n"
@@ -74,9 +92,9 @@ class ExternalView:
     """A checkpoint whose state is in a database, with that state as files of Spark's memory provider.
 
     Of each version that the database keeps there is a snapshot. It is made when it is read, at the cost of
-    reading a partition's state; rows are in the order of their keys, so that the same state is the same bytes.
-    What a listing says of its size is the memory that the state takes in the database. The offset log says that
-    the state is in files, and where it really is. Everything else is as it is in the checkpoint.
+    reading a partition's state; rows are in the order of their keys, so that the same state is the same
+    bytes. What a listing says of its size is the memory that the state takes in the database. The offset log
+    says that the state is in files, and where it really is. All else is as it is in the checkpoint.
 
     Args:
         storage: The checkpoint.
@@ -163,7 +181,7 @@ class ExternalView:
         if provider_class(offsets.confs) not in EXTERNAL_PROVIDERS:
             return self.storage.read(path)
         external = self._external(provider_class(offsets.confs))
-        return with_confs(offsets, external.noted(offsets.confs)).render()
+        return with_confs(offsets, {**external.noted(offsets.confs), ROW_CHECKSUM: "false"}).render()
 
     def _external(self, provider: str) -> ExternalState:
         """Where the state is, as the first partition says it."""
@@ -210,16 +228,7 @@ class ExternalView:
 
     def _description(self, store: StoreId) -> tuple[str, str]:
         path = description_path(store)
-        fields = json_object(self.storage.read(path).decode(errors="replace"), _WHAT, full(self.uri, path))
-        database, name = fields.get("database"), fields.get("store")
-        if not isinstance(database, str) or not isinstance(name, str):
-            raise Corrupt(
-                "the checkpoint does not say where its state is",
-                where=full(self.uri, path),
-                expected="`database` and `store`",
-                hint="put the file back from a copy, or restore a savepoint",
-            )
-        return database, name
+        return parse_description(self.storage.read(path), full(self.uri, path))
 
 
 class _StoreNames:

@@ -23,6 +23,8 @@ PROVIDERS: Final[Mapping[str, str]] = {
 _PROVIDER: Final = "holdfast.stateStore.providerClass"
 _DATABASE: Final = "holdfast.stateStore.database"
 _PREFIX: Final = "holdfast.stateStore.prefix"
+# The settings without that.
+NO_NOTE: Final[Mapping[str, None]] = dict.fromkeys((_PROVIDER, _DATABASE, _PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,18 @@ class ExternalState:
 
     def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
         """The settings of a batch whose state is in files by now."""
-        note = {_PROVIDER: self.provider, _DATABASE: self.database, _PREFIX: self.prefix}
-        return {**confs, PROVIDER: MEMORY_PROVIDER, **note}
+        return {
+            **confs,
+            PROVIDER: MEMORY_PROVIDER,
+            _PROVIDER: self.provider,
+            _DATABASE: self.database,
+            _PREFIX: self.prefix,
+        }
 
     def pinned(self, confs: Mapping[str, str]) -> dict[str, str]:
         """The settings of a batch whose state is in the database again."""
-        return {**without_note(confs), PROVIDER: self.provider}
+        kept = {key: value for key, value in confs.items() if key not in NO_NOTE}
+        return {**kept, PROVIDER: self.provider}
 
 
 def external_state(confs: Mapping[str, str]) -> ExternalState | None:
@@ -55,11 +63,6 @@ def external_state(confs: Mapping[str, str]) -> ExternalState | None:
     if provider is None or provider_class(confs) != MEMORY_PROVIDER:
         return None
     return ExternalState(provider, confs.get(_DATABASE, ""), confs.get(_PREFIX, ""))
-
-
-def without_note(confs: Mapping[str, str]) -> dict[str, str]:
-    """The same settings without where the state was."""
-    return {key: value for key, value in confs.items() if key not in (_PROVIDER, _DATABASE, _PREFIX)}
 
 
 def provider_name(provider: str) -> str:

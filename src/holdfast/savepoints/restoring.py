@@ -22,7 +22,9 @@ from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
+from holdfast.external.view import with_state
 from holdfast.formats.logs.query import QueryMetadata
+from holdfast.formats.providers import ExternalState, external_state
 from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.savepoints.catalog.catalog import (
@@ -34,15 +36,19 @@ from holdfast.savepoints.catalog.catalog import (
 )
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import WORKERS, each
+from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
 ORIGIN: Final = layout.ORIGIN
+# What the names of the stores in a database have in them, which this restore has made.
+_STORES: Final = "stores"
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
 _FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
 
@@ -72,6 +78,8 @@ class RestorePlan(JsonShape):
         query_id: The query's id in it.
         left: Files of a try that was killed, which are made anew.
         done: Whether such a try has written all of it.
+        external: The database that the state goes to; None where it stays in files.
+        stores: What the stores there have in their names, and no others.
     """
 
     operation: Operation
@@ -82,6 +90,14 @@ class RestorePlan(JsonShape):
     query_id: str
     left: tuple[str, ...] = field(metadata=NOT_IN_JSON)
     done: bool = field(metadata=NOT_IN_JSON)
+    external: ExternalState | None = field(default=None, metadata=NOT_IN_JSON)
+    stores: str = field(default="", metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def database(self) -> str | None:
+        """The database that the state is written to; None where it is in the checkpoint's files."""
+        return None if self.external is None else self.external.database
 
     @property
     @in_json
@@ -128,6 +144,8 @@ def plan_restore(
     chance: Chance = os.urandom,
     named: tuple[str, str] | None = None,
     again: bool = False,
+    database: str | None = None,
+    in_files: bool = False,
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
@@ -141,6 +159,8 @@ def plan_restore(
         chance: So many random bytes; a fork's id is made of them.
         named: What a person has named, and its checkpoint, where the savepoint is but a step on the way.
         again: Whether what the same call has finished before, and nobody has used since, will do.
+        database: The database for state that was in another one; by default that one.
+        in_files: Whether such state stays in files, as Spark's memory provider has it.
         workers: How many files to read at a time.
         tell: Called with files done, files in all, and what is being done.
 
@@ -148,7 +168,8 @@ def plan_restore(
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged.
         Conflict: Something is at the target already.
-        Invalid: Target and catalog are inside one another.
+        Invalid: Target and catalog are inside one another, or a database is named for state of files.
+        Unavailable: The database does not answer.
     """
     check_apart(target, catalog)
     uri = savepoint_uri(catalog, savepoint_id)
@@ -164,7 +185,13 @@ def plan_restore(
     query_id = manifest.query_id
     if operation is Operation.FORK:
         query_id = str(origin["query_id"]) if origin else str(uuid.UUID(bytes=chance(16), version=4))
-    return RestorePlan(operation, savepoint, original, target.uri, manifest, query_id, left, done)
+    external = None
+    if not in_files:
+        external = outside(external_state(manifest.fields.get("confs") or {}), database, savepoint)
+    stores = str((origin or {}).get(_STORES) or ("" if external is None else chance(6).hex()))
+    return RestorePlan(
+        operation, savepoint, original, target.uri, manifest, query_id, left, done, external, stores
+    )
 
 
 def free(
@@ -222,6 +249,7 @@ def restore(
         Conflict: Somebody else has begun to write there since.
         Corrupt: What was written does not read as it should.
         NotFound: The savepoint was deleted meanwhile.
+        Unavailable: The database of the state does not answer, or is full.
     """
     if not plan.done:
         _LOG.debug("restoring %s to %s", catalog.uri, target.uri)
@@ -234,6 +262,11 @@ def restore(
             files = [file for file in plan.manifest.files if one.wanted(file)]
             each(one.put, files, workers, tell, "copying")
             each(one.check, files, workers, tell, "reading back")
+            if plan.external is not None:
+                view = SavepointView(catalog, plan.manifest.files, plan.manifest.checkpoint)
+                write_stores(
+                    view, quick, plan.manifest.batch_id, plan.query_id, plan.external, plan.stores, tell
+                )
         target.write(layout.METADATA, one.metadata())
     _check_as_checkpoint(target, plan)
     linked = [
@@ -251,6 +284,8 @@ def withdraw(target: Storage) -> None:
     Its `metadata` goes first: from then on Spark refuses to start on it. Its mark as made here goes last.
     """
     paths = [path for path, _ in Tree(target).places()]
+    target.delete(layout.METADATA)
+    clear_stores(target)
     for path in sorted(paths, key=lambda path: (path == ORIGIN, path != layout.METADATA)):
         target.delete(path)
     place = local_path(target.uri)
@@ -279,6 +314,8 @@ class _Restore:
             layout.HadoopChecksum(layout.METADATA).render(),
             layout.SparkChecksum(layout.METADATA).render(),
         )
+        if self.plan.external is not None and isinstance(layout.parse(file.path), layout.StoreFile):
+            return False
         return self.plan.operation is not Operation.FORK or file.path not in sums
 
     def put(self, file: SavedFile) -> None:
@@ -293,7 +330,7 @@ class _Restore:
         """Read a file back."""
         if same_file(self.catalog, object_path(file.sha256), self.target, file.path):
             return
-        wanted = file.sha256 if file.how != SCHEMA_PATHS else hash_of(self._content(file))
+        wanted = hash_of(self._content(file)) if self._changes(file) else file.sha256
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
@@ -312,9 +349,21 @@ class _Restore:
 
     def _content(self, file: SavedFile) -> bytes:
         data = self._read(file)
+        if self._pins(file) and self.plan.external is not None:
+            return offsets_outside(data, file.path, self.plan.external)
         if file.how != SCHEMA_PATHS:
             return data
         return CutFile(file.path, How.SCHEMA_PATHS, file.path).content(data, hadoop_address(self.target.uri))
+
+    def _changes(self, file: SavedFile) -> bool:
+        """Whether the checkpoint gets other bytes than the savepoint has."""
+        return file.how == SCHEMA_PATHS or self._pins(file)
+
+    def _pins(self, file: SavedFile) -> bool:
+        """Whether a file says that the state is in files, and it is not to be."""
+        place = layout.parse(file.path)
+        logs = isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS
+        return logs and self.plan.external is not None
 
     def _read(self, file: SavedFile) -> bytes:
         data = self.catalog.read(object_path(file.sha256))
@@ -360,6 +409,7 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
             "from_query_id": plan.manifest.query_id,
             "query_id": plan.query_id,
             "made_ms": now_ms,
+            **({} if plan.external is None else {"database": plan.external.database, _STORES: plan.stores}),
             **({} if plan.manifest.expired is None else {EXPIRED: dict(plan.manifest.expired)}),
         }
     ).encode()
@@ -375,7 +425,7 @@ def _taken(target: Storage, found: str, hint: str = _NEW) -> Conflict:
 
 
 def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
-    found = read(target)
+    found = read(with_state(target))
     missing = [store.missing for operator in found.operators for store in operator.stores if store.missing]
     if (found.batch_id, found.query_id) == (plan.manifest.batch_id, plan.query_id) and not missing:
         return

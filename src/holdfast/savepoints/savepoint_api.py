@@ -260,6 +260,7 @@ def restore(
     *,
     claim: bool = False,
     drop_expired: bool = False,
+    database: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
@@ -271,6 +272,8 @@ def restore(
         drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
             `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
             query goes on exactly as it would have.
+        database: For state that was in Redis: the database that it goes to, such as
+            `redis://redis.example:6379/0`. By default it goes back to where it was, into stores of its own.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -278,10 +281,11 @@ def restore(
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
+        Unavailable: The database of the state does not answer.
     """
     savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     make = _make_without_expired if drop_expired else _make
-    made = make(savepoint, checkpoint, Operation.RESTORE, tell)
+    made = make(savepoint, checkpoint, Operation.RESTORE, tell, database=database)
     if claim:
         delete(savepoint)
     return made
@@ -292,6 +296,7 @@ def fork(
     checkpoint: Address,
     *,
     drop_expired: bool = False,
+    database: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make a new checkpoint with the same state for another query, with an id of its own.
@@ -302,6 +307,7 @@ def fork(
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
         drop_expired: Leave out what had expired at the savepoint's batch, as `restore` does.
+        database: As of `restore`.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -311,7 +317,7 @@ def fork(
         Unsupported: What had expired cannot be dropped.
     """
     make = _make_without_expired if drop_expired else _make
-    return make(savepoint, checkpoint, Operation.FORK, tell)
+    return make(savepoint, checkpoint, Operation.FORK, tell, database=database)
 
 
 def rescale(
@@ -483,17 +489,25 @@ def _make(
     tell: ProgressCallback | None,
     *,
     again: bool = False,
+    database: str | None = None,
 ) -> Restored:
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
-        plan = plan_restore(catalog, savepoint_id, target, operation, again=again, tell=tell)
+        plan = plan_restore(
+            catalog, savepoint_id, target, operation, again=again, database=database, tell=tell
+        )
         return restoring.restore(catalog, target, plan, tell=tell)
 
 
 def _make_without_expired(
-    savepoint: Address, checkpoint: Address, operation: Operation, tell: ProgressCallback | None
+    savepoint: Address,
+    checkpoint: Address,
+    operation: Operation,
+    tell: ProgressCallback | None,
+    *,
+    database: str | None = None,
 ) -> Restored:
     """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
     catalog, savepoint_id = opened(savepoint)
@@ -510,6 +524,7 @@ def _make_without_expired(
             target,
             operation,
             named=(uri, made.manifest.checkpoint),
+            database=database,
             tell=tell,
         )
         return restoring.restore(kept, target, plan, tell=tell)

@@ -14,15 +14,19 @@ from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
+from holdfast.config.spark_defaults import REDIS_PROVIDER
 from holdfast.config.units import counted
 from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.external.view import with_state
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
+from holdfast.formats.providers import ExternalState
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
+from holdfast.savepoints.external_stores import address_of, outside, refuse_unfit
 from holdfast.savepoints.restoring import Operation
-from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
+from holdfast.savepoints.rewrite.rewriting import MEMORY, REDIS, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.storage.port import Storage
@@ -31,7 +35,8 @@ if TYPE_CHECKING:
     from holdfast.at_rest.keyed.digest import KeyedContent
 
 # What people also call Spark's store on the heap.
-_NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY}
+_NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, REDIS: REDIS}
+_PREFIX: Final = "holdfast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class MigrationPlan(MovePlan, JsonShape):
     @property
     @in_json
     def backend_before(self) -> str:
-        """The store that has the state now: `rocksdb` or `memory`."""
+        """The store that has the state now: `rocksdb`, `memory` or `redis`."""
         return self.before.backend
 
     @property
@@ -99,6 +104,7 @@ def migrate(
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,
+    database: str | None = None,
     stopped: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Migrated:
@@ -117,13 +123,16 @@ def migrate(
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
             its name.
-        backend: `rocksdb`, or `memory` (also `hashmap`), Spark's store on the heap. By default as it is.
+        backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; or `redis`. By default as it
+            is.
         partitions: How many partitions the state is to have; by default as many as it has.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
             default as it is, and 2 for what comes from the heap. Start the query with the same in
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
         key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
             Start the job with the same number. By default as many as they have.
+        database: For `redis`: which, such as `redis://redis.example:6379/0`; by default the one that the
+            state is in. The state gets stores of its own there.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
         tell: Called with what is done, what there is in all, and what is being done.
@@ -135,8 +144,11 @@ def migrate(
         Corrupt: The source is damaged.
         Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
         Unsupported: The backend cannot hold the state, or is not one that state is moved to.
+        Unavailable: The database does not answer.
     """
-    given, target, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
+    given, target, plan = _planned(
+        source, checkpoint, backend, partitions, state_format, key_groups, database
+    )
     with (
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
         workplace(target, "migrate") as work,
@@ -152,13 +164,14 @@ def plan_migrate(
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,
+    database: str | None = None,
 ) -> MigrationPlan:
     """What `migrate` would do; changes nothing and reads no rows.
 
     Raises:
         As `migrate`.
     """
-    given, _, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
+    given, _, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups, database)
     return replace(plan, usage=source_usage(given))
 
 
@@ -194,7 +207,7 @@ def apply_migration(
     keyed = _regrouped(work.checkpoint, plan, folder / "groups", tell)
     backend = by_files(plan.after, folder / "stores", tell)
     made = move(work, plan, backend, target, Operation.MIGRATE, guard, tell)
-    return Migrated(plan, made.batch_id, made.before, made.after, read(target).size_bytes, keyed)
+    return Migrated(plan, made.batch_id, made.before, made.after, read(with_state(target)).size_bytes, keyed)
 
 
 def _regrouped(
@@ -227,18 +240,22 @@ def planned_migration(
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,
+    database: str | None = None,
 ) -> MigrationPlan:
     """Look at what is to be moved, and where to; see `migrate`."""
     wanted = _backend(backend)
     state = state_at_rest(source, target, Operation.MIGRATE)
     before = state.shape
     rocksdb = before.rocksdb if wanted is None else wanted == ROCKSDB
+    external = _external(wanted or before.backend, before, database, source.uri)
     after = StateShape(
         rocksdb=rocksdb,
         partitions=before.partitions if partitions is None else partitions,
         state_format=_format(state_format, before, rocksdb=rocksdb),
+        external=external,
     )
     _refuse_impossible(state, after)
+    after = replace(after, external=outside(external, None, source.uri))
     return MigrationPlan(
         *state.common(target),
         before=before,
@@ -248,6 +265,29 @@ def planned_migration(
         key_groups_before=_key_groups(state.view, source.uri, key_groups),
         key_groups=key_groups,
     )
+
+
+def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
+    """The database that the state is to be in."""
+    if backend != REDIS:
+        if database is None:
+            return None
+        raise Invalid(
+            "this backend is no database",
+            where=where,
+            found=f"--database, and --backend {backend}",
+            hint=f"leave --database out, or give --backend {REDIS}",
+        )
+    known = before.external or ExternalState(REDIS_PROVIDER, "", _PREFIX)
+    if database is not None:
+        return replace(known, database=address_of(database))
+    if not known.database:
+        raise Invalid(
+            "it is not said which Redis the state is to be moved to",
+            where=where,
+            hint="give --database redis://HOST:PORT/N",
+        )
+    return known
 
 
 def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
@@ -273,8 +313,9 @@ def _planned(
     partitions: int | None,
     state_format: int | None,
     key_groups: int | None,
+    database: str | None,
 ) -> tuple[Source, Storage, MigrationPlan]:
-    if (backend, partitions, state_format, key_groups) == (None, None, None, None):
+    if (backend, partitions, state_format, key_groups, database) == (None, None, None, None, None):
         raise Invalid(
             "it is not said what the state is to be moved to",
             expected="a backend, a number of partitions or of key groups, or a format",
@@ -286,7 +327,7 @@ def _planned(
         whole(key_groups, "key_groups", least=1)
     _backend(backend)
     given, target = move_of(source, checkpoint, "migrated")
-    plan = planned_migration(given, target, backend, partitions, state_format, key_groups)
+    plan = planned_migration(given, target, backend, partitions, state_format, key_groups, database)
     return given, target, plan
 
 
@@ -296,8 +337,8 @@ def _backend(name: str | None) -> str | None:
     raise Unsupported(
         "state cannot be moved to this backend",
         found=name,
-        expected=f"{ROCKSDB}, or {MEMORY} (hashmap)",
-        hint="these are the two that Spark brings; a store outside of Spark needs a provider of its own",
+        expected=f"{ROCKSDB}, {MEMORY} (hashmap) or {REDIS}",
+        hint="any other store needs a provider of its own, and tools of its own",
     )
 
 
@@ -316,6 +357,7 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
 
 
 def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
+    heap = "Spark's store on the heap" if after.external is None else "Redis"
     for operator in operator_states(state.view, state.batch_id):
         families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
         if not after.rocksdb and (families or is_processor(operator.name)):
@@ -325,12 +367,14 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
                 else "its stores have column families, which only RocksDB's do"
             )
             raise Unsupported(
-                f"Spark's store on the heap cannot hold this operator: {why}",
+                f"{heap} cannot hold this operator: {why}",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",
                 expected=ROCKSDB,
                 hint="leave --backend out, or move it to rocksdb",
             )
+        if after.external is not None:
+            refuse_unfit(operator)
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
                 "rows that are encoded as Avro stay in the backend that they are in",

@@ -124,7 +124,7 @@ def compare(
     place = state_home(home)
     with sandbox(place / SANDBOXES, "compare", os.urandom(6).hex()) as folder:
         say(0, 0, "forking")
-        plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK)
+        plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK, in_files=True)
         run = _Runs(catalog, place, folder, plan, batches, query, dict(overrides or {}), dict(conf or {}))
         one = run.original(original, say)
         other = run.repeated("new", new, len(one.batches), say)

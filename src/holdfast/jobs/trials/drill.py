@@ -128,7 +128,7 @@ def drill(
         target = LocalStorage(place / "checkpoint")
         say(0, 3, "proving")
         began = time.monotonic()
-        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE)
+        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True)
         proved = time.monotonic()
         say(1, 3, "copying")
         restore(catalog, target, plan)

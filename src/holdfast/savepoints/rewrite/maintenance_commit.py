@@ -66,12 +66,12 @@ class MaintenanceCommit:
         self.checkpoint.write(LogFile(Log.COMMITS, self.batch_id).render(), commit.render())
 
 
-def begin(checkpoint: Storage, confs: Mapping[str, str] | None = None) -> MaintenanceCommit:
+def begin(checkpoint: Storage, confs: Mapping[str, str | None] | None = None) -> MaintenanceCommit:
     """Write the offsets of a batch that reads nothing.
 
     Args:
         checkpoint: The checkpoint. No query may use it, and its newest batch has to be committed.
-        confs: What it is fixed to in place of what the batch before was.
+        confs: What it is fixed to in place of what the batch before was; None leaves a setting out.
 
     Raises:
         NotFound: No batch is committed.
@@ -82,7 +82,8 @@ def begin(checkpoint: Storage, confs: Mapping[str, str] | None = None) -> Mainte
         raise no_batch(checkpoint)
     path = LogFile(Log.OFFSETS, found.batch_id).render()
     last = parse_offsets(checkpoint.read(path), path)
-    fields = {**(last.fields or {}), "conf": {**last.confs, **(confs or {})}}
+    fixed = {key: value for key, value in {**last.confs, **(confs or {})}.items() if value is not None}
+    fields = {**(last.fields or {}), "conf": fixed}
     offsets = OffsetLog(last.version, fields, last.offsets)
     checkpoint.write(LogFile(Log.OFFSETS, found.batch_id + 1).render(), offsets.render())
     return MaintenanceCommit(checkpoint, found, found.batch_id, offsets)

@@ -25,7 +25,7 @@ from holdfast.clock import now_ms
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
-from holdfast.formats.providers import provider_class
+from holdfast.formats.providers import NO_NOTE, ExternalState, provider_class
 from holdfast.json_shapes import NOT_IN_JSON, in_json
 from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
@@ -43,6 +43,7 @@ _UNSAFE_ROW: Final = "unsaferow"
 
 ROCKSDB: Final = "rocksdb"
 MEMORY: Final = "memory"
+REDIS: Final = "redis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,13 @@ class StateShape:
         rocksdb: By RocksDB, else on the heap.
         partitions: In how many partitions; operators that go by no key are in one all the same.
         state_format: The state-checkpoint format, 1 or 2.
+        external: The database that it is brought to in the end, from files as the heap's store has them.
     """
 
     rocksdb: bool = field(metadata=NOT_IN_JSON)
     partitions: int
     state_format: int
+    external: ExternalState | None = field(default=None, metadata=NOT_IN_JSON)
 
     @property
     def provider(self) -> str:
@@ -67,8 +70,16 @@ class StateShape:
     @property
     @in_json
     def backend(self) -> str:
-        """The store that keeps it: `rocksdb` or `memory`."""
+        """The store that keeps it: `rocksdb`, `memory` or `redis`."""
+        if self.external is not None:
+            return REDIS
         return ROCKSDB if self.rocksdb else MEMORY
+
+    @property
+    @in_json
+    def database(self) -> str | None:
+        """The database that keeps it; None where files do."""
+        return None if self.external is None else self.external.database
 
 
 def rewrite(
@@ -103,7 +114,9 @@ def rewrite(
     # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
     confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and not _on_rocksdb(checkpoint) else {}
     confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
-    batch = begin(checkpoint, confs)
+    batch = begin(
+        checkpoint, {**NO_NOTE, **(confs if shape.external is None else shape.external.noted(confs))}
+    )
     states = {operator.operator_id: operator for operator in operator_states(checkpoint, batch.before)}
     total = sum(operator.partitions * len(operator.store_names) for operator in states.values())
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}

@@ -193,6 +193,7 @@ def state_at_rest(source: Source, target: Storage, operation: Operation) -> Stat
         rocksdb=known_provider(found.confs, source.uri) == ROCKSDB_PROVIDER,
         partitions=partitions[0] if partitions else int(noted) if noted.isdigit() else 1,
         state_format=max(operator.format_version for operator in found.operators),
+        external=found.external,
     )
     return StateAtRest(source, view, original, found, found.batch_id, shape, partitions)
 

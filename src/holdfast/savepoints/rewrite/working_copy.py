@@ -120,5 +120,5 @@ class WorkingCopy:
         return taken.manifest.savepoint_id
 
     def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
-        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, tell=self._tell)
+        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True, tell=self._tell)
         return restore(catalog, target, plan, tell=self._tell)

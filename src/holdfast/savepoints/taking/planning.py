@@ -12,6 +12,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.record import Record
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.external.view import is_external
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 from holdfast.savepoints.catalog.catalog import ids_of_query, load, modified_ns, object_path, same_file
@@ -114,6 +115,8 @@ def plan_take(
             missing = error
         except Corrupt as error:
             raise _with_address(error, checkpoint) from error
+    if len(places) == 1 and is_external(checkpoint):
+        raise missing
     if len(places) == 1:
         raise Corrupt(
             "the checkpoint has lost a file, and no savepoint was taken",

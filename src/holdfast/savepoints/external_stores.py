@@ -1,0 +1,211 @@
+"""The state of a savepoint, brought into a database: new stores, beside those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
+from holdfast.external.packed_rows import PLAIN, packed, prefixed
+from holdfast.external.redis_place import redis_place
+from holdfast.external.redis_store import RedisStore
+from holdfast.external.view import (
+    DESCRIPTION,
+    Clients,
+    description_path,
+    parse_description,
+    render_description,
+    with_confs,
+)
+from holdfast.formats.logs.offset_log import ROW_CHECKSUM, parse_offsets
+from holdfast.formats.providers import ExternalState, external_state
+from holdfast.formats.rows.row_forms import KeyKind
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import DEFAULT_STORE, StoreId
+from holdfast.storage.port import Storage, full
+
+_WRITING: Final = "writing state to the database"
+
+
+def outside(external: ExternalState | None, database: str | None, where: str) -> ExternalState | None:
+    """Where the state of a savepoint goes: where it was, or to another database of the kind.
+
+    Cost: the database is asked whether it answers.
+
+    Args:
+        external: Where it was; None for files.
+        database: The address of another database.
+        where: The savepoint, for messages.
+
+    Raises:
+        Invalid: The state was in files, or the address is none.
+        Unavailable: The database does not answer.
+        Unsupported: Its library is not installed.
+    """
+    if external is None:
+        if database is None:
+            return None
+        raise Invalid(
+            "the state of this savepoint was in files, and a restore leaves it where it was",
+            where=where,
+            found=f"--database {database}",
+            hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend redis`",
+        )
+    wanted = replace(external, database=address_of(database) if database is not None else external.database)
+    place = redis_place(wanted.database)
+    with place.asked(""):
+        place.connect().ping()
+    return wanted
+
+
+def address_of(database: str) -> str:
+    """An address as a checkpoint has it.
+
+    Raises:
+        Invalid: It is none.
+    """
+    return str(redis_place(database, {}))
+
+
+def refuse_unfit(operator: OperatorStates) -> None:
+    """See that Spark's provider for the database can keep an operator's state.
+
+    Raises:
+        Unsupported: It cannot.
+    """
+    for codec in operator.known():
+        if (
+            codec.name.family != DEFAULT_STORE
+            or codec.values.avro
+            or codec.key_form.kind
+            not in (
+                KeyKind.ROW,
+                KeyKind.PREFIX,
+            )
+        ):
+            raise Unsupported(
+                "Redis cannot hold this operator: it has no column families, no keys in order and no Avro",
+                where=codec.where,
+                found=f"operator {operator.named.label}",
+                expected="an aggregate, a deduplication, session windows, or a join of format 2",
+                hint="leave its state on RocksDB",
+            )
+
+
+def offsets_outside(data: bytes, path: str, external: ExternalState) -> bytes:
+    """A batch of the offset log as it is with its state in the database."""
+    offsets = parse_offsets(data, path)
+    if external_state(offsets.confs) is None:
+        return data
+    return with_confs(offsets, {**external.pinned(offsets.confs), ROW_CHECKSUM: "false"}).render()
+
+
+def write_stores(
+    view: Storage,
+    target: Storage,
+    batch_id: int,
+    query_id: str,
+    external: ExternalState,
+    token: str,
+    tell: ProgressCallback | None = None,
+) -> None:
+    """Bring all state at a batch into new stores, read it back, and name them in a checkpoint that is made.
+
+    The stores that a query uses, and whatever else is in the database, are not touched. Killed, it is begun
+    again with the same token, and writes the same stores anew.
+
+    Cost: all state is read, written, and read once more; a partition's is held in memory.
+
+    Args:
+        view: The savepoint as a checkpoint.
+        target: The checkpoint that is to be made.
+        batch_id: The batch.
+        query_id: The query that is to go on.
+        external: The database.
+        token: What no other checkpoint's stores have in their names.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        Corrupt: The state is damaged, or does not read as it was written.
+        Conflict: A query uses a store of that name.
+        Unsupported: An operator that Spark cannot keep there.
+        Unavailable: The database does not answer, or is full.
+    """
+    clients = Clients()
+    operators = operator_states(view, batch_id)
+    for operator in operators:
+        refuse_unfit(operator)
+    stores = [
+        (operator, StoreId(operator.operator_id, partition, name))
+        for operator in operators
+        for partition in range(operator.partitions)
+        for name in operator.store_names
+    ]
+    for done, (operator, store) in enumerate(stores):
+        if tell is not None:
+            tell(done, len(stores), _WRITING)
+        place = f"{query_id}/{store.operator_id}/{store.partition}/{store.name}/{token}"
+        one = clients.store(external.database, f"{external.prefix}:{{{place}}}")
+        _write(view, operator, store, one, batch_id + 1)
+        one.note(f"{external.prefix}:stores:{query_id}")
+        target.write(description_path(store), render_description(external.database, one.name))
+
+
+def clear_stores(target: Storage) -> None:
+    """Delete the stores that a checkpoint names, which nobody has used; what cannot be deleted stays."""
+    clients = Clients()
+    for path, _ in Tree(target).places():
+        if layout.split(path)[1] == DESCRIPTION:
+            with suppress(HoldfastError):
+                clients.store(*parse_description(target.read(path), full(target.uri, path))).clear()
+
+
+def _write(view: Storage, operator: OperatorStates, store: StoreId, one: RedisStore, version: int) -> None:
+    codec = operator.codec_of(store.name, DEFAULT_STORE)
+    schema = codec.require_schema()
+    columns = len(codec.key_form.first) if codec.key_form.kind is KeyKind.PREFIX else 0
+    rows = _rows(view, operator, store)
+    fields = _by_prefix(codec, columns, rows) if columns else dict(rows)
+    head = {
+        "keySchema": schema.key_schema,
+        "valueSchema": schema.value_schema,
+        "encoder": prefixed(columns) if columns else PLAIN,
+    }
+    one.write(version, fields.items(), head)
+    _, found = one.scan(version)
+    if found != fields:
+        raise Corrupt(
+            "a store does not read as it was written",
+            where=one.where,
+            found=f"{len(found):,} fields",
+            expected=f"{len(fields):,} fields",
+            hint="restore once more; if it happens again, look at what else writes to this database",
+        )
+
+
+def _rows(view: Storage, operator: OperatorStates, store: StoreId) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values as UnsafeRows, with nothing around them."""
+    chunks = store_chunks(view, operator, store)
+    return chain.from_iterable(
+        ((codec.key_row(key), codec.values.rows(value, codec.where)[0][0]) for key, value in pairs)
+        for codec, pairs in chunks
+    )
+
+
+def _by_prefix(codec: StateCodec, columns: int, rows: Iterator[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    first = codec.first_fields(columns)
+    prefix = RowCodec(first)
+    together: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for key, value in rows:
+        values = codec.key_values(key)
+        field = prefix.encode({name: values[name] for name in first.names})
+        together.setdefault(field, []).append((key, value))
+    return {field: packed(some) for field, some in together.items()}
