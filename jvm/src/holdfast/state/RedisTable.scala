@@ -266,14 +266,16 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
           }
           Thread.sleep(pause)
           pause = math.min(pause * 2, 1000L)
+        case error: JedisDataException if error.getMessage.startsWith("NOAUTH") =>
+          throw new ExternalStateException(
+            s"$place asks for a password. Set HOLDFAST_REDIS_PASSWORD " +
+              "in the driver's environment, or hf.Redis(password=...)")
         case error: JedisAccessControlException =>
           throw new ExternalStateException(s"$place does not let us in: ${error.getMessage}. Check user and password")
         case error: JedisDataException if error.getMessage.startsWith("OOM ") =>
           throw new ExternalStateException(
             s"the memory of $place is full, so the batch was not committed. Raise maxmemory there, or let state " +
               "expire; the batch can run again", error)
-        case error: JedisDataException if error.getMessage.startsWith("NOAUTH") =>
-          throw new ExternalStateException(s"$place asks for a password. Set redis.password")
       }
     }
     throw new IllegalStateException("the loop above has no end")
