@@ -9,19 +9,23 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import grid_queries
 import pytest
 from grid_queries import GAP_MS, KINDS, WINDOW_MS, Event, Row, in_the_end
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
+from jvm_table import JvmTable
 from redis_server import RedisServer
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
 from holdfast.at_rest.create import migrating
 from holdfast.checkpoints.state.contents import contents
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, NotFound
+from holdfast.external.redis_place import redis_place
+from holdfast.external.redis_store import RedisStore
 from holdfast.external.view import open_checkpoint
 
 if TYPE_CHECKING:
@@ -145,6 +149,38 @@ def test_moved_there_and_back(
     settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "2"})
     query.give(1)
     query.expect([*rows, *query.run(places[2])])
+
+
+def test_every_version_that_is_kept_is_read(spark: SparkSession, redis_server: RedisServer) -> None:
+    """While tasks write: attempts under way, batches that run again, versions that are forgotten."""
+    chance, name = Random(5), "test:{python}"
+    table = JvmTable.redis(spark, redis_server.port, name)
+    place = redis_place(f"redis://{redis_server.address}/0")
+    store = RedisStore(place, place.connect({}), name)
+    versions: dict[int, dict[bytes, bytes]] = {0: {}}
+    newest = 0
+    for _ in range(25):
+        again = newest > 1 and chance.random() < 0.3
+        attempt = table.begin(newest - 1 if again else newest, "run-1")
+        newest = int(attempt.version()) + 1
+        changes = {
+            str(chance.randrange(60)).encode(): chance.choice([None, b"", bytes([chance.randrange(256)])])
+            for _ in range(20)
+        }
+        table.stage(attempt, changes)
+        redis_server.ask("HSET", name, "encoder", "plain", "layout", "1")
+        assert store.scan(newest - 1)[1] == versions[newest - 1]
+        table.commit(attempt, "run-1")
+        made = {**versions[newest - 1], **changes}
+        versions[newest] = {field: value for field, value in made.items() if value is not None}
+        if chance.random() < 0.2:
+            table.clean(3)
+        kept = store.look().attempts
+        assert {version: store.scan(version)[1] for version in kept} == {v: versions[v] for v in kept}
+    table.clean(3)
+    with pytest.raises(NotFound, match="does not keep this version"):
+        store.scan(newest - 4)
+    table.close()
 
 
 KILLED = """

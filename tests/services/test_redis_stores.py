@@ -1,4 +1,4 @@
-"""State in Redis by the command, without Spark: moved, shown, saved, restored; and what can be wrong with it."""
+"""State in Redis by the command, without Spark: moved, shown, saved, restored; and what can be wrong."""
 
 from __future__ import annotations
 

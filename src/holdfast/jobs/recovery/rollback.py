@@ -31,6 +31,7 @@ from holdfast.checkpoints.verification.findings import Problem, Verification
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import local_path
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.json_shapes import JsonShape
 from holdfast.savepoints import savepoint_api as savepoints
@@ -132,6 +133,8 @@ def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> tuple[lis
         except NotFound:
             continue  # it has not come to its first batch
         except HoldfastError as error:
+            if error.found in EXTERNAL_PROVIDERS:
+                continue  # its logs are whole; Spark's tasks look at a store in a database when they begin
             notes.append(f"query {query}: its checkpoint could not be looked at: {error.fact}")
             continue
         blocks = _blocking(verification)
