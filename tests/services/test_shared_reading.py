@@ -116,12 +116,12 @@ def test_a_batch_that_is_in_the_stores_and_not_committed_is_not_read(
     query_id = run(counts(spark, folder), tmp_path / "checkpoint")
     state = shared.redis(redis_server.address, query_id)
     until_noted(state, 1)
-    redis_server.ask("DEL", f"holdfast:batch:{query_id}")
+    redis_server.ask("DEL", f"holdfast:query:{query_id}")
     found = state.get("a")
     assert found is not None
     assert (found.value["count"], found.batch_id) == (1, 0)
     # A note of a run that others have followed says nothing.
-    redis_server.ask("HSET", f"holdfast:batch:{query_id}", "batch", "1", "run", "another")
+    redis_server.ask("HSET", f"holdfast:query:{query_id}", "batch", "1", "run", "another")
     assert state.batch_id == 0
 
 
@@ -151,6 +151,32 @@ def test_all_session_windows_of_a_key_are_read_together(
     assert [row.value["count"] for row in state.rows("b")] == [1]
     with pytest.raises(hf.Invalid, match="the key has several rows"):
         state.get("a")
+
+
+def test_a_reader_goes_over_to_the_state_of_a_restored_and_rescaled_checkpoint(
+    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "3"})
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    rows = [{"who": f"k{number}"} for number in range(KEYS)]
+    keys = [{"who": f"k{number}"} for number in range(KEYS)]
+    write(folder, 0, rows)
+    query_id = run(counts(spark, folder), checkpoint)
+    state = shared.redis(redis_server.address, query_id)
+    taken = hf.savepoints.take(str(checkpoint), str(tmp_path / "savepoints"))
+    write(folder, 1, rows)
+    run(counts(spark, folder), checkpoint)
+    until_noted(state, 1)
+    moved = tmp_path / "moved"
+    hf.savepoints.rescale(taken.uri, str(moved), partitions=2)
+    # Nobody has begun on it.
+    assert [row.value["count"] for [row] in state.rows_of_keys(keys)] == [2] * KEYS
+    write(folder, 1, rows[:1])
+    write(folder, 2, rows[:1])
+    settings({"spark.sql.shuffle.partitions": "2"})
+    assert run(counts(spark, folder), moved) == query_id
+    until_noted(state, 3)  # the rescale is a batch too
+    assert [row.value["count"] for [row] in state.rows_of_keys(keys)] == [3] + [1] * (KEYS - 1)
 
 
 def test_what_is_asked_wrongly_is_said(

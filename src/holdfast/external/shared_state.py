@@ -19,7 +19,7 @@ from holdfast.formats.rows.unsafe_row import RowCodec
 if TYPE_CHECKING:
     from redis import Redis
 
-_NAME: Final = re.compile(r".*\{.*/(\d+)/(\d+)/([^/]+)\}")
+_NAME: Final = re.compile(r".*\{[^/]+/(\d+)/\d+/([^/]+)(?:/([^/]+))?\}")
 _HEAD: Final = ("layout", "run", "reached", "retired")
 _SCHEMA: Final = ("keySchema", "valueSchema", "encoder")
 # A batch that ends between two looks lets the first be too old; more of them than this do not end in between.
@@ -75,9 +75,10 @@ class SharedState:
         self._place = place
         self._client: Any = client
         self._index = f"{prefix}:stores:{query_id}"
-        self._batch = f"{prefix}:batch:{query_id}"
+        self._query = f"{prefix}:query:{query_id}"
         self.where = f"{place}, query {query_id}"
-        self._names = self._stores(operator_id, store)
+        self._wanted = (operator_id, store)
+        self._count, self._generation, self._names = self._stores()
         key, value, self._encoder = self._schema()
         self._keys, self._values = RowCodec(key), RowCodec(value)
         self._together = prefix_columns(self._encoder, self.where)
@@ -159,10 +160,17 @@ class SharedState:
             )
         return given
 
-    def _stores(self, operator_id: int | None, store: str) -> list[str]:
-        with self._place.asked(self._index):
-            names = sorted(name.decode() for name in self._client.smembers(self._index))
-        places = [(match, name) for name in names if (match := _NAME.fullmatch(name))]
+    def _stores(self) -> tuple[int, bytes, list[str]]:
+        """How many stores the query has ever had, which generation of them it uses, and their names."""
+        with self._place.asked(self._index), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.smembers(self._index)
+            pipeline.hget(self._query, "generation")
+            names, generation = pipeline.execute()
+        generation = generation or b""
+        operator_id, store = self._wanted
+        texts = sorted(name.decode() for name in names)
+        places = [(match, name) for name in texts if (match := _NAME.fullmatch(name))]
+        places = [(match, name) for match, name in places if (match[3] or "") == generation.decode()]
         operators = sorted({int(match[1]) for match, _ in places})
         if not places:
             raise NotFound(
@@ -178,16 +186,16 @@ class SharedState:
                 hint="name one: operator_id=…",
             )
         wanted = operators[0] if operator_id is None else operator_id
-        found = [name for match, name in places if (int(match[1]), match[3]) == (wanted, store)]
+        found = [name for match, name in places if (int(match[1]), match[2]) == (wanted, store)]
         if not found:
-            there = sorted({f"{match[1]}/{match[3]}" for match, _ in places})
+            there = sorted({f"{match[1]}/{match[2]}" for match, _ in places})
             raise NotFound(
                 "the query has no such state",
                 where=self.where,
                 found=f"{wanted}/{store}",
                 expected=", ".join(there),
             )
-        return found
+        return len(names), generation, found
 
     def _schema(self) -> tuple[Struct, Struct, str]:
         with self._place.asked(self._names[0]):
@@ -208,11 +216,17 @@ class SharedState:
         says so earlier. Both count for the newest run alone: one that went back has other batches of the same
         numbers, and a store that its tasks have not reached yet tells of the run before.
         """
-        with self._place.asked(self._batch), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.hmget(self._batch, "batch", "run")
-            for name in self._names:
-                pipeline.hmget(name, *_HEAD)
-            (batch, run), *heads = pipeline.execute()
+        while True:
+            with self._place.asked(self._query), self._client.pipeline(transaction=False) as pipeline:
+                pipeline.hmget(self._query, "batch", "run", "generation")
+                pipeline.scard(self._index)
+                for name in self._names:
+                    pipeline.hmget(name, *_HEAD)
+                (batch, run, generation), count, *heads = pipeline.execute()
+            if (count, generation or b"") == (self._count, self._generation):
+                break
+            # A partition had its first batch, or the query goes on from a restored checkpoint.
+            self._count, self._generation, self._names = self._stores()
         for name, (layout, run_of_store, _, _) in zip(self._names, heads, strict=True):
             if run_of_store is None:
                 raise NotFound(

@@ -27,7 +27,7 @@ final class CommittedBatches extends StreamingQueryListener with Logging {
       try {
         for (settings <- settingsOf(progress.id)) {
           tableOf(settings).noteBatch(
-            s"${ExternalStateStoreProvider.prefix(settings)}:batch:${progress.id}",
+            s"${ExternalStateStoreProvider.prefix(settings)}:query:${progress.id}",
             progress.batchId,
             progress.runId.toString)
         }

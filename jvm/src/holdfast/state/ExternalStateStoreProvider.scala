@@ -189,8 +189,12 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       described = Some(now)
     }
     val (key, value) = schemas
+    val query = queryId()
     table.describe(
-      s"$prefix:stores:${queryId()}",
+      Names(
+        s"$prefix:stores:$query",
+        s"$prefix:query:$query",
+        GenerationOf.findFirstMatchIn(now.store).fold("")(_.group(1))),
       Map("keySchema" -> key.json, "valueSchema" -> value.json, "encoder" -> encoder, "layout" -> Layout.Version))
   }
 
@@ -418,6 +422,8 @@ private[state] object ExternalStateStoreProvider {
   private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-fA-F-]{36})\"".r
   private val DescriptionFile = "external.json"
   private val DatabaseWord = "\"database\"\\s*:\\s*\"([^\"\\\\]+)\"".r
+  // A restored or migrated checkpoint has a word of its own at the end of its stores' names.
+  private val GenerationOf = "\\{[^/]+/[0-9]+/[0-9]+/[^/]+/([^/}]+)\\}".r
   private val StoreWord = "\"store\"\\s*:\\s*\"([^\"\\\\]+)\"".r
   private val DefaultRetained = 10L
   private val DefaultCacheBytes = 256L << 20

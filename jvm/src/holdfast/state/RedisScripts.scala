@@ -17,8 +17,9 @@ package holdfast.state
  *  - `S:u:A:B`: what attempt A's changes in a bucket have replaced: the same, or nothing where nothing was.
  *  - `S:r:A:B`: changes that attempt A has staged, not yet in the data: the same, or nothing for a deletion.
  *
- * The names of a query's stores are in the set `<prefix>:stores:<query id>`. The hash `<prefix>:batch:<query id>`
- * has the `batch` that was committed last, and its `run`.
+ * The names of a query's stores are in the set `<prefix>:stores:<query id>`. The hash `<prefix>:query:<query id>`
+ * has the `batch` that was committed last, its `run`, and the `generation` of the stores in use: the word behind
+ * the store in `<prefix>:{<query id>/<operator>/<partition>/<store>/<generation>}`, and nothing where there is none.
  *
  * A commit decides by setting `version` and `plan`, say `7,6;9`: undo attempts 7 and 6, then do 9. From that
  * moment on readers see the new version. The buckets follow one by one, by whoever comes first.

@@ -123,9 +123,14 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
     }
   }
 
-  override def describe(index: String, description: Map[String, String]): Unit = synchronized {
+  override def describe(names: Names, description: Map[String, String]): Unit = synchronized {
     val noted = description.map { case (word, text) => (bytes(word), bytes(text)) }.asJava
-    pipelined(pipeline => Seq(pipeline.hset(head, noted), pipeline.sadd(bytes(index), head)))
+    pipelined { pipeline =>
+      Seq(
+        pipeline.hset(head, noted),
+        pipeline.sadd(bytes(names.stores), head),
+        pipeline.hset(bytes(names.query), bytes("generation"), bytes(names.generation)))
+    }
   }
 
   /** Note which batch of a query was committed last, and by which run. */

@@ -13,6 +13,15 @@ final case class Entry(field: Array[Byte], value: Array[Byte])
 final case class Attempt(number: Long, version: Long, base: Long)
 
 /**
+ * Where readers without a checkpoint begin.
+ *
+ * @param stores     the set of all stores of the query, also of those that a restored checkpoint had before
+ * @param query      what is known of the query
+ * @param generation which of the stores the query uses now; those of one checkpoint have the same
+ */
+final case class Names(stores: String, query: String, generation: String)
+
+/**
  * One state store in an external database: fields with values, in versions.
  *
  * Whatever an attempt writes is its own until one small atomic step makes it the next version. That step is
@@ -30,8 +39,8 @@ trait VersionedTable extends AutoCloseable {
   /** See that all of the newest version is there, and that the database keeps what it is given. */
   def check(): Unit
 
-  /** Note what the rows are, for readers without a checkpoint, and that this is one of the stores in `index`. */
-  def describe(index: String, description: Map[String, String]): Unit
+  /** Note what the rows are, for readers without a checkpoint, and that this store is in use. */
+  def describe(names: Names, description: Map[String, String]): Unit
 
   /** The values at a version, in the order of the fields; first what an attempt has staged, if one is given. */
   def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]]
