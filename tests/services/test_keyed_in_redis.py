@@ -87,7 +87,8 @@ def uncommit(folder: Path) -> None:
 
 def forget_working_copies(spark: SparkSession) -> None:
     """Let tasks read all from the store, as on a machine that has not run the query before."""
-    manager = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    jvm: Any = spark.sparkContext._jvm
+    manager = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
     for folder in manager.localDirsString():
         shutil.rmtree(Path(folder) / "holdfast")
 
