@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
-from holdfast.errors import Corrupt, Invalid, Unsupported
+from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 from holdfast.worker.state.external.blob_server import BlobServer, Connection, connection_to
@@ -58,13 +58,18 @@ def with_blobs(storage: Storage, group: int, stored: Stored) -> Stored:
     return resolved(stored, group, storage.uri, partial(_connection, storage))
 
 
+def operators_elsewhere(storage: Storage) -> list[str]:
+    """The operators whose blobs are in Redis, some or all."""
+    return [name for name, _ in _noted(storage)]
+
+
 def refuse_blobs_elsewhere(storage: Storage) -> None:
     """Refuse to copy a checkpoint that has not all of its state.
 
     Raises:
         Unsupported: Blobs of an operator are in Redis.
     """
-    names = [name for name, _ in _noted(storage)]
+    names = operators_elsewhere(storage)
     if names:
         raise Unsupported(
             "the state of this checkpoint is not all in its files: blobs of keyed operators are in Redis",
@@ -127,7 +132,7 @@ def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
         try:
             note = json.loads(storage.read(OwnFile(name).render()))
-        except ValueError:
+        except (ValueError, RecursionError, NotFound):
             continue  # who reads the operator itself says that its note is damaged
         if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
             yield name.removeprefix(_PREFIX).removesuffix(_SUFFIX), note[BLOBS]

@@ -176,7 +176,7 @@ class Connection:
             "Redis does not answer",
             where=self._server.address,
             found=f"{type(error).__name__}: {error}",
-            hint="see that it runs and that every executor reaches it; the batch can run again",
+            hint="see that it runs, and that every executor reaches it; a batch that failed can run again",
         )
 
 
