@@ -14,6 +14,7 @@ from grid import WHOLE
 from keyed_programs import Model
 from keyed_runs import START, clocks, expected, program, write_batch
 from killing import Killer
+from redis_server import RedisServer
 from running_job import JOBS, running, until, working_in
 from small_day import found_in_files
 
@@ -69,23 +70,33 @@ def last_with_data(folder: Path) -> int:
 
 
 def test_a_keyed_job_killed_several_times_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    killed_and_checked(tmp_path, KILLS, {})
+
+
+@pytest.mark.services
+def test_the_same_with_its_rows_in_redis(tmp_path: Path, redis_server: RedisServer) -> None:
+    killed_and_checked(tmp_path, KILLS // 2, {"redis": redis_server.address})
+    assert "holdfast:keyed:" in redis_server.ask("KEYS", "*:everything:*")
+
+
+def killed_and_checked(tmp_path: Path, kills: int, settings: dict[str, str]) -> None:
     rng = random.Random(SEED)
     feed = Feed(tmp_path / "in")
     feed.more()
     killer = Killer(tmp_path, feed.more)
     (tmp_path / "out").mkdir()
-    with running(JOBS / "keyed.py:keyed", tmp_path) as job:
-        for attempt in range(1, KILLS + 1):
+    with running(JOBS / "keyed.py:keyed", tmp_path, settings=settings) as job:
+        for attempt in range(1, kills + 1):
             killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
-        killer.kill_workers(job.driver(KILLS + 1))
+        killer.kill_workers(job.driver(kills + 1))
         feed.end()
         until(lambda: killer.all_read(len(feed.given)), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         ended = job.ended()
     assert ended.code == 0, ended.words
     # Workers that die take their task along, and with it the query; those that wait are replaced.
-    assert ended.kinds.count("starting") in (KILLS + 1, KILLS + 2)
-    assert len(killer.hit) == KILLS + 1
+    assert ended.kinds.count("starting") in (kills + 1, kills + 2)
+    assert len(killer.hit) == kills + 1
     assert killer.logs.offsets == killer.logs.commits
     check(tmp_path, feed.given)
     assert working_in(tmp_path) == []

@@ -175,7 +175,7 @@ class Trial:
                 batch.write.mode("overwrite").parquet(f"{self._output}/{batch_id}")
 
         writer = self.frame.writeStream.outputMode(self._mode).foreachBatch(take).trigger(**trigger)
-        with checked_operators(self.frame, self._checkpoint):
+        with checked_operators(self.frame, self._checkpoint, trial=True):
             query = writer.option("checkpointLocation", self._checkpoint).start()
         await_end(query)
         text = failure_text(query)

@@ -29,6 +29,7 @@ from holdfast.worker.runtime.row_runner import RowRunner
 from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner, check_name
 from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.external.blob_store import Blobs
 from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.operator_layout import Layout
 
@@ -57,6 +58,7 @@ class Options:
         placement: What decides a key's group, if its hash does not.
         instances: The instances whose state it is, where it is not of keys.
         numbering: How the groups are stored.
+        blobs: Which blobs of its state are kept in Redis, if any.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Options:
     placement: Placing | None = None
     instances: Instances | None = None
     numbering: Numbering = EVEN
+    blobs: Blobs | None = None
 
 
 def assemble(
@@ -150,7 +153,7 @@ def assemble(
     keeper = None
     if broadcast is not None:
         keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
-    return Operator(lane, runner, keeper, options.event_time)
+    return Operator(lane, runner, keeper, options.event_time, options.blobs)
 
 
 def splitter_of(

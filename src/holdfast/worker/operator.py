@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.errors import Invalid
 from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.lane import WAKE, Lane
 from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
 from holdfast.worker.process_memory import give_back, prepare
+from holdfast.worker.state.external.blob_server import connection_to
+from holdfast.worker.state.external.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import Store
-from holdfast.worker.task_facts import local_property, partition_id
+from holdfast.worker.task_facts import batch_number, local_property, partition_id
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime.features.broadcast import Keeper
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
 _PACKETS_SHARE = 64
 # How many partitions a query's operators have; Spark hands its settings on to the tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+_QUERY_ID = "sql.streaming.queryId"
+# What a start by Holdfast tells the tasks of an operator with blobs in Redis: where they write theirs.
+BLOBS_PROPERTY = "holdfast.blobs."
+IN_REDIS, IN_STORE = "redis", "store"
 # A partition with more key groups is not counted: reading so many records in each batch would take too long.
 _MOST_COUNTED = 512
 
@@ -44,12 +52,40 @@ class Operator:
         runner: Makes what calls the processor, anew in each task.
         keeper: Makes what takes in the rows of the broadcast stream, where there is one.
         event_time: Whether any stream has a watermark.
+        blobs: Which blobs of its state are kept in Redis, if any.
     """
 
     lane: Lane
     runner: Callable[[], Runner]
     keeper: Callable[[], Keeper] | None
     event_time: bool
+    blobs: Blobs | None = None
+
+    def store(self, spark_store: Store) -> Store:
+        """The store of a task with the blobs that are kept elsewhere.
+
+        Raises:
+            Invalid: Blobs are to be written to Redis, and the checkpoint does not say so.
+            Unsupported: The client for Redis is not installed here.
+        """
+        name = self.lane.layout.operator
+        if self.blobs is None:
+            return BlobReader(spark_store, name)
+        place = local_property(f"{BLOBS_PROPERTY}{name}")
+        query_id, batch_id = local_property(_QUERY_ID), batch_number()
+        connection = connection_to(self.blobs.server)
+        if place == IN_STORE:
+            return BlobReader(spark_store, name, connection)
+        if place != IN_REDIS or query_id is None or batch_id is None:
+            raise Invalid(
+                "keyed state in Redis needs a start by Holdfast, which notes it in the checkpoint",
+                where=f"operator {name}",
+                hint="start it with Holdfast: hf.sink(…).start(…), hf.adopt(…).start(…), or as an hf.job",
+            )
+        retained = local_property(_RETAINED)
+        kept = int(retained) if retained is not None and retained.isdigit() else RETAINED
+        task = BlobTask(name, query_id, batch_id, fresh_token().hex(), kept)
+        return BlobStore(spark_store, self.blobs, task, connection)
 
     def passes(self, partition: Partition) -> Pass:
         """What works off the packets of a partition."""
@@ -59,7 +95,7 @@ class Operator:
         self, store: Store, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[Answer]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
-        partition = Partition(self.lane.layout, store, token=fresh_token)
+        partition = Partition(self.lane.layout, self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
         return self.passes(partition).run(arrived, [group], moment)
 
@@ -75,7 +111,7 @@ class Task:
         self._packets: list[Packet] = []
         self._waking: set[int] = set()
         self._size = 0
-        self._partition = Partition(layout, store, token=fresh_token, copies=_copies(layout))
+        self._partition = Partition(layout, operator.store(store), token=fresh_token, copies=_copies(layout))
         self._pass = operator.passes(self._partition)
 
     def collect(self, packets: Iterable[Packet]) -> Iterator[Answer]:
@@ -144,7 +180,7 @@ def fresh_token() -> bytes:
 
 def _copies(layout: Layout) -> Copies | None:
     """A directory of this partition's own, below those that Spark removes with the executor."""
-    local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property("sql.streaming.queryId")
+    local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property(_QUERY_ID)
     if not local or not query:
         return None
     place = Path(local.split(",")[0]) / "holdfast" / query / layout.operator / str(partition_id())

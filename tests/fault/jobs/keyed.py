@@ -25,7 +25,10 @@ ship()
     trigger=hf.every("50ms"),
     restart=hf.exponential(initial="50ms", max="200ms", same_failure=20),
 )
-def keyed(spark: SparkSession, into: str = "in", out: str = "out") -> hf.Sink:
+def keyed(spark: SparkSession, into: str = "in", out: str = "out", redis: str = "") -> hf.Sink:
     events = read_stream(spark, Path(into), EVENTS).withWatermark("ts", "5 seconds")
-    answers = hf.keyed(events, by="who", key_groups=8).process(Everything(), output=OUTPUT, name="everything")
+    blobs = hf.Redis(redis) if redis else None
+    answers = hf.keyed(events, by="who", key_groups=8).process(
+        Everything(), output=OUTPUT, name="everything", blobs=blobs, blobs_from="1b"
+    )
     return hf.sink(answers).parquet(f"{out}/answers")

@@ -11,6 +11,7 @@ import holdfast as hf
 from holdfast.checkpoints.keyed.key_groups import KeyGroups
 from holdfast.errors import Corrupt
 from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
+from holdfast.storage.memory import MemoryStorage
 from holdfast.testing import Harness
 from holdfast.worker.state.store import BASE, FORMS, LOG, MemoryStore
 
@@ -49,7 +50,7 @@ class Everything(hf.Keyed):
 
 def groups_of(store: MemoryStore) -> KeyGroups:
     """As they would have been read from Spark's store."""
-    found = KeyGroups()
+    found = KeyGroups(MemoryStorage())
     for group in store.groups:
         stored = store.load(group)
         if stored.forms is not None:

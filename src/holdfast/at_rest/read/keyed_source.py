@@ -193,7 +193,7 @@ class KeyedSource:
         from holdfast.at_rest.keyed.group_tables import GroupsInMemory
         from holdfast.at_rest.keyed.keyed_reader import KeyedState
 
-        gathered = KeyGroups()
+        gathered = KeyGroups(self.files.logs.storage)
         for codec, _, pairs in stored:
             gathered.add(codec, pairs)
         groups = GroupsInMemory(gathered.groups())

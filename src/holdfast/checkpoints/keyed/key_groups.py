@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.keyed.kept_blobs import with_blobs
 from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, stored_values
@@ -27,7 +28,7 @@ from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering, numbering_by
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta, Stored
 
 if TYPE_CHECKING:
     from holdfast.worker.state.blob_schema import BlobSchema
@@ -204,10 +205,12 @@ class KeyGroups:
     """The key groups of one partition, gathered as their rows are read.
 
     Attributes:
+        storage: The checkpoint, which says where blobs are that it has only the names of.
         blobs: What each group has, by the variable that it is in: its record and the forms of its tables,
             a blob each, its base, and its changes since in their order.
     """
 
+    storage: Storage
     blobs: dict[str, dict[int, tuple[bytes, ...]]] = field(
         default_factory=lambda: {name: {} for name in KEYED_VARIABLES}
     )
@@ -223,12 +226,19 @@ class KeyGroups:
             blobs[group] = tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
     def groups(self) -> Iterator[KeyGroup]:
-        """What was gathered, ascending."""
+        """What was gathered, ascending, with the blobs that are in Redis.
+
+        Raises:
+            Corrupt: A blob is gone or damaged.
+            Unavailable: Redis does not answer.
+        """
         metas, forms, bases, logs = (self.blobs[name] for name in (META, FORMS, BASE, LOG))
         for group in sorted(metas.keys() | bases.keys() | logs.keys()):
             meta = metas[group][0] if group in metas else None
             form = forms[group][0] if group in forms else b"{}"
-            yield KeyGroup(group, meta, form, bases.get(group, ()), logs.get(group, ()))
+            stored = Stored(form, bases.get(group, ()), logs.get(group, ()))
+            whole = with_blobs(self.storage, group, stored)
+            yield KeyGroup(group, meta, form, tuple(whole.base), tuple(whole.log))
 
 
 def stored_groups(
@@ -247,13 +257,13 @@ def stored_groups(
         NotFound: A file that the batch needs is gone.
         Corrupt: A file or a row is damaged.
     """
-    gathered, current = KeyGroups(), 0
+    gathered, current = KeyGroups(storage), 0
     for codec, partition, pairs in state_chunks(
         storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
     ):
         if partition != current:
             yield from gathered.groups()
-            gathered, current = KeyGroups(), partition
+            gathered, current = KeyGroups(storage), partition
         gathered.add(codec, pairs)
     yield from gathered.groups()
 
@@ -272,7 +282,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
     # Before a row stands a byte that says of which kind it is.
     key = b"\0" + row if operator.values.rocksdb else row
     found = stored_values(storage, operator, store, [(family, key) for family in KEYED_VARIABLES])
-    gathered = KeyGroups()
+    gathered = KeyGroups(storage)
     for (family, _), value in found.items():
         gathered.add(operator.codec_of(name, family), [(key, value)])
     return next(gathered.groups(), None)

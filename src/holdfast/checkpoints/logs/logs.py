@@ -26,7 +26,7 @@ class Logs:
     """
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
         self.committed = tuple(numbers(storage.list(layout.COMMITS).names))
         self.offered = tuple(numbers(storage.list(layout.OFFSETS).names))
         self._known = frozenset(self.committed)
@@ -46,7 +46,7 @@ class Logs:
         """
         if batch_id not in self._commits:
             path = layout.LogFile(layout.Log.COMMITS, batch_id).render()
-            data = _read(self._storage, path)
+            data = _read(self.storage, path)
             self._commits[batch_id] = None if data is None else parse_commit(data, path)
         return self._commits[batch_id]
 
@@ -58,7 +58,7 @@ class Logs:
         """
         if batch_id not in self._offsets:
             path = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
-            data = _read(self._storage, path)
+            data = _read(self.storage, path)
             self._offsets[batch_id] = None if data is None else parse_offsets(data, path)
         return self._offsets[batch_id]
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of
+from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
@@ -27,6 +28,7 @@ from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.checkpoints")
+_IN_REDIS: Final = "operator {} has blobs in Redis, which were not looked at"
 _CHECKED: Final = (StoreFile, layout.OwnFile, *PARSERS)
 
 
@@ -133,7 +135,11 @@ def _look(
         uri=storage.uri,
         batch_id=newest,
         problems=tuple(problems[file] for file in sorted(problems)),
-        remarks=(*content.remarks, *(finding for finding in found if isinstance(finding, Remark))),
+        remarks=(
+            *content.remarks,
+            *(finding for finding in found if isinstance(finding, Remark)),
+            *(Remark(layout.STATE, _IN_REDIS.format(name)) for name in operators_elsewhere(storage)),
+        ),
         restorable=tuple(sorted(_startable(state.restorable - bad_batches, logs, problems))),
         files=content.files,
         size_bytes=content.size_bytes,

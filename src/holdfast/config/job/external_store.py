@@ -73,8 +73,9 @@ _CHECKS: Final[Mapping[str, Check]] = {
 class Redis:
     """State in Redis: it outlives the cluster, and other services can read it.
 
-    It serves Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
-    session brings Holdfast's jar and fetches the client, Jedis.
+    As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
+    stream-stream joins. The session brings Holdfast's jar and fetches the client, Jedis. Holdfast's keyed
+    operators take it by themselves, as `process(…, blobs=hf.Redis(…))`, over RocksDB.
 
     The first start of a checkpoint pins the kind of store in its offset log. Where the database is can change
     with each start, as long as it has the state.

@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.keyed.kept_blobs import BLOBS
 from holdfast.config.checks import whole
+from holdfast.config.units import counted
 from holdfast.engine.session.workers import send_file
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
+from holdfast.stream.keyed.blobs_in_redis import groups_elsewhere, with_blobs
 from holdfast.stream.keyed.keyed_stream import KeyedStream
 from holdfast.stream.keyed.packing import Input
-from holdfast.stream.query.operator_check import INSTANCES, Defined, check_operators, settle
+from holdfast.stream.query.operator_check import (
+    INSTANCES,
+    Defined,
+    check_operators,
+    forget_blobs,
+    settle,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,20 +84,34 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 
 
 @contextmanager
-def checked_operators(frame: DataFrame, checkpoint: str) -> Iterator[None]:
+def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False) -> Iterator[None]:
     """Check a query's operators against its checkpoint, and hand out what has to be while it is started.
 
     Call it while nobody uses the checkpoint, and start the query inside.
+
+    Args:
+        frame: The query's frame.
+        checkpoint: Its checkpoint.
+        trial: Whether what it writes is thrown away, so that nothing of it is to be in Redis.
 
     Raises:
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
+    from holdfast.worker.operator import BLOBS_PROPERTY, IN_REDIS, IN_STORE
+
     context = frame.sparkSession.sparkContext
     told = []
     try:
         for operator, before in check_operators(frame, checkpoint):
-            if not isinstance(operator, Defined) or operator.instances is None:
+            if not isinstance(operator, Defined):
+                continue
+            if operator.blobs is not None:
+                told.append(f"{BLOBS_PROPERTY}{operator.layout.operator}")
+                context.setLocalProperty(told[-1], IN_STORE if trial else IN_REDIS)
+            elif before and BLOBS in before:
+                _refuse_blobs_elsewhere(frame, checkpoint, operator, before)
+            if operator.instances is None:
                 continue
             known = (before or {}).get(INSTANCES, [])
             if not known or known == [operator.instances.count]:
@@ -107,6 +130,22 @@ def checked_operators(frame: DataFrame, checkpoint: str) -> Iterator[None]:
             context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None takes it away
 
 
+def _refuse_blobs_elsewhere(
+    frame: DataFrame, checkpoint: str, operator: Defined, noted: Mapping[str, Any]
+) -> None:
+    """Refuse an operator that is not told where its blobs are, unless they have all come back.
+
+    Raises:
+        Invalid: Some are in Redis.
+    """
+    from holdfast.worker.state.external.blob_store import blobs_elsewhere
+
+    count = groups_elsewhere(frame, checkpoint, operator.layout, noted["forms"])
+    if count:
+        raise blobs_elsewhere(f"operator {operator.layout.operator}", f"{counted(count, 'key group')} there")
+    forget_blobs(frame, checkpoint, operator)
+
+
 def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:
     """What the instances of an operator are given; None where its state is of their number already.
 
@@ -121,7 +160,8 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
 
     if operator.instances is None:
         return None
-    for store in stored_groups(frame.sparkSession, checkpoint):
+    for found in stored_groups(frame.sparkSession, checkpoint):
+        store = with_blobs(found, operator.blobs, operator.layout.operator)
         if settled_in(store) != operator.layout.operator:
             continue
         opened = _opened(store, operator)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.checkpoints.keyed.kept_blobs import BLOBS, described
 from holdfast.engine.plans.definitions import definitions_in
 from holdfast.engine.state.checkpoint_files import read_text, write_text
 from holdfast.errors import Invalid
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from holdfast.worker.runtime.features.instances import Instances
+    from holdfast.worker.state.external.blob_store import Blobs
     from holdfast.worker.state.operator_layout import Layout
 
 
@@ -46,6 +48,7 @@ class Defined:
 
     layout: Layout
     instances: Instances | None = None
+    blobs: Blobs | None = None
 
     @property
     def note_name(self) -> str:
@@ -87,6 +90,10 @@ class Defined:
             noted[_SPREAD] = True  # without a word, each under its own number, as at first
         # For who looks at the state without the code.
         noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
+        if self.blobs is not None:
+            noted[BLOBS] = described(self.blobs.server)
+        elif before and BLOBS in before:
+            noted[BLOBS] = before[BLOBS]  # until the state was seen to have none there
         if self.instances is not None:
             # The former numbers stay until the state was seen to be of this one.
             mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
@@ -182,7 +189,20 @@ def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
     Raises:
         Unavailable: The checkpoint's storage does not answer.
     """
-    noted = json.loads(read_text(frame.sparkSession, checkpoint, operator.note_name) or "{}")
     if operator.instances is not None:
-        noted[INSTANCES] = [operator.instances.count]
-        write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(noted))
+        _note(frame, checkpoint, operator, {INSTANCES: [operator.instances.count]})
+
+
+def forget_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note that the state of an operator was seen to have no blobs in Redis.
+
+    Raises:
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    _note(frame, checkpoint, operator, {BLOBS: None})
+
+
+def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping[str, Any]) -> None:
+    noted = json.loads(read_text(frame.sparkSession, checkpoint, operator.note_name) or "{}") | changes
+    kept = {name: value for name, value in noted.items() if value is not None}
+    write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(kept))

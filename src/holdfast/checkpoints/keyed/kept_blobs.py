@@ -1,0 +1,138 @@
+"""Blobs of keyed state that are in Redis: where a checkpoint says they are, and how they are read from there.
+
+The note of an operator names the server, without any password. The environment says otherwise where the
+database has moved, and has the password.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast import layout
+from holdfast.checkpoints.problems import SEE_DAMAGE
+from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
+from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
+from holdfast.layout import OwnFile
+from holdfast.storage.port import Storage, full
+from holdfast.worker.state.external.blob_server import BlobServer, Connection, connection_to
+from holdfast.worker.state.external.blob_store import resolved
+from holdfast.worker.state.store import Stored
+
+# What the note of an operator has to say of its blobs.
+BLOBS: Final = "blobs"
+ADDRESS_VARIABLE: Final = "HOLDFAST_REDIS"
+_PREFIX, _SUFFIX = "operator-", ".json"
+_PORT: Final = 6379
+# Who reads is a person, who would rather know than wait.
+_PATIENCE_MS: Final = 5_000
+
+
+def described(server: BlobServer) -> dict[str, Any]:
+    """What a note says of a server."""
+    named = {
+        "host": server.host,
+        "port": server.port,
+        "database": server.database,
+        "user": server.user,
+        "tls": server.tls,
+        "authorities": server.authorities,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def with_blobs(storage: Storage, group: int, stored: Stored) -> Stored:
+    """A key group as it is stored, with its blobs in place of the names of those that are in Redis.
+
+    Raises:
+        Invalid: Nobody says which Redis it is, or it refuses the password.
+        Corrupt: A blob is gone or damaged.
+        Unavailable: Redis does not answer.
+        Unsupported: The client for Redis is not installed.
+    """
+    return resolved(stored, group, storage.uri, partial(_connection, storage))
+
+
+def operators_elsewhere(storage: Storage) -> list[str]:
+    """The operators whose blobs are in Redis, some or all."""
+    return [name for name, _ in _noted(storage)]
+
+
+def refuse_blobs_elsewhere(storage: Storage) -> None:
+    """Refuse to copy a checkpoint that has not all of its state.
+
+    Raises:
+        Unsupported: Blobs of an operator are in Redis.
+    """
+    names = operators_elsewhere(storage)
+    if names:
+        raise Unsupported(
+            "the state of this checkpoint is not all in its files: blobs of keyed operators are in Redis",
+            where=storage.uri,
+            found=f"operator {', '.join(names)}",
+            hint="a copy would lose them when the query cleans up, so none is made. To bring them back, run "
+            "the query with process(…, blobs_from=None), then without blobs: see docs/guides/keyed-state.md",
+        )
+
+
+def _connection(storage: Storage) -> Connection:
+    address = os.environ.get(ADDRESS_VARIABLE)
+    if address:
+        server = _server_at(address)
+    else:
+        noted = {_server_in(note, full(storage.uri, name)) for name, note in _noted(storage)}
+        if len(noted) != 1:
+            raise Invalid(
+                "keyed state of this checkpoint is in Redis, and nothing says which it is",
+                where=storage.uri,
+                found=f"{len(noted)} servers in the notes of its operators",
+                hint=f"set {ADDRESS_VARIABLE}=redis://HOST:PORT/DATABASE, and {REDIS_PASSWORD_VARIABLE}",
+            )
+        (server,) = noted
+    password = os.environ.get(REDIS_PASSWORD_VARIABLE)
+    return connection_to(replace(server, password=password, patience_ms=_PATIENCE_MS))
+
+
+def _server_at(address: str) -> BlobServer:
+    """The server of a URL; one with a password in it is refused without being shown."""
+    try:
+        parts = urlsplit(address if "://" in address else f"redis://{address}")
+        port, database = parts.port or _PORT, int(parts.path.strip("/") or 0)
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.password:
+        raise Invalid(
+            "this is not the address of a Redis",
+            where=ADDRESS_VARIABLE,
+            expected="redis://USER@HOST:PORT/DATABASE, or rediss:// for TLS; all but the host may be missing",
+            hint=f"the password goes into {REDIS_PASSWORD_VARIABLE}",
+        )
+    user = None if parts.username is None else unquote(parts.username)
+    return BlobServer(parts.hostname, port, database, user, tls=parts.scheme == "rediss")
+
+
+def _server_in(note: Mapping[str, Any], where: str) -> BlobServer:
+    try:
+        return BlobServer(**note)
+    except TypeError as error:
+        raise Corrupt(
+            "the note of an operator cannot be read", where=where, found=str(error), hint=SEE_DAMAGE
+        ) from error
+
+
+def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The operators whose blobs are in Redis, with what their notes say of the server."""
+    for name in storage.list(layout.OWN).names:
+        if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
+            continue
+        try:
+            note = json.loads(storage.read(OwnFile(name).render()))
+        except (ValueError, RecursionError, NotFound):
+            continue  # who reads the operator itself says that its note is damaged
+        if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
+            yield name.removeprefix(_PREFIX).removesuffix(_SUFFIX), note[BLOBS]

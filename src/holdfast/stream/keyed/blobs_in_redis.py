@@ -1,0 +1,118 @@
+"""Keyed state whose blobs are in Redis: what a user says of it, and what a start sees to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
+from holdfast.config.units import Size, parse_duration, parse_size
+from holdfast.errors import Invalid, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.worker.state.external.blob_store import Blobs
+    from holdfast.worker.state.operator_layout import Layout
+    from holdfast.worker.state.store import MemoryStore
+
+# Smaller blobs cost no more in Spark's store than their names would.
+BLOBS_FROM: Final = "512b"
+_PORT: Final = 6379
+
+
+def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | None:
+    """Which blobs are kept in Redis, as the workers know it.
+
+    Raises:
+        Invalid: A setting does not fit Python's client, or it is none.
+        Unsupported: The client is not installed.
+    """
+    from holdfast.worker.state.external.blob_server import BlobServer, client_library
+    from holdfast.worker.state.external.blob_store import Blobs
+
+    if redis is None:
+        return None
+    if not isinstance(redis, Redis):
+        raise Invalid(
+            "the blobs of keyed state can be kept in Redis",
+            where=f"{where}: blobs",
+            found=type(redis).__name__,
+            expected="hf.Redis(…)",
+            hint='write blobs=hf.Redis("redis.example:6379")',
+        )
+    if redis.trust_store_password is not None:
+        raise Invalid(
+            "keyed state is written by Python, which trusts certificates in a PEM file",
+            where=f"{where}: blobs",
+            found="trust_store_password",
+            hint='write hf.Redis(…, tls=True, trust_store="/etc/ssl/redis-ca.pem") without a password',
+        )
+    client_library()
+    host, _, port = redis.address.rpartition(":") if _has_port(redis.address) else (redis.address, "", "")
+    server = BlobServer(
+        host.strip("[]"),
+        int(port or _PORT),
+        redis.database,
+        redis.user,
+        redis.password or os.environ.get(REDIS_PASSWORD_VARIABLE),
+        redis.tls,
+        redis.trust_store,
+        redis.prefix,
+        parse_duration(redis.patience),
+    )
+    return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
+
+
+def _has_port(address: str) -> bool:
+    return ":" in address.rpartition("]")[2]
+
+
+def refuse_external_provider(spark: SparkSession, where: str) -> None:
+    """Refuse keyed state in a session whose provider Spark's own operator for it does not work with.
+
+    Raises:
+        Unsupported: The session has Spark keep all state in Redis.
+    """
+    provider = spark.conf.get(PROVIDER_KEY, None)
+    if provider in EXTERNAL_PROVIDERS:
+        raise Unsupported(
+            "keyed operators need RocksDB as the state store, and keep their rows in Redis beside it",
+            where=where,
+            found=f"{PROVIDER_KEY}={provider}",
+            hint="write backend=hf.RocksDB(), and process(…, blobs=hf.Redis(…))",
+        )
+
+
+def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> MemoryStore:
+    """Groups with their blobs in place of names."""
+    from holdfast.worker.state.external.blob_server import connection_to
+    from holdfast.worker.state.external.blob_store import BlobReader
+    from holdfast.worker.state.store import MemoryStore
+
+    if blobs is None:
+        return store
+    reader, whole = BlobReader(store, operator, connection_to(blobs.server)), MemoryStore()
+    for group, meta in zip(store.groups, reader.metas(store.groups), strict=True):
+        whole.put(group, b"" if meta is None else meta.encode(), reader.load(group))
+    return whole
+
+
+def groups_elsewhere(frame: DataFrame, checkpoint: str, layout: Layout, forms: Mapping[str, Any]) -> int:
+    """How many key groups of an operator have blobs in Redis.
+
+    Costs some small Spark jobs over the query's state. Operators with the same tables are not told apart.
+    """
+    from holdfast.engine.state.spark_state_reader import stored_groups
+    from holdfast.worker.state.external.blob_name import is_name
+
+    count = 0
+    for store in stored_groups(frame.sparkSession, checkpoint):
+        for group, meta in zip(store.groups, store.metas(store.groups), strict=True):
+            if meta is None or meta.form.hex() not in {*forms, layout.form.fingerprint.hex()}:
+                continue
+            stored = store.load(group)
+            count += any(map(is_name, (*stored.base, *stored.log)))
+    return count

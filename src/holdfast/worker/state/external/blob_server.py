@@ -1,0 +1,205 @@
+"""The Redis that has the blobs, and the one connection that a worker has to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+
+# An answer that has stopped for so long does not come any more.
+_SILENCE_S: Final = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+
+Command = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobServer:
+    """Where a Redis is, and how it is asked.
+
+    Attributes:
+        host: Its host.
+        port: Its port.
+        database: The number of the database.
+        user: The user's name, where it asks for one.
+        password: The password.
+        tls: Whether the connection is encrypted.
+        authorities: A file with the certificates that are trusted, as PEM; those of the system by default.
+        prefix: What all keys begin with.
+        patience_ms: How long it is asked again where it does not answer.
+    """
+
+    host: str
+    port: int
+    database: int = 0
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    authorities: str | None = None
+    prefix: str = "holdfast"
+    patience_ms: int = 60_000
+
+    @property
+    def address(self) -> str:
+        """For messages."""
+        return f"Redis at {self.host}:{self.port}, database {self.database}"
+
+
+class Connection:
+    """A connection that outlives batches, and is made anew where it has broken.
+
+    Every command that is sent may be sent twice.
+
+    Args:
+        server: Where to.
+        clock: Seconds that pass, for the server's patience.
+        pause: Waits for so many seconds.
+
+    Raises:
+        Unsupported: The client is not installed.
+    """
+
+    def __init__(
+        self,
+        server: BlobServer,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        redis = client_library()
+        self._errors: Any = redis.exceptions
+        self._server = server
+        self._clock, self._pause = clock, pause
+        self._checked = False
+        secured = {"ssl": True, "ssl_ca_certs": server.authorities} if server.tls else {}
+        self._client: Any = redis.Redis(
+            host=server.host,
+            port=server.port,
+            db=server.database,
+            username=server.user,
+            password=server.password,
+            socket_timeout=_SILENCE_S,
+            socket_connect_timeout=_SILENCE_S,
+            socket_keepalive=True,
+            protocol=2,
+            retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+            **secured,
+        )
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one go, and give their answers.
+
+        Raises:
+            Unavailable: It does not answer for as long as it may, or its memory is full.
+            Invalid: It refuses the user, the password or a command.
+        """
+        if not commands:
+            return []
+        until = self._clock() + self._server.patience_ms / 1000
+        wait = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._once(commands)
+            except HoldfastError:
+                raise
+            except (self._errors.RedisError, OSError) as error:
+                refusal = self._refusal(error)
+                if refusal is not None:
+                    raise refusal from error
+                if self._clock() + wait > until:
+                    raise self._silent(error) from error
+            self._pause(wait)
+            wait = min(2 * wait, _LONGEST_PAUSE_S)
+
+    def _once(self, commands: Sequence[Command]) -> list[Any]:
+        if not self._checked:
+            self._require_all_kept()
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        answers: list[Any] = pipeline.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    def _require_all_kept(self) -> None:
+        """Refuse a server that deletes keys of its own accord, where it tells."""
+        try:
+            policy = self._client.info("memory").get("maxmemory_policy", "")
+        except self._errors.NoPermissionError:
+            policy = ""
+        if str(policy).startswith("allkeys"):
+            raise Invalid(
+                "this Redis deletes keys when its memory is full, and state would be lost",
+                where=self._server.address,
+                found=f"maxmemory-policy {policy}",
+                expected="maxmemory-policy noeviction",
+                hint="set it there: CONFIG SET maxmemory-policy noeviction, and in its configuration file",
+            )
+        self._checked = True
+
+    def _refusal(self, error: Exception) -> HoldfastError | None:
+        """What asking again does not change; the text of a reply has no secret in it."""
+        errors = self._errors
+        where, found = self._server.address, str(error)
+        if isinstance(error, errors.OutOfMemoryError):
+            return Unavailable(
+                "the memory of Redis is full, so the batch was not committed",
+                where=where,
+                found=found,
+                hint="raise maxmemory there, or let state expire sooner: see TTL",
+            )
+        if isinstance(error, (errors.AuthenticationError, errors.NoPermissionError)):
+            return Invalid(
+                "Redis refuses the user or the password",
+                where=where,
+                found=found,
+                hint="give hf.Redis(user=…, password=…), or set HOLDFAST_REDIS_PASSWORD before the start",
+            )
+        passing = (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError, errors.TryAgainError)
+        if isinstance(error, errors.ResponseError) and not isinstance(error, passing):
+            return Invalid(
+                "Redis refuses a command",
+                where=where,
+                found=found,
+                hint="see that it is version 6.2 or later, is no cluster, and lets this user read and write",
+            )
+        return None
+
+    def _silent(self, error: Exception) -> Unavailable:
+        return Unavailable(
+            "Redis does not answer",
+            where=self._server.address,
+            found=f"{type(error).__name__}: {error}",
+            hint="see that it runs, and that every executor reaches it; a batch that failed can run again",
+        )
+
+
+def client_library() -> Any:
+    """The client for Redis, loaded when it is first needed.
+
+    Raises:
+        Unsupported: It is not installed.
+    """
+    try:
+        import redis
+        import redis.backoff
+        import redis.retry
+    except ImportError as error:
+        raise Unsupported(
+            "the Python client for Redis is not installed",
+            found=str(error),
+            hint="pip install 'holdfast[redis]' for the driver and the workers of every executor",
+        ) from error
+    return redis
+
+
+@lru_cache(maxsize=8)
+def connection_to(server: BlobServer) -> Connection:
+    """The connection of this process."""
+    return Connection(server)
