@@ -80,7 +80,7 @@ class Operator:
             raise Invalid(
                 "keyed state in Redis needs a start by Holdfast, which notes it in the checkpoint",
                 where=f"operator {name}",
-                hint="start it with Holdfast: hf.sink(…).parquet(…).start(…) or another sink of hf.sink, or as an hf.job",
+                hint="start it with Holdfast: a sink of hf.sink(…) or hf.adopt(…), or an hf.job",
             )
         retained = local_property(_RETAINED)
         kept = int(retained) if retained is not None and retained.isdigit() else RETAINED
