@@ -123,7 +123,7 @@ CASES: Final = {
         state migrate CK CAT --backend rocksdb --stopped
     """,
     UNAVAILABLE: "checkpoint show hdfs://127.0.0.1:1/x",
-    UNSUPPORTED: "state migrate CK new --backend redis",
+    UNSUPPORTED: "state migrate CK new --backend tikv",
     WRONG: """
         nonsense
         --nonsense

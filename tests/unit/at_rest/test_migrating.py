@@ -103,7 +103,8 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "wanted", "error", "fact"),
     [
-        (JOIN, {"backend": "redis"}, Unsupported, "cannot be moved to this backend"),
+        (JOIN, {"backend": "tikv"}, Unsupported, "cannot be moved to this backend"),
+        (JOIN, {"backend": "redis"}, Invalid, "not said which Redis"),
         (JOIN, {"backend": "memory", "state_format": 2}, Invalid, "does not have this state-checkpoint"),
         (JOIN, {"backend": "rocksdb", "state_format": 3}, Invalid, "does not have this state-checkpoint"),
         ("4.2/state-format2", {"backend": "memory"}, Unsupported, "runs on RocksDB only"),
@@ -189,9 +190,9 @@ def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: P
     made = json.loads(holdfast_at_once(*words, "--to", "./other", "--stopped", "--json").stdout)
     assert made["states"] == made["states_before"]
     assert made["rows"] == sum(each["rows"] for each in made["states"]) > 0
-    refused = holdfast("state", "migrate", "./ck", "--backend", "cassandra")
+    refused = holdfast("state", "migrate", "./ck", "--backend", "tikv")
     assert refused.returncode == 7
-    assert "rocksdb, or memory (hashmap)" in refused.stderr
+    assert "rocksdb, memory (hashmap) or redis" in refused.stderr
     unsaid = holdfast("state", "migrate", "./ck")
     assert unsaid.returncode == 2
     assert "what the state is to be moved to" in unsaid.stderr
