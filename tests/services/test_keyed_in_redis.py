@@ -132,10 +132,10 @@ def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_rea
     assert totals == {who: key.total[0] for who, key in model.keys.items() if key.total and who in totals}
     who = next(iter(totals))
     assert hf.state(tmp_path / "checkpoint").get("everything.total", who).value == totals[who]
-    monkeypatch.setenv("HOLDFAST_REDIS", "redis://127.0.0.1:1")
+    monkeypatch.setenv("HOLDFAST_REDIS_ADDRESS", "redis://127.0.0.1:1")
     with pytest.raises(Unavailable, match="Redis does not answer"):
         list(keyed_states(storage)[0].rows())
-    monkeypatch.delenv("HOLDFAST_REDIS")
+    monkeypatch.delenv("HOLDFAST_REDIS_ADDRESS")
 
     # No copy is made without the blobs, and no secret is in any file.
     with pytest.raises(Unsupported, match="is not all in its files"):

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
+from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 from holdfast.worker.state.external.blob_server import BlobServer, Connection, connection_to
@@ -26,9 +26,7 @@ from holdfast.worker.state.store import Stored
 
 # What the note of an operator has to say of its blobs.
 BLOBS: Final = "blobs"
-ADDRESS_VARIABLE: Final = "HOLDFAST_REDIS"
 _PREFIX, _SUFFIX = "operator-", ".json"
-_PORT: Final = 6379
 # Who reads is a person, who would rather know than wait.
 _PATIENCE_MS: Final = 5_000
 
@@ -81,7 +79,7 @@ def refuse_blobs_elsewhere(storage: Storage) -> None:
 
 
 def _connection(storage: Storage) -> Connection:
-    address = os.environ.get(ADDRESS_VARIABLE)
+    address = os.environ.get(ADDRESS)
     if address:
         server = _server_at(address)
     else:
@@ -91,7 +89,7 @@ def _connection(storage: Storage) -> Connection:
                 "keyed state of this checkpoint is in Redis, and nothing says which it is",
                 where=storage.uri,
                 found=f"{len(noted)} servers in the notes of its operators",
-                hint=f"set {ADDRESS_VARIABLE}=redis://HOST:PORT/DATABASE, and {REDIS_PASSWORD_VARIABLE}",
+                hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE, and {REDIS_PASSWORD_VARIABLE}",
             )
         (server,) = noted
     password = os.environ.get(REDIS_PASSWORD_VARIABLE)
@@ -99,21 +97,9 @@ def _connection(storage: Storage) -> Connection:
 
 
 def _server_at(address: str) -> BlobServer:
-    """The server of a URL; one with a password in it is refused without being shown."""
-    try:
-        parts = urlsplit(address if "://" in address else f"redis://{address}")
-        port, database = parts.port or _PORT, int(parts.path.strip("/") or 0)
-    except ValueError:
-        parts = None
-    if parts is None or parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.password:
-        raise Invalid(
-            "this is not the address of a Redis",
-            where=ADDRESS_VARIABLE,
-            expected="redis://USER@HOST:PORT/DATABASE, or rediss:// for TLS; all but the host may be missing",
-            hint=f"the password goes into {REDIS_PASSWORD_VARIABLE}",
-        )
-    user = None if parts.username is None else unquote(parts.username)
-    return BlobServer(parts.hostname, port, database, user, tls=parts.scheme == "rediss")
+    place = redis_place(address)
+    user, authorities = os.environ.get(USER), os.environ.get(CERTIFICATES)
+    return BlobServer(place.host, place.port, place.database, user, tls=place.tls, authorities=authorities)
 
 
 def _server_in(note: Mapping[str, Any], where: str) -> BlobServer:
