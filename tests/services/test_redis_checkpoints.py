@@ -27,6 +27,9 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.external.redis_place import redis_place
 from holdfast.external.redis_store import RedisStore
 from holdfast.external.view import open_checkpoint
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.restoring import Operation, plan_restore, restore
+from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,3 +227,10 @@ def test_a_restore_that_is_killed_is_begun_again(
     query.expect([*rows, *query.run(again)])
     with pytest.raises(Conflict):
         savepoints.restore(taken.uri, again)
+    # As a drill has it, which must not write to the database.
+    catalog, savepoint_id = opened(taken.uri)
+    target = LocalStorage(tmp_path / "drill")
+    restore(catalog, target, plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True))
+    query.expect([*rows, *query.run(tmp_path / "drill")])
+    assert checkpoints.read(tmp_path / "drill").provider == "HDFSBackedStateStoreProvider"
+    assert len(redis_server.ask("SMEMBERS", index).split()) == 4

@@ -320,5 +320,6 @@ FREE: Final = frozenset(
         "SQL",
         "TEXT",
         "TIME",
+        "URL",
     )
 )
