@@ -71,7 +71,9 @@ def test_every_block_of_python_runs(
     for address, fixture in SERVERS.items():
         # A block may open it, a table only names it.
         if any(address in (match[1] or match[2]) for match in PYTHON.finditer(text)):
-            settings(hf.Redis().spark_conf())  # so that they are put back
+            # As they are, so that what a block sets is put back.
+            now = {key: spark.conf.get(key, None) for key in hf.Redis().spark_conf()}
+            settings({key: value for key, value in now.items() if value is not None})
             text = text.replace(address, request.getfixturevalue(fixture).address)
     blocks = list(PYTHON.finditer(text))
     # An indented fence, or one that nobody closed, would be shown and never run.
