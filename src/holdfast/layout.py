@@ -35,6 +35,7 @@ COMMITS: Final = "commits"
 SOURCES: Final = "sources"
 STATE: Final = "state"
 OWN: Final = "_holdfast"
+_NOTE_BEGIN, _NOTE_END = "operator-", ".json"
 # What a restored checkpoint tells of where it came from.
 ORIGIN: Final = f"{OWN}/origin.json"
 OPERATOR_METADATA: Final = "_metadata"
@@ -326,6 +327,18 @@ def split(path: str) -> tuple[str, str]:
     """Folder and name."""
     folder, _, name = path.rpartition("/")
     return folder, name
+
+
+def operator_note(operator: str) -> str:
+    """The name of the own file in which a keyed operator is noted."""
+    return f"{_NOTE_BEGIN}{operator}{_NOTE_END}"
+
+
+def noted_operator(name: str) -> str | None:
+    """The keyed operator that an own file of this name notes; None for any other file."""
+    if not (name.startswith(_NOTE_BEGIN) and name.endswith(_NOTE_END)):
+        return None
+    return name.removeprefix(_NOTE_BEGIN).removesuffix(_NOTE_END)
 
 
 def beside(checkpoint: str, ending: str) -> str | None:

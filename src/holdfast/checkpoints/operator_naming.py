@@ -12,8 +12,6 @@ from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, is_interna
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 
-_PREFIX, _SUFFIX = "operator-", ".json"
-
 
 def named(
     storage: Storage, operators: Mapping[int, OperatorMetadata | None], batch_id: int | None
@@ -58,8 +56,8 @@ def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None)
     plan = None if batch_id is None else noted_plan(storage, batch_id)
     names = () if plan is None else plan.operators
     if len(names) != len(numbers):
-        listed = (name for name in storage.list(layout.OWN).names if name.startswith(_PREFIX))
-        names = tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in listed)
+        noted = map(layout.noted_operator, storage.list(layout.OWN).names)
+        names = tuple(name for name in noted if name is not None)
         if not len(names) == len(numbers) == 1:
             return dict.fromkeys(numbers)
     return dict(zip(numbers, names, strict=True))

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from holdfast.worker.state.blob_schema import BlobSchema
 
-_PREFIX: Final = "operator-"
-_SUFFIX: Final = ".json"
 # What operators keep for themselves.
 _OWN: Final = "holdfast_"
 _WHAT: Final = "the note of an operator"
@@ -176,7 +174,7 @@ def _operator(
     planned_ms, watermark_ms = states.times()
     return KeyedOperator(
         states.operator_id,
-        f"{_PREFIX}{states.operator_id}" if name is None else name,
+        f"operator-{states.operator_id}" if name is None else name,
         states.partitions,
         key_groups,
         key_schema(form, (note or {}).get("keys")),
@@ -187,7 +185,7 @@ def _operator(
         watermark_ms,
         placed=(note or {}).get("placed"),
         instances=SETTLED in form.states,
-        note_path=None if note is None else OwnFile(f"{_PREFIX}{name}{_SUFFIX}").render(),
+        note_path=None if name is None or note is None else OwnFile(layout.operator_note(name)).render(),
         numbering=numbering_of(states),
     )
 
@@ -238,7 +236,8 @@ def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | N
 def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What keyed operators have noted, by their names."""
     for name in storage.list(layout.OWN).names:
-        if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
+        operator = layout.noted_operator(name)
+        if operator is None:
             continue
         path = OwnFile(name).render()
         try:
@@ -249,7 +248,7 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
         except KeyError:
             continue  # an operator without keys has another note
         if keyed:
-            yield name.removeprefix(_PREFIX).removesuffix(_SUFFIX), note
+            yield operator, note
 
 
 def _named(

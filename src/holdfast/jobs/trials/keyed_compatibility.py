@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.state.shapes import OperatorShape
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.formats.operators import KEYED_VARIABLES
-from holdfast.layout import OWN, OwnFile
+from holdfast.layout import OWN, OwnFile, noted_operator, operator_note
 from holdfast.model import StateVerdict, Verdict
 from holdfast.savepoints.upgrade.dry_run_checkpoint import DryRunCheckpoint
 from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
 from holdfast.savepoints.upgrade.verdicts import HOLDFAST
 
 if TYPE_CHECKING:
-    from holdfast.stream.query.operator_check import Definition
-
-_PREFIX: Final = "operator-"
-_SUFFIX: Final = ".json"
+    from holdfast.stream.query.operator_check import Defined, Definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +33,12 @@ class _Own:
 
     notes: Mapping[str, Mapping[str, Any]]
     before: Mapping[int, str | None]
-    now: Mapping[int, Definition]
+    now: Mapping[int, Defined]
     sizes: Sizes
 
     def note_of(self, operator: str) -> Mapping[str, Any] | None:
         """What a keyed operator has noted."""
-        return self.notes.get(f"{_PREFIX}{operator}{_SUFFIX}")
+        return self.notes.get(operator_note(operator))
 
     def size_of(self, number: int, state: str) -> Size | None:
         """How much there is of a state of the savepoint."""
@@ -118,7 +115,7 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         for operator, state in states:
             yield _sized(replace(general, operator=operator, state=state), own.size_of(number, state))
         return
-    name = _name(now)
+    name = now.layout.operator
     mine = own.note_of(name)
     if was is not None and was != name and mine is not None:
         why = (
@@ -143,10 +140,6 @@ def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
     return replace(verdict, keys=size.keys, size_bytes=size.size_bytes)
 
 
-def _name(operator: Definition) -> str:
-    return operator.note_name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-
-
 def _is_own(shape: OperatorShape) -> bool:
     return frozenset(shape.variables) == KEYED_VARIABLES
 
@@ -156,9 +149,7 @@ def _names(
 ) -> dict[int, str | None]:
     """The savepoint's keyed operators by number: the plan has their order, and a single one needs none."""
     numbers = [operator.operator_id for operator in old if _is_own(operator)]
-    noted = [
-        name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name, note in notes.items() if "forms" in note
-    ]
+    noted = [noted_operator(name) for name, note in notes.items() if "forms" in note]
     names: Sequence[str | None] = [None] * len(numbers)
     if before is not None and len(before.operators) == len(numbers):
         names = before.operators
@@ -169,7 +160,7 @@ def _names(
 
 def _notes(saved: DryRunCheckpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in saved.storage.list(OWN).names:
-        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+        if noted_operator(name) is not None:
             note = json.loads(saved.read(OwnFile(name).render()))
             if isinstance(note, dict):
                 yield name, note

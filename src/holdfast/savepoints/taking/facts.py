@@ -19,8 +19,6 @@ from holdfast.storage.port import Storage
 
 # State files of so many bytes hold some hundred thousand rows, which are read in a fraction of a second.
 SMALL_BYTES: Final = 2 << 20
-_OPERATOR = "operator-"
-_NOTE = ".json"
 
 
 def facts(
@@ -156,13 +154,12 @@ def _own_operators(view: Storage, paths: Sequence[str]) -> Iterator[dict[str, An
     """Operators that Holdfast has noted in the checkpoint: their names and the forms of their state."""
     for path in paths:
         place = layout.parse(path)
-        if not isinstance(place, OwnFile) or not (
-            place.name.startswith(_OPERATOR) and place.name.endswith(_NOTE)
-        ):
+        operator = layout.noted_operator(place.name) if isinstance(place, OwnFile) else None
+        if operator is None:
             continue
         try:
             note = json.loads(view.read(path))
             groups, form = int(note["key_groups"]), str(note["current"])
         except (ValueError, TypeError, KeyError):
             continue  # a note that cannot be read is kept as it is; what it says is not repeated
-        yield {"name": place.name[len(_OPERATOR) : -len(_NOTE)], "key_groups": groups, "form": form}
+        yield {"name": operator, "key_groups": groups, "form": form}

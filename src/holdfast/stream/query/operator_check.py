@@ -18,6 +18,7 @@ from holdfast.checkpoints.keyed.kept_blobs import BLOBS, described
 from holdfast.engine.plans.definitions import definitions_in
 from holdfast.engine.state.checkpoint_files import read_text, write_text
 from holdfast.errors import Invalid
+from holdfast.layout import operator_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +54,7 @@ class Defined:
     @property
     def note_name(self) -> str:
         """The note's file name."""
-        return f"operator-{self.layout.operator}.json"
+        return operator_note(self.layout.operator)
 
     def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
