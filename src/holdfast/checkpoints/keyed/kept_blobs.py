@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from holdfast import layout
@@ -26,7 +26,6 @@ from holdfast.worker.state.store import Stored
 
 # What the note of an operator has to say of its blobs.
 BLOBS: Final = "blobs"
-_PREFIX, _SUFFIX = "operator-", ".json"
 # Who reads is a person, who would rather know than wait.
 _PATIENCE_MS: Final = 5_000
 
@@ -44,16 +43,27 @@ def described(server: BlobServer) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def with_blobs(storage: Storage, group: int, stored: Stored) -> Stored:
-    """A key group as it is stored, with its blobs in place of the names of those that are in Redis.
+class KeptBlobs:
+    """The blobs of a checkpoint that are in Redis; its notes are read once, at the first of them.
 
-    Raises:
-        Invalid: Nobody says which Redis it is, or it refuses the password.
-        Corrupt: A blob is gone or damaged.
-        Unavailable: Redis does not answer.
-        Unsupported: The client for Redis is not installed.
+    Args:
+        storage: The checkpoint.
     """
-    return resolved(stored, group, storage.uri, partial(_connection, storage))
+
+    def __init__(self, storage: Storage) -> None:
+        self._where = storage.uri
+        self._connection = cache(partial(_connection, storage))
+
+    def of_group(self, group: int, stored: Stored) -> Stored:
+        """A key group as it is stored, with its blobs in place of the names of those that are in Redis.
+
+        Raises:
+            Invalid: Nobody says which Redis it is, or it refuses the password.
+            Corrupt: A blob is gone or damaged.
+            Unavailable: Redis does not answer.
+            Unsupported: The client for Redis is not installed.
+        """
+        return resolved(stored, group, self._where, self._connection)
 
 
 def operators_elsewhere(storage: Storage) -> list[str]:
@@ -114,11 +124,12 @@ def _server_in(note: Mapping[str, Any], where: str) -> BlobServer:
 def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The operators whose blobs are in Redis, with what their notes say of the server."""
     for name in storage.list(layout.OWN).names:
-        if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
+        operator = layout.noted_operator(name)
+        if operator is None:
             continue
         try:
             note = json.loads(storage.read(OwnFile(name).render()))
         except (ValueError, RecursionError, NotFound):
             continue  # who reads the operator itself says that its note is damaged
         if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
-            yield name.removeprefix(_PREFIX).removesuffix(_SUFFIX), note[BLOBS]
+            yield operator, note[BLOBS]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.keyed.kept_blobs import with_blobs
+from holdfast.checkpoints.keyed.kept_blobs import KeptBlobs
 from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, stored_values
@@ -232,12 +232,13 @@ class KeyGroups:
             Corrupt: A blob is gone or damaged.
             Unavailable: Redis does not answer.
         """
+        kept = KeptBlobs(self.storage)
         metas, forms, bases, logs = (self.blobs[name] for name in (META, FORMS, BASE, LOG))
         for group in sorted(metas.keys() | bases.keys() | logs.keys()):
             meta = metas[group][0] if group in metas else None
             form = forms[group][0] if group in forms else b"{}"
             stored = Stored(form, bases.get(group, ()), logs.get(group, ()))
-            whole = with_blobs(self.storage, group, stored)
+            whole = kept.of_group(group, stored)
             yield KeyGroup(group, meta, form, tuple(whole.base), tuple(whole.log))
 
 
