@@ -25,6 +25,7 @@ from holdfast.layout import DEFAULT_STORE, Kind, Log, LogFile, StoreFile, StoreI
 from holdfast.storage import open_storage
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage, full, no_file
+from holdfast.storage.read_only import ReadOnly
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -88,7 +89,7 @@ def render_description(database: str, store: str) -> bytes:
     return json.dumps({"database": database, "store": store}, separators=(",", ":")).encode() + b"\n"
 
 
-class ExternalView:
+class ExternalView(ReadOnly):
     """A checkpoint whose state is in a database, with that state as files of Spark's memory provider.
 
     Of each version that the database keeps there is a snapshot. It is made when it is read, at the cost of
@@ -156,18 +157,6 @@ class ExternalView:
         place = layout.parse(path)
         made = isinstance(place, StoreFile) or (isinstance(place, LogFile) and place.log is Log.OFFSETS)
         return None if made or not path or _hidden(place) else file_of(self.storage, path)
-
-    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
-        self._refuse(path)
-
-    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
-        self._refuse(target)
-
-    def delete(self, path: str) -> None:
-        """Refused."""
-        self._refuse(path)
 
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(

@@ -12,9 +12,10 @@ from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.savepoints.catalog.catalog import object_path
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Names, Storage, full, no_file
+from holdfast.storage.read_only import ReadOnly
 
 
-class SavepointView:
+class SavepointView(ReadOnly):
     """The files of a savepoint under their paths in the checkpoint.
 
     What reads a checkpoint reads a savepoint through this, at its batch.
@@ -66,18 +67,6 @@ class SavepointView:
         """Where a file is on this machine; None if the catalog is not on it."""
         file = self._files.get(path)
         return None if file is None else file_of(self._catalog, object_path(file.sha256))
-
-    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
-        self._refuse(path)
-
-    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
-        self._refuse(target)
-
-    def delete(self, path: str) -> None:
-        """Refused."""
-        self._refuse(path)
 
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(
