@@ -9,7 +9,7 @@ from pathlib import Path
 from jar_file import DIGEST, pack, sources_digest
 
 import holdfast as hf
-from holdfast.engine.session.state_jar import LAYOUT
+from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def test_the_jar_holds_nothing_but_our_own_classes() -> None:
 def test_jar_and_package_name_the_same_layout() -> None:
     source = (ROOT / "jvm/src/holdfast/state/ExternalStateStoreProvider.scala").read_text()
     [number] = re.findall(r'object Layout \{\s*val Version = "(\d+)"', source)
-    assert number == LAYOUT
+    assert number == EXTERNAL_LAYOUT
 
 
 def test_the_same_classes_give_the_same_bytes(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
 # Holdfast's own, in the jar that the package brings along.
 REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
 EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER})
+# How state lies in a database; the jar has the same number.
+EXTERNAL_LAYOUT = "1"
 
 
 @dataclass(frozen=True, slots=True)

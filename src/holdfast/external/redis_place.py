@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, Invalid, Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = "HOLDFAST_REDIS_ADDRESS"
 USER: Final = "HOLDFAST_REDIS_USER"
-PASSWORD: Final = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - the name of a variable
 CERTIFICATES: Final = "HOLDFAST_REDIS_CA"
 _PORT: Final = 6379
 _ANSWER_S: Final = 10

@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 BUCKETS: Final = 64
+
+
+def bucket_of(field: bytes) -> int:
+    """The part of a store that a field is in."""
+    return zlib.crc32(field) % BUCKETS
+
 
 _LAYERS: Final = """local head = KEYS[1]
 local function plan_of(text)

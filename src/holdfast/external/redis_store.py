@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Conflict, Corrupt, NotFound, Unsupported
 from holdfast.external.redis_place import ADDRESS, RedisPlace
-from holdfast.external.redis_scripts import BUCKETS, CLEAR, CREATE, LOOK, SCAN
+from holdfast.external.redis_scripts import BUCKETS, CLEAR, CREATE, LOOK, SCAN, bucket_of
 
 if TYPE_CHECKING:
     from redis import Redis
 
-# How a store lies in Redis; the jar has the same number.
-LAYOUT: Final = "1"
 _SCANNED_TOGETHER: Final = 8
 _WRITTEN_TOGETHER: Final = 20_000
 # Before a value, so that nothing at all can say that there is none.
@@ -80,12 +78,12 @@ class RedisStore:
                 " its data back or restore a savepoint",
             )
         newest, fields, found, size, encoder, layout, versions = answer
-        if layout.decode() != LAYOUT:
+        if layout.decode() != EXTERNAL_LAYOUT:
             raise Unsupported(
                 "the store is of another release of Holdfast",
                 where=self.where,
                 found=f"layout {layout.decode() or 'unknown'}",
-                expected=f"layout {LAYOUT}",
+                expected=f"layout {EXTERNAL_LAYOUT}",
                 hint="let the query run a batch with this release, or use the release that it runs with",
             )
         attempts = {int(versions[at]): int(versions[at + 1]) for at in range(0, len(versions), 2)}
@@ -143,13 +141,17 @@ class RedisStore:
         while some := list(islice(ordered, _WRITTEN_TOGETHER)):
             buckets: dict[int, dict[bytes, bytes]] = {}
             for field, value in some:
-                buckets.setdefault(zlib.crc32(field) % BUCKETS, {})[field] = _MARK + value
+                buckets.setdefault(bucket_of(field), {})[field] = _MARK + value
             with self._place.asked(self.name), self._client.pipeline(transaction=False) as pipeline:
                 for bucket, mapping in buckets.items():
                     pipeline.hset(f"{self.name}:d:{bucket}", mapping=mapping)
                 pipeline.execute()
             count += len(some)
-        noted = [part for pair in {**head, "layout": LAYOUT, "fields": str(count)}.items() for part in pair]
+        noted = [
+            part
+            for pair in {**head, "layout": EXTERNAL_LAYOUT, "fields": str(count)}.items()
+            for part in pair
+        ]
         if not self._run(CREATE, version, *noted):
             raise self._taken()
         return count

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Conflict, Invalid, NotFound, Unsupported
 from holdfast.external.packed_rows import prefix_columns, rows_of
 from holdfast.external.redis_place import RedisPlace
-from holdfast.external.redis_scripts import BUCKETS, READ
-from holdfast.external.redis_store import LAYOUT
+from holdfast.external.redis_scripts import READ, bucket_of
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
@@ -232,12 +231,12 @@ class SharedState:
                 raise NotFound(
                     "the state is gone", where=f"{self._place}, store {name}", hint="is the query new?"
                 )
-            if layout != LAYOUT.encode():
+            if layout != EXTERNAL_LAYOUT.encode():
                 raise Unsupported(
                     "the state is of another release of Holdfast",
                     where=self.where,
                     found=f"layout {(layout or b'unknown').decode()}",
-                    expected=f"layout {LAYOUT}",
+                    expected=f"layout {EXTERNAL_LAYOUT}",
                 )
         followed = {former for _, _, _, retired in heads for former in retired.split()}
         proved = [(run_of_store, int(reached)) for _, run_of_store, reached, _ in heads]
@@ -249,7 +248,7 @@ class SharedState:
         """The values that there are; None if the version is not kept any more."""
         buckets: dict[int, list[bytes]] = {}
         for field in dict.fromkeys(fields):
-            buckets.setdefault(zlib.crc32(field) % BUCKETS, []).append(field)
+            buckets.setdefault(bucket_of(field), []).append(field)
         script = self._client.register_script(READ)
         with self._place.asked(self._names[0]), self._client.pipeline(transaction=False) as pipeline:
             for name in self._names:

@@ -133,9 +133,10 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
    * query's own id, so that no other query has the same.
    */
   private def storeName: String = described.map(_.store).getOrElse(
-    s"$prefix:{${queryId()}/${id.operatorId}/${id.partitionId}/${id.storeName}}")
+    s"$prefix:{$queryId/${id.operatorId}/${id.partitionId}/${id.storeName}}")
 
-  private def queryId(): String = {
+  // Asked for by each partition that starts, and the file may be in an object store.
+  private lazy val queryId: String = {
     val file = new Path(new Path(id.checkpointRootLocation).getParent, "metadata")
     val input = file.getFileSystem(hadoop).open(file)
     try {
@@ -189,11 +190,10 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       described = Some(now)
     }
     val (key, value) = schemas
-    val query = queryId()
     table.describe(
       Names(
-        s"$prefix:stores:$query",
-        s"$prefix:query:$query",
+        s"$prefix:stores:$queryId",
+        s"$prefix:query:$queryId",
         GenerationOf.findFirstMatchIn(now.store).fold("")(_.group(1))),
       Map("keySchema" -> key.json, "valueSchema" -> value.json, "encoder" -> encoder, "layout" -> Layout.Version))
   }

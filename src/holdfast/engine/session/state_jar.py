@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import (
+    EXTERNAL_LAYOUT,
     EXTERNAL_PROVIDERS,
     FORMAT_KEY,
     PROVIDER_KEY,
@@ -23,8 +24,6 @@ JARS_KEY: Final = "spark.jars"
 LISTENERS_KEY: Final = "spark.sql.streaming.streamingQueryListeners"
 # Notes which batch was committed last, for services that read state.
 LISTENER: Final = "holdfast.state.CommittedBatches"
-# How state lies in a database; the jar has the same number.
-LAYOUT: Final = "1"
 
 # The client of each store, and a class of it that tells whether a session has it already.
 _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -69,7 +68,7 @@ def check_state_jar(spark: SparkSession) -> None:
     provider = spark.conf.get(PROVIDER_KEY, "")
     if provider not in EXTERNAL_PROVIDERS:
         return
-    found = _constant(spark, "holdfast.state.Layout")
+    found = _layout(spark)
     package, client = _CLIENTS[provider]
     if found is None:
         raise Unsupported(
@@ -78,12 +77,12 @@ def check_state_jar(spark: SparkSession) -> None:
             expected=str(state_jar()),
             hint="stop the session and let holdfast.session() make it, or set spark.jars",
         )
-    if found != LAYOUT:
+    if found != EXTERNAL_LAYOUT:
         raise Unsupported(
             "the session has the jar of another release of Holdfast",
             where=JARS_KEY,
             found=f"layout {found}",
-            expected=f"layout {LAYOUT}: {state_jar()}",
+            expected=f"layout {EXTERNAL_LAYOUT}: {state_jar()}",
             hint="give driver and executors one release, then start the session anew",
         )
     if not _has_class(spark, client):
@@ -95,21 +94,17 @@ def check_state_jar(spark: SparkSession) -> None:
         )
 
 
-def _loader(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
-
-
 def _has_class(spark: SparkSession, name: str) -> bool:
     jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        jvm.java.lang.Class.forName(name, False, _loader(spark))
+        jvm.java.lang.Class.forName(name, False, loader)
     except Exception:
         return False
     return True
 
 
-def _constant(spark: SparkSession, name: str) -> str | None:
+def _layout(spark: SparkSession) -> str | None:
     """The layout that the jar in the session has; None where there is no jar."""
     jvm: Any = spark._jvm
-    return str(jvm.holdfast.state.Layout.Version()) if _has_class(spark, name) else None
+    return str(jvm.holdfast.state.Layout.Version()) if _has_class(spark, "holdfast.state.Layout") else None

@@ -10,6 +10,7 @@ from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
+from holdfast.external.redis_place import redis_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 # Smaller blobs cost no more in Spark's store than their names would.
 BLOBS_FROM: Final = "512b"
-_PORT: Final = 6379
 
 
 def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | None:
@@ -51,10 +51,10 @@ def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | Non
             hint='write hf.Redis(…, tls=True, trust_store="/etc/ssl/redis-ca.pem") without a password',
         )
     client_library()
-    host, _, port = redis.address.rpartition(":") if _has_port(redis.address) else (redis.address, "", "")
+    place = redis_place(redis.address, {})
     server = BlobServer(
-        host.strip("[]"),
-        int(port or _PORT),
+        place.host,
+        place.port,
         redis.database,
         redis.user,
         redis.password or os.environ.get(REDIS_PASSWORD_VARIABLE),
@@ -64,10 +64,6 @@ def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | Non
         parse_duration(redis.patience),
     )
     return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
-
-
-def _has_port(address: str) -> bool:
-    return ":" in address.rpartition("]")[2]
 
 
 def refuse_external_provider(spark: SparkSession, where: str) -> None:
