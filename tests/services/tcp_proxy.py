@@ -1,9 +1,10 @@
-"""A proxy on loopback that can stop to pass anything on, as a network does that is cut."""
+"""Proxies on loopback that stop to pass anything on, as a network does that is cut."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Final
 
@@ -12,7 +13,59 @@ from loopback import free_ports
 _CHUNK: Final = 65536
 
 
-class TcpProxy:
+class _Proxy(ABC):
+    """Takes connections at `port` and leads them to another port of this machine."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._ends: list[socket.socket] = []
+        (self.port,) = free_ports(1)
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """End it."""
+        # A thread that waits in accept is not woken by a close alone.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._close_ends()
+
+    def _close_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self._ends.append(near)
+            if not self._leads_on():
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
+            self._ends.append(far)
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    @abstractmethod
+    def _leads_on(self) -> bool:
+        """Whether a new connection is led to the other port."""
+
+    @abstractmethod
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        """Pass on what one end says, until it ends."""
+
+
+class TcpProxy(_Proxy):
     """Passes on what comes to `port` to another port, until it is cut.
 
     A connection that is cut stays open and silent at both ends, and new ones are taken and left silent: so a
@@ -20,14 +73,9 @@ class TcpProxy:
     """
 
     def __init__(self, target: int) -> None:
-        self._target = target
         self._open = threading.Event()
         self._open.set()
-        self._closed = False
-        self._ends: list[socket.socket] = []
-        (self.port,) = free_ports(1)
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(target)
 
     def cut(self) -> None:
         """Pass nothing on from now."""
@@ -40,38 +88,11 @@ class TcpProxy:
 
     def close(self) -> None:
         """End it."""
-        self._closed = True
-        # A thread that waits in accept is not woken by a close alone.
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._close_ends()
+        super().close()
         self._open.set()
 
-    def _close_ends(self) -> None:
-        ends, self._ends = self._ends, []
-        for end in ends:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            self._ends.append(near)
-            if not self._open.is_set():
-                continue
-            try:
-                far = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                near.close()
-                continue
-            self._ends.append(far)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+    def _leads_on(self) -> bool:
+        return self._open.is_set()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
@@ -82,48 +103,29 @@ class TcpProxy:
             sink.shutdown(socket.SHUT_RDWR)
 
 
-class CountingProxy:
-    """Passes on so many bytes to a port of this machine and then ends all connections, in mid message.
-
-    Args:
-        target: The port.
-    """
+class CountingProxy(_Proxy):
+    """Passes on so many bytes to a port of this machine and then ends all connections, in mid message."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
         self._lock = threading.Lock()
         self._left: int | None = None
-        self._ends: list[socket.socket] = []
         self.passed = 0
         self.cut = False
-        (self.port,) = free_ports(1)
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(target)
 
     def __enter__(self) -> CountingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._end_all()
+        self.close()
 
     def allow(self, number: int | None) -> None:
         """Pass on this many bytes from now, both ways together; None for all."""
         with self._lock:
             self._left, self.passed, self.cut = number, 0, False
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(("127.0.0.1", self._target))
-            self._ends += [near, far]
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+    def _leads_on(self) -> bool:
+        return True
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
@@ -135,13 +137,6 @@ class CountingProxy:
                 sink.sendall(some)
                 if len(some) < len(data):
                     self.cut = True
-                    self._end_all()
+                    self._close_ends()
                     return
             sink.shutdown(socket.SHUT_RDWR)
-
-    def _end_all(self) -> None:
-        ends, self._ends = self._ends, []
-        for end in ends:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
