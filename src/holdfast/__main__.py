@@ -17,8 +17,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, _end)
     from holdfast.cli import main as run
 
-    signal.signal(signal.SIGINT, former)
     try:
+        signal.signal(signal.SIGINT, former)
         run()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -46,19 +46,28 @@ def main(requests: socket.socket) -> None:
             requests.close()
             for stream in streams:
                 os.close(stream)
-            os.write(answers, ANSWER.pack(pid))
             os.write(answers, ANSWER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
             os._exit(0)
         for descriptor in received:
             os.close(descriptor)
     requests.detach()  # it is closed with all others
+    # While an interpreter starts, Ctrl-C ends it as the system does.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.setsid()
+    # Who can send it signals finds it, and its group.
+    os.write(answers, ANSWER.pack(os.getpid()))
     _become(json.loads(data), streams)
-    holdfast.__main__.main()
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        holdfast.__main__.main()
+    except KeyboardInterrupt:
+        # It came before the first line of the command, which answers every later one.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """The process that a shell would have started."""
-    os.setsid()
     left = list(streams)
     standard = [left.pop(0) if is_open else None for is_open in request["streams"]]
     # The descriptors that came are above those of the standard streams, which are open until here.

@@ -151,6 +151,14 @@ private[state] object RedisScripts {
       |return {'decided', plan}
       |""".stripMargin
 
+  /** Give up an attempt, unless a commit has decided it. Arguments: attempt. Returns whether it was given up. */
+  val giveUp: String =
+    """local head, attempt = KEYS[1], ARGV[1]
+      |if redis.call('HDEL', head .. ':o', attempt) == 0 then return 0 end
+      |redis.call('HSET', head .. ':g', ':r:' .. attempt .. ':', '')
+      |return 1
+      |""".stripMargin
+
   /** Do one bucket's part of a plan. Arguments: the plan, bucket. */
   val follow: String = common +
     """local plan, bucket = ARGV[1], ARGV[2]

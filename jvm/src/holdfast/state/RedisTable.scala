@@ -192,8 +192,7 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
   }
 
   override def discard(attempt: Attempt): Unit = synchronized {
-    asking(_.hdel(bytes(s"$name:o"), bytes(attempt.number.toString)))
-    deleteBuckets(s":r:${attempt.number}:")
+    if (call(GiveUp, attempt.number.toString) == 1L) deleteForgotten(s":r:${attempt.number}:")
   }
 
   override def changes(version: Long): Iterator[Entry] = synchronized {
@@ -207,10 +206,7 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
 
   override def clean(retain: Int): Unit = synchronized {
     val forgotten = call(Forget, retain.toString).asInstanceOf[JavaList[Array[Byte]]].asScala.map(string)
-    for (hashes <- forgotten) {
-      deleteBuckets(hashes)
-      asking(_.hdel(bytes(s"$name:g"), bytes(hashes)))
-    }
+    forgotten.foreach(deleteForgotten)
   }
 
   override def close(): Unit = synchronized {
@@ -228,8 +224,10 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
     string(call(Finish, plan).asInstanceOf[Array[Byte]]).toLong
   }
 
-  private def deleteBuckets(hashes: String): Unit =
+  private def deleteForgotten(hashes: String): Unit = {
     asking(_.unlink((0 until Buckets).map(b => bytes(s"$name$hashes$b")): _*))
+    asking(_.hdel(bytes(s"$name:g"), bytes(hashes)))
+  }
 
   private def call(script: Script, arguments: String*): Any =
     asking(_.evalsha(script.digest, heads, arguments.map(bytes).asJava))
@@ -318,10 +316,11 @@ private object RedisTable {
   private val Read = new Script(RedisScripts.read)
   private val Scan = new Script(RedisScripts.scan)
   private val Decide = new Script(RedisScripts.decide)
+  private val GiveUp = new Script(RedisScripts.giveUp)
   private val Follow = new Script(RedisScripts.follow)
   private val Finish = new Script(RedisScripts.finish)
   private val Forget = new Script(RedisScripts.forget)
-  private val Scripts = Seq(Begin, Read, Scan, Decide, Follow, Finish, Forget)
+  private val Scripts = Seq(Begin, Read, Scan, Decide, GiveUp, Follow, Finish, Forget)
 
   private def bytes(text: String): Array[Byte] = text.getBytes(UTF_8)
   private def string(text: Array[Byte]): String = new String(text, UTF_8)

@@ -54,7 +54,10 @@ trait VersionedTable extends AutoCloseable {
   /** Make what was staged the next version; returns how many fields it has. */
   def commit(attempt: Attempt, run: String): Long
 
-  /** Delete what an attempt has staged, which will never be committed. */
+  /**
+   * Delete what an attempt has staged, unless it was committed: whose answer was lost cannot know. One that is
+   * given up is never committed.
+   */
   def discard(attempt: Attempt): Unit
 
   /** The fields that a version has changed, with their values in it. */
