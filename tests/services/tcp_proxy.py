@@ -93,6 +93,7 @@ class CountingProxy:
         self._target = target
         self._lock = threading.Lock()
         self._left: int | None = None
+        self._once = False
         self._ends: list[socket.socket] = []
         self.passed = 0
         (self.port,) = free_ports(1)
@@ -108,10 +109,15 @@ class CountingProxy:
         self._listener.close()
         self._end_all()
 
-    def allow(self, number: int | None) -> None:
-        """Pass on this many bytes from now, both ways together; None for all."""
+    def allow(self, number: int | None, *, once: bool = False) -> None:
+        """Pass on this many bytes from now, both ways together; None for all.
+
+        Args:
+            number: How many.
+            once: Whether everything passes again on connections that are made after that.
+        """
         with self._lock:
-            self._left, self.passed = number, 0
+            self._left, self._once, self.passed = number, once, 0
 
     def _accept(self) -> None:
         while True:
@@ -133,6 +139,8 @@ class CountingProxy:
                     self.passed += len(some)
                 sink.sendall(some)
                 if len(some) < len(data):
+                    with self._lock:
+                        self._left = None if self._once else self._left
                     self._end_all()
                     return
             sink.shutdown(socket.SHUT_RDWR)
