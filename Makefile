@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka services-state-clients jar bench docs output lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-cassandra services-hdfs services-kafka services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -39,13 +39,16 @@ services-debian:  ## install PostgreSQL, Redis, Chromium, promtool, zsh, fish an
 services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)
 	@scripts/services-s3.sh
 
+services-cassandra:  ## fetch Cassandra for the tests of state in it (needs Java and Maven)
+	@scripts/services-cassandra.sh
+
 services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 	@scripts/services-hdfs.sh
 
 services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
 	@scripts/services-kafka.sh
 
-services-state-clients:  ## fetch the clients of Redis for Spark (needs Java and Maven)
+services-state-clients:  ## fetch the clients of Redis and Cassandra for Spark (needs Java and Maven)
 	@scripts/state-clients.sh
 
 jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)

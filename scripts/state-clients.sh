@@ -6,9 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/maven.sh
 jedis=8.0.2
+# The build that has Netty and Jackson under names of its own: Spark has others.
+cassandra=4.19.3
 target=$PWD/.services/state-clients
-# Spark brings it along.
-without="org.slf4j"
+# Spark brings these along.
+without="org.slf4j io.dropwizard.metrics"
 
 if [ ! -e "$target/.jedis-$jedis" ]; then
   need "the clients of state databases"
@@ -16,4 +18,12 @@ if [ ! -e "$target/.jedis-$jedis" ]; then
   fetch Jedis "$target/redis" jedis.sha256 "redis.clients:jedis:$jedis"
   touch "$target/.jedis-$jedis"
 fi
-echo "Jedis  $target/redis  ($jedis)"
+if [ ! -e "$target/.cassandra-$cassandra" ]; then
+  need "the clients of state databases"
+  echo "fetching Cassandra's driver $cassandra …" >&2
+  fetch "Cassandra's driver" "$target/cassandra" cassandra-driver.sha256 \
+    "org.apache.cassandra:java-driver-core-shaded:$cassandra"
+  touch "$target/.cassandra-$cassandra"
+fi
+echo "Jedis               $target/redis  ($jedis)"
+echo "Cassandra's driver  $target/cassandra  ($cassandra)"

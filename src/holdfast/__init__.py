@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.config.checkpoint_settings import Checkpoint
     from holdfast.config.job.alert_settings import Alerts
     from holdfast.config.job.backend import Memory, RocksDB
+    from holdfast.config.job.cassandra_store import Cassandra
     from holdfast.config.job.external_store import Redis
     from holdfast.config.job.recovery import recovery
     from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
@@ -107,6 +108,7 @@ _HOMES = {
     "holdfast.at_rest.create.bootstrap": ("Bootstrapped",),
     "holdfast.config.job.alert_settings": ("Alerts",),
     "holdfast.config.job.backend": ("Memory", "RocksDB"),
+    "holdfast.config.job.cassandra_store": ("Cassandra",),
     "holdfast.config.job.external_store": ("Redis",),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.job.recovery": ("recovery",),
@@ -177,6 +179,7 @@ __all__ = [
     "Alerts",
     "Bootstrapped",
     "BufferedSink",
+    "Cassandra",
     "Checkpoint",
     "Conflict",
     "Corrupt",

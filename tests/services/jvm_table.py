@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import holdfast as hf
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,6 +36,39 @@ class JvmTable:
             "127.0.0.1", port, 0, nothing, nothing, False, nothing, min(patience_ms, 5000) or 1000
         )
         return cls(spark, jvm.holdfast.state.RedisTable(place, name, patience_ms))
+
+    @classmethod
+    def cassandra(cls, spark: SparkSession, port: int, name: str, patience_ms: int = 10_000) -> JvmTable:
+        """A store in Cassandra, in a keyspace that is made where it is missing."""
+        return cls.cassandra_as(spark, hf.Cassandra(f"127.0.0.1:{port}", replication=1), name, patience_ms)
+
+    @classmethod
+    def cassandra_as(
+        cls, spark: SparkSession, settings: hf.Cassandra, name: str, patience_ms: int = 10_000
+    ) -> JvmTable:
+        """A store in Cassandra as a session's settings say."""
+        jvm: Any = spark._jvm
+        option = jvm.scala.Option.apply
+        trust = settings.trust_store
+        place = jvm.holdfast.state.CassandraPlace(
+            settings.contact_points,
+            option(settings.local_datacenter),
+            settings.keyspace,
+            option(settings.user),
+            option(settings.password),
+            settings.tls,
+            option(None if trust is None else jvm.scala.Tuple2(trust, option(settings.trust_store_password))),
+            option(settings.replication),
+            settings.consistency,
+            min(patience_ms, 5000) or 1000,
+        )
+        return cls(spark, jvm.holdfast.state.CassandraTable(place, name, patience_ms))
+
+    @classmethod
+    def of(cls, kind: str, spark: SparkSession, port: int, name: str, patience_ms: int = 10_000) -> JvmTable:
+        """A store in the database of this name."""
+        made: JvmTable = getattr(cls, kind)(spark, port, name, patience_ms)
+        return made
 
     def begin(self, version: int, run: str) -> Any:
         """An attempt to make the next version."""

@@ -109,6 +109,7 @@ class CountingProxy(_Proxy):
     def __init__(self, target: int) -> None:
         self._lock = threading.Lock()
         self._left: int | None = None
+        self._once = False
         self.passed = 0
         self.cut = False
         super().__init__(target)
@@ -119,10 +120,15 @@ class CountingProxy(_Proxy):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def allow(self, number: int | None) -> None:
-        """Pass on this many bytes from now, both ways together; None for all."""
+    def allow(self, number: int | None, *, once: bool = False) -> None:
+        """Pass on this many bytes from now, both ways together; None for all.
+
+        Args:
+            number: How many.
+            once: Whether everything passes again on connections that are made after that.
+        """
         with self._lock:
-            self._left, self.passed, self.cut = number, 0, False
+            self._left, self._once, self.passed, self.cut = number, once, 0, False
 
     def _leads_on(self) -> bool:
         return True
@@ -137,6 +143,8 @@ class CountingProxy(_Proxy):
                 sink.sendall(some)
                 if len(some) < len(data):
                     self.cut = True
+                    with self._lock:
+                        self._left = None if self._once else self._left
                     self._close_ends()
                     return
             sink.shutdown(socket.SHUT_RDWR)

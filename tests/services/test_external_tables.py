@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cassandra_server import CassandraServer
 from jvm_table import ExternalError, JvmTable
 from loopback import free_ports
 from redis_server import RedisServer
@@ -20,18 +21,38 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 Open = Callable[[], JvmTable]
+Server = RedisServer | CassandraServer
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["redis"])
-def reopen(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Open]:
+@pytest.fixture(params=["redis", "cassandra"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A database."""
+    return str(request.param)
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, kind: str) -> Server:
+    """A server of it, for tests that do nothing to the server."""
+    found: Server = request.getfixturevalue(f"{kind}_server")
+    return found
+
+
+@pytest.fixture
+def own_server(request: pytest.FixtureRequest, kind: str) -> Server:
+    """A server of it that the test may freeze or kill."""
+    found: Server = request.getfixturevalue(f"own_{kind}")
+    return found
+
+
+@pytest.fixture
+def reopen(spark: SparkSession, kind: str, server: Server) -> Iterator[Open]:
     """Opens one store of a database, as often as it is called, each time as another executor would."""
     opened: list[JvmTable] = []
     name = f"test:{{{next(_numbers)}}}"
-    port = request.getfixturevalue("redis_server").port
 
     def one_more() -> JvmTable:
-        opened.append(JvmTable.redis(spark, port, name))
+        opened.append(JvmTable.of(kind, spark, server.port, name))
         return opened[-1]
 
     yield one_more
@@ -150,6 +171,7 @@ def test_a_version_that_is_not_there_is_never_taken_for_an_empty_one(reopen: Ope
     assert table.scan(6) == {str(version).encode(): b"x" for version in range(6)}
 
 
+@pytest.mark.parametrize("kind", ["redis"])
 def test_cleaning_leaves_nothing_of_old_versions_and_dead_attempts(
     reopen: Open, redis_server: RedisServer
 ) -> None:
@@ -169,6 +191,7 @@ def test_cleaning_leaves_nothing_of_old_versions_and_dead_attempts(
     assert kept == set()
 
 
+@pytest.mark.parametrize("kind", ["redis"])
 def test_a_store_of_which_something_else_has_deleted_a_part_is_refused(
     reopen: Open, redis_server: RedisServer
 ) -> None:
@@ -180,8 +203,18 @@ def test_a_store_of_which_something_else_has_deleted_a_part_is_refused(
         table.check()
 
 
+def cuts(proxy: CountingProxy) -> Iterator[int | None]:
+    """First none, then after so many bytes, until there were not so many."""
+    yield None
+    step = max(900, proxy.passed // 16)
+    for cut_at in itertools.count(600, step):
+        yield cut_at
+        if proxy.passed < cut_at:
+            return
+
+
 def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_the_old_or_the_new(
-    spark: SparkSession, redis_server: RedisServer
+    spark: SparkSession, kind: str, server: Server
 ) -> None:
     """Through a proxy that ends the connection after so many bytes; then another executor goes on."""
     name, before = f"test:{{{next(_numbers)}}}", {f"old{number}".encode(): b"0" * 30 for number in range(80)}
@@ -190,15 +223,14 @@ def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_the_old_or_the_new(
     after = {**before, **changes}
     expected = {field: value for field, value in after.items() if value is not None}
     outcomes = set()
-    direct = JvmTable.redis(spark, redis_server.port, name)
+    direct = JvmTable.of(kind, spark, server.port, name)
     made(direct, 0, "run0", dict(before))
     made(direct, 1, "run0", {})
-    with CountingProxy(redis_server.port) as proxy:
-        whole = 0
-        for number, cut_at in enumerate(itertools.chain([None], range(600, 20_000, 900))):
+    with CountingProxy(server.port) as proxy:
+        for number, cut_at in enumerate(cuts(proxy)):
             run = f"run{number + 1}"
             proxy.allow(cut_at)
-            table = JvmTable.redis(spark, proxy.port, name, patience_ms=0)
+            table = JvmTable.of(kind, spark, proxy.port, name, patience_ms=0)
             attempt = None
             try:
                 attempt = table.begin(1, run)
@@ -210,30 +242,63 @@ def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_the_old_or_the_new(
                     direct.discard(attempt)
             finally:
                 table.close()
-            if cut_at is None:
-                whole = proxy.passed
             # An executor that comes finishes what was decided; it reads one or the other.
             direct.begin(1, f"{run}-look")
             found = direct.scan(2)
             assert found in (before, expected), cut_at
-            outcomes.add("old" if found == before else "new")
+            if cut_at is not None:
+                outcomes.add("old" if found == before else "new")
             # Whoever runs the batch again makes the same.
             assert made(direct, 1, f"{run}-again", changes) == len(expected)
             assert direct.scan(2) == expected
             assert direct.scan(1) == before
             made(direct, 1, f"{run}-back", {})
-            if cut_at is not None and cut_at > whole:
-                break
+            # Else each time there would be more to read past, and more bytes pass.
+            direct.clean(1)
     assert outcomes == {"old", "new"}
     direct.check()
+    direct.close()
 
 
-def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, own_redis: RedisServer) -> None:
-    table = JvmTable.redis(spark, own_redis.port, "frozen", patience_ms=30_000)
+def test_an_answer_that_is_lost_anywhere_in_a_batch_is_asked_for_again(
+    spark: SparkSession, kind: str, server: Server
+) -> None:
+    """The connection is cut once: the batch is made all the same, and nothing of it twice."""
+    name, before = f"test:{{{next(_numbers)}}}", {f"old{number}".encode(): b"0" * 30 for number in range(80)}
+    direct = JvmTable.of(kind, spark, server.port, name)
+    made(direct, 0, "run", dict(before))
+    with CountingProxy(server.port) as proxy:
+        for number, cut_at in enumerate(cuts(proxy)):
+            changes: dict[bytes, bytes | None] = {f"new{number}".encode(): b"1" * 30, b"old1": b"%d" % number}
+            changes |= dict.fromkeys([f"old{number + 2}".encode()])
+            proxy.allow(cut_at, once=True)
+            table = JvmTable.of(kind, spark, proxy.port, name)
+            count = made(table, number + 1, "run", changes)
+            table.close()
+            before.update({field: value for field, value in changes.items() if value is not None})
+            del before[f"old{number + 2}".encode()]
+            assert count == len(before) == direct.size(), cut_at
+            assert direct.scan(number + 2) == before, cut_at
+    direct.close()
+
+
+def test_giving_up_what_has_committed_changes_nothing(reopen: Open) -> None:
+    """A task whose commit was not answered in time gives up, and it may have committed."""
+    table = reopen()
     attempt = table.begin(0, "run")
     table.stage(attempt, {b"a": b"1"})
-    own_redis.freeze()
-    timer = threading.Timer(1, own_redis.thaw)
+    table.commit(attempt, "run")
+    table.discard(attempt)
+    table.clean(1)
+    assert reopen().scan(1) == {b"a": b"1"}
+
+
+def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, kind: str, own_server: Server) -> None:
+    table = JvmTable.of(kind, spark, own_server.port, "frozen", patience_ms=30_000)
+    attempt = table.begin(0, "run")
+    table.stage(attempt, {b"a": b"1"})
+    own_server.freeze()
+    timer = threading.Timer(1, own_server.thaw)
     timer.start()
     assert table.commit(attempt, "run") == 1
     timer.join()
@@ -241,14 +306,14 @@ def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, own_redis: R
 
 
 def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
-    spark: SparkSession, own_redis: RedisServer
+    spark: SparkSession, kind: str, own_server: Server
 ) -> None:
-    table = JvmTable.redis(spark, own_redis.port, "killed", patience_ms=30_000)
+    table = JvmTable.of(kind, spark, own_server.port, "killed", patience_ms=30_000)
     made(table, 0, "run", {b"a": b"1"})
     attempt = table.begin(1, "run")
     table.stage(attempt, {b"b": b"2"})
-    own_redis.kill()
-    starting = threading.Timer(0.3, own_redis.start)
+    own_server.kill()
+    starting = threading.Timer(0.3, own_server.start)
     starting.start()
     assert table.commit(attempt, "run") == 2
     starting.join()
@@ -256,17 +321,17 @@ def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
 
 
 def test_a_server_that_is_gone_is_an_error_that_says_what_is_not_known(
-    spark: SparkSession, own_redis: RedisServer
+    spark: SparkSession, kind: str, own_server: Server
 ) -> None:
-    table = JvmTable.redis(spark, own_redis.port, "gone", patience_ms=200)
+    table = JvmTable.of(kind, spark, own_server.port, "gone", patience_ms=200)
     attempt = table.begin(0, "run")
-    own_redis.kill()
+    own_server.kill()
     with pytest.raises(ExternalError, match=r"has not answered for .* may have been done or not"):
         table.commit(attempt, "run")
-    own_redis.start()
+    own_server.start()
     (nobody,) = free_ports(1)
     with pytest.raises(ExternalError, match="has not answered"):
-        JvmTable.redis(spark, nobody, "nobody", patience_ms=0).begin(0, "run")
+        JvmTable.of(kind, spark, nobody, "nobody", patience_ms=0).begin(0, "run")
 
 
 def test_a_server_that_is_full_refuses_a_batch_and_takes_it_when_there_is_room(

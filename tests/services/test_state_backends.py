@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-BACKENDS = ["memory", "rocksdb", "redis"]
+BACKENDS = ["memory", "rocksdb", "redis", "cassandra"]
 OPERATORS = ["aggregate", "window", "session", "dedupe", "join"]
 Settings = Callable[[dict[str, str]], None]
 
@@ -28,6 +28,9 @@ def backend(request: pytest.FixtureRequest) -> dict[str, str]:
     """The settings of a backend."""
     if request.param == "redis":
         return hf.Redis(request.getfixturevalue("redis_server").address).spark_conf()
+    if request.param == "cassandra":
+        address = request.getfixturevalue("cassandra_server").address
+        return hf.Cassandra(address, replication=1).spark_conf()
     return PROVIDERS[{"rocksdb": "rocksdb2"}.get(request.param, request.param)]
 
 

@@ -22,6 +22,7 @@ OTHERS = {
     "holdfast.checkpoint",
     "holdfast.home",
     "holdfast.peer",
+    "holdfast.state.CassandraStateStoreProvider",
     "holdfast.state.CommittedBatches",
     "holdfast.state.Layout",
     "holdfast.state.RedisStateStoreProvider",

@@ -41,7 +41,8 @@ ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
 # Holdfast's own, in the jar that the package brings along.
 REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
-EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER})
+CASSANDRA_PROVIDER = "holdfast.state.CassandraStateStoreProvider"
+EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, CASSANDRA_PROVIDER})
 # How state lies in a database; the jar has the same number.
 EXTERNAL_LAYOUT = "1"
 

@@ -1,5 +1,7 @@
 package holdfast.state
 
+import java.util.UUID
+
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -14,9 +16,9 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  * until then readers see the batch before.
  */
 final class CommittedBatches extends StreamingQueryListener with Logging {
-  import CommittedBatches.Provider
+  import CommittedBatches._
 
-  private var connected: Option[(RedisPlace, RedisTable)] = None
+  private var connected: Option[Connection] = None
 
   override def onQueryStarted(event: QueryStartedEvent): Unit = ()
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
@@ -25,8 +27,8 @@ final class CommittedBatches extends StreamingQueryListener with Logging {
     val progress = event.progress
     if (progress.stateOperators.nonEmpty) {
       try {
-        for (settings <- settingsOf(progress.id)) {
-          tableOf(settings).noteBatch(
+        for ((database, settings) <- databaseOf(progress.id)) {
+          tableOf(database, settings).noteBatch(
             s"${ExternalStateStoreProvider.prefix(settings)}:query:${progress.id}",
             progress.batchId,
             progress.runId.toString)
@@ -38,29 +40,34 @@ final class CommittedBatches extends StreamingQueryListener with Logging {
     }
   }
 
-  /** The settings of a query that keeps its state in Redis. */
-  private def settingsOf(query: java.util.UUID): Option[Settings] =
+  /** Where a query keeps its state, if that is a database. */
+  private def databaseOf(query: UUID): Option[(ExternalStateStoreProvider, Settings)] =
     for {
       any <- SparkSession.getDefaultSession
       running <- Option(any.streams.get(query))
       conf = running.sparkSession.conf
-      if conf.getOption(Provider).contains(classOf[RedisStateStoreProvider].getName)
-    } yield new Settings(conf.getAll.filter { case (key, _) => key.startsWith(Settings.Prefix) })
+      name <- conf.getOption(Provider)
+      provider <- external(name)
+    } yield (provider, new Settings(conf.getAll.filter { case (key, _) => key.startsWith(Settings.Prefix) }))
 
-  private def tableOf(settings: Settings): RedisTable = synchronized {
-    val place = RedisPlace.from(settings)
-    connected match {
-      case Some((known, table)) if known.toString == place.toString => table
-      case _ =>
-        connected.foreach(_._2.close())
-        // The events of all queries wait for it, so it asks once.
-        val table = new RedisTable(place, "", patienceMillis = 0)
-        connected = Some((place, table))
-        table
+  private def external(provider: String): Option[ExternalStateStoreProvider] =
+    if (!provider.startsWith(getClass.getPackageName)) None
+    else Some(Class.forName(provider).getConstructor().newInstance().asInstanceOf[ExternalStateStoreProvider])
+
+  private def tableOf(database: ExternalStateStoreProvider, settings: Settings): VersionedTable = synchronized {
+    val place = database.place(settings)
+    if (!connected.exists(_.place == place)) {
+      connected.foreach(_.table.close())
+      connected = None
+      // The events of all queries wait for it, so it asks once.
+      connected = Some(Connection(place, database.open(settings, "", patienceMillis = 0)))
     }
+    connected.get.table
   }
 }
 
 private object CommittedBatches {
   private val Provider = "spark.sql.streaming.stateStore.providerClass"
+
+  private final case class Connection(place: String, table: VersionedTable)
 }

@@ -41,11 +41,11 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   private var held: HeldFields = _
   private var lent: Option[Loan] = None
 
-  /** Open a store of this name. */
-  protected def open(settings: Settings, store: String): VersionedTable
+  /** Open a store of this name, which waits for so long where the database does not answer. */
+  private[state] def open(settings: Settings, store: String, patienceMillis: Long): VersionedTable
 
   /** The database's name, as the settings have it, and where it is. */
-  protected def place(settings: Settings): String
+  private[state] def place(settings: Settings): String
 
   override def init(
       stateStoreId: StateStoreId,
@@ -84,7 +84,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     retain = settings.long("retain", DefaultRetained).toInt
     if (retain < 1) throw new ExternalStateException("the setting retain has to be 1 or more: a batch may run again")
     described = description()
-    table = open(settings, storeName)
+    table = open(settings, storeName, settings.long("patienceMillis", DefaultPatienceMillis))
     Providers.incrementAndGet()
   }
 
@@ -426,6 +426,7 @@ private[state] object ExternalStateStoreProvider {
   private val GenerationOf = "\\{[^/]+/[0-9]+/[0-9]+/[^/]+/([^/}]+)\\}".r
   private val StoreWord = "\"store\"\\s*:\\s*\"([^\"\\\\]+)\"".r
   private val DefaultRetained = 10L
+  private val DefaultPatienceMillis = 60000L
   private val DefaultCacheBytes = 256L << 20
   // How much one task gathers before it brings it to the database.
   private val ChangesTogether = 64L << 20
@@ -451,10 +452,10 @@ private[state] object ExternalStateStoreProvider {
 
 /** Keeps state in Redis. */
 final class RedisStateStoreProvider extends ExternalStateStoreProvider {
-  override protected def open(settings: Settings, store: String): VersionedTable =
-    new RedisTable(RedisPlace.from(settings), store, settings.long("patienceMillis", 60000))
+  override def open(settings: Settings, store: String, patienceMillis: Long): VersionedTable =
+    new RedisTable(RedisPlace.from(settings), store, patienceMillis)
 
-  override protected def place(settings: Settings): String = RedisPlace.from(settings).toString
+  override def place(settings: Settings): String = RedisPlace.from(settings).toString
 }
 
 /** What Python compares with its own, so that a jar of another release is noticed. */

@@ -133,9 +133,8 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
     }
   }
 
-  /** Note which batch of a query was committed last, and by which run. */
-  def noteBatch(key: String, batch: Long, run: String): Unit = synchronized {
-    asking(_.hset(key, java.util.Map.of("batch", batch.toString, "run", run)))
+  override def noteBatch(query: String, batch: Long, run: String): Unit = synchronized {
+    asking(_.hset(query, java.util.Map.of("batch", batch.toString, "run", run)))
   }
 
   override def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]] =

@@ -42,6 +42,9 @@ trait VersionedTable extends AutoCloseable {
   /** Note what the rows are, for readers without a checkpoint, and that this store is in use. */
   def describe(names: Names, description: Map[String, String]): Unit
 
+  /** Note which batch of a query was committed last, and by which run. */
+  def noteBatch(query: String, batch: Long, run: String): Unit
+
   /** The values at a version, in the order of the fields; first what an attempt has staged, if one is given. */
   def read(version: Long, attempt: Option[Attempt], fields: Array[Array[Byte]]): Array[Array[Byte]]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
+from holdfast.config.job.cassandra_store import Cassandra
 from holdfast.config.job.external_store import Redis
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
 from holdfast.config.spark_defaults import (
@@ -281,4 +282,5 @@ class Memory:
         return ()
 
 
-Backend = RocksDB | Memory | Redis
+ExternalStore = Redis | Cassandra
+Backend = RocksDB | Memory | ExternalStore

@@ -1,4 +1,4 @@
-"""State in a database outside the cluster, which other services can read: how a job says where it is."""
+"""State in a database outside the cluster: what a job says of any, and of Redis."""
 
 from __future__ import annotations
 
@@ -27,22 +27,37 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def _address(value: object, setting: str) -> str:
+def address(value: object, setting: str, example: str = "redis.example:6379") -> str:
+    """Return host and port.
+
+    Raises:
+        Invalid: It is anything else.
+    """
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
         # It may be a URL with a password in it.
         found = "a URL" if isinstance(value, str) and "://" in value else None
-        raise refused(setting, value, 'host and port, such as "redis.example:6379"', found=found)
+        raise refused(setting, value, f'host and port, such as "{example}"', found=found)
     return str(value)
 
 
-def _text(value: object, setting: str) -> str:
+def text(value: object, setting: str) -> str:
+    """Return a text.
+
+    Raises:
+        Invalid: It is empty, or no text.
+    """
     if not isinstance(value, str) or not value:
         raise refused(setting, value, "a text that is not empty")
     return value
 
 
-def _secret(value: object, setting: str) -> str:
+def secret(value: object, setting: str) -> str:
+    """Return a text that no error shows.
+
+    Raises:
+        Invalid: It is empty, or no text.
+    """
     if not isinstance(value, str) or not value:
         raise refused(setting, value, "a text that is not empty", found="something else")
     return value
@@ -54,18 +69,21 @@ def _prefix(value: object, setting: str) -> str:
     return value
 
 
-_CHECKS: Final[Mapping[str, Check]] = {
-    "address": _address,
-    "database": partial(whole, least=0),
-    "user": optional(_text),
-    "password": optional(_secret),
-    "tls": flag,
-    "trust_store": optional(_text),
-    "trust_store_password": optional(_secret),
+STORE_CHECKS: Final[Mapping[str, Check]] = {
     "prefix": _prefix,
     "retain": partial(whole, least=1, most=10_000),
     "cache": parse_size,
     "patience": parse_duration,
+}
+_CHECKS: Final[Mapping[str, Check]] = {
+    "address": address,
+    "database": partial(whole, least=0),
+    "user": optional(text),
+    "password": optional(secret),
+    "tls": flag,
+    "trust_store": optional(text),
+    "trust_store_password": optional(secret),
+    **STORE_CHECKS,
 }
 
 
@@ -199,6 +217,3 @@ class Redis:
                 "How long a task asks again where the server does not answer.",
             ),
         )
-
-
-ExternalStore = Redis

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import (
+    CASSANDRA_PROVIDER,
     EXTERNAL_LAYOUT,
     EXTERNAL_PROVIDERS,
     FORMAT_KEY,
@@ -27,6 +28,11 @@ LISTENER: Final = "holdfast.state.CommittedBatches"
 
 # The client of each store, and a class of it that tells whether a session has it already.
 _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
+    # The build that has Netty and Jackson under names of its own: Spark has others.
+    CASSANDRA_PROVIDER: (
+        "org.apache.cassandra:java-driver-core-shaded:4.19.3",
+        "com.datastax.oss.driver.api.core.CqlSession",
+    ),
     REDIS_PROVIDER: ("redis.clients:jedis:8.0.2", "redis.clients.jedis.Jedis"),
 }
 
