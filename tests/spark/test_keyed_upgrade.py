@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,3 +69,45 @@ def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
     start(spark, tmp_path, processor(visits=hf.value("long", default=0)))
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("visits").collect()
     assert [tuple(row) for row in found] == [("ann", 1), ("ann", 2)]
+
+
+def test_groups_that_were_read_by_new_code_and_then_written_keep_their_former_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More state than one batch brings to the new form: a batch reads it, and the next one writes it."""
+
+    def on_event(self: Any, event: Any, state: Any, ctx: Any) -> dict[str, Any]:
+        if event.adds:
+            state.visits += 1
+        if event.note:
+            state.notes.append(event.note)
+        return {"who": event.who, "visits": state.visits, "size": sum(map(len, state.notes))}
+
+    def run(kind: str) -> None:
+        states = {"visits": hf.value(kind, default=0), "notes": hf.list("string")}
+        events = read_stream(spark, tmp_path / "in", "who string, adds long, note string")
+        out = hf.keyed(events, by="who", key_groups=40).process(
+            type("Visits", (hf.Keyed,), {**states, "on_event": on_event})(),
+            output="who string, visits long, size long",
+            name="visits",
+        )
+        query = (
+            hf.sink(out)
+            .parquet(tmp_path / "out")
+            .start(checkpoint=(tmp_path / "checkpoint").as_uri(), trigger=hf.available_now())
+        )
+        query.awaitTermination()
+
+    names = [f"visitor {number}" for number in range(40)]
+    chance = Random(5)
+    for batch, (adds, digits) in enumerate(((1, 200_000), (1, 0), (0, 0), (1, 0))):
+        rows = [
+            {"who": who, "ts": 0, "adds": adds, "note": chance.randbytes(digits // 2).hex()} for who in names
+        ]
+        write_batch(tmp_path / "in", batch, rows)
+        if batch in (1, 3):
+            run("int" if batch == 1 else "long")
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("who", "visits").collect()
+    assert [tuple(row) for row in found] == [
+        (who, visits, 200_000) for who in sorted(names) for visits in (1, 2, 2, 3)
+    ]

@@ -45,6 +45,8 @@ class PipelinedStore:
         self._messages: Any = StateMessage_pb2
         self._client: Any = client
         self._numbering = numbering
+        # Requests whose answers nobody has read yet.
+        self._unread = 0
 
     def declare(self) -> None:
         """Tell Spark the variables; once a task, before anything else."""
@@ -52,7 +54,8 @@ class PipelinedStore:
         calls += [{"getListState": self._variable_of(name)} for name in LISTS]
         made = [self._messages.StatefulProcessorCall(**call) for call in calls]
         self._send([self._framed(self._messages.StateRequest(statefulProcessorCall=call)) for call in made])
-        self._receive_all(len(made))
+        self._unread += len(made)
+        self._read_answers()
 
     def _variable_of(self, name: str) -> Any:
         return self._messages.StateCallCommand(stateName=name, schema=SCHEMA_JSON)
@@ -70,7 +73,8 @@ class PipelinedStore:
         return found
 
     def load(self, group: int) -> Stored:
-        """All blobs of a group."""
+        """All blobs of a group; what is being written may ask for it."""
+        self._read_answers()
         self._send([self._key(group), self._get(FORMS)])
         self._receive()
         forms = self._value()
@@ -78,15 +82,13 @@ class PipelinedStore:
 
     def write(self, writes: Iterable[Write]) -> None:
         """Write groups, and move the timer that wakes each where its record says so."""
-        waiting = 0
         for write in writes:
             requests = [self._key(write.group), *self._requests(write)]
-            if waiting and waiting + len(requests) > _AHEAD:
-                self._receive_all(waiting)
-                waiting = 0
+            if self._unread + len(requests) > _AHEAD:
+                self._read_answers()
             self._send(requests)
-            waiting += len(requests)
-        self._receive_all(waiting)
+            self._unread += len(requests)
+        self._read_answers()
 
     def _requests(self, write: Write) -> list[bytes]:
         made = [self._put(META, write.meta.encode())]
@@ -160,8 +162,9 @@ class PipelinedStore:
         _check(status, error)
         return status, value
 
-    def _receive_all(self, count: int) -> None:
-        for _ in range(count):
+    def _read_answers(self) -> None:
+        while self._unread:
+            self._unread -= 1
             self._receive()
 
     def _value(self) -> bytes | None:
