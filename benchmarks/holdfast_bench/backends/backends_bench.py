@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import Invalid
-from holdfast_bench.backends.servers import redis_server
+from holdfast_bench.backends.servers import cassandra_node, redis_server
 from holdfast_bench.measure import Result, measured_apart, note
 
-MEMORY, ROCKSDB, REDIS = "memory", "rocksdb", "redis"
-SIDES: Final = (MEMORY, ROCKSDB, REDIS)
+MEMORY, ROCKSDB, REDIS, CASSANDRA = "memory", "rocksdb", "redis", "cassandra"
+SIDES: Final = (MEMORY, ROCKSDB, REDIS, CASSANDRA)
 # States of which the recovery is timed, beside the one that is asked for.
 RECOVERED: Final = (10_000, 100_000, 1_000_000)
 BOUND: Final = 3
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure of Redis beside another, and what is promised of it."""
+    """A figure of one backend beside another, and what is promised of it."""
 
     name: str
     bound: float | None = None
@@ -82,9 +82,10 @@ class Backends:
     def results(self) -> list[Result]:
         """The comparisons of which both sides ran."""
         found = []
-        if {REDIS, ROCKSDB} <= set(self.sides):
-            ours, theirs = (statistics.median(self.sides[side].batch_s) for side in (REDIS, ROCKSDB))
-            found.append(Result(Comparison("batch: redis / rocksdb", BOUND), ours / theirs))
+        for side, bound in ((REDIS, BOUND), (CASSANDRA, None)):
+            if {side, ROCKSDB} <= set(self.sides):
+                ours, theirs = (statistics.median(self.sides[each].batch_s) for each in (side, ROCKSDB))
+                found.append(Result(Comparison(f"batch: {side} / rocksdb", bound), ours / theirs))
         for side, measured in self.sides.items():
             least, most = (statistics.median(measured.recovery_s[str(keys)]) for keys in _ends())
             name = f"recovery of {_ends()[1]:,} keys / of {_ends()[0]:,}: {side}"
@@ -129,7 +130,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def backends(
     sizes: Sizes, *, runs: int, sides: Sequence[str] = (), say: Callable[[str], None] = lambda _: None
 ) -> Backends:
-    """Measure each backend, by turns in one session.
+    """Measure backends, by turns in one session.
 
     Args:
         sizes: How large everything is.
@@ -151,6 +152,9 @@ def backends(
         place = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         address = held.enter_context(redis_server(place)) if REDIS in chosen else None
         task = {**asdict(sizes), "runs": runs, "sides": chosen, "redis": address, "folder": str(place)}
+        if CASSANDRA in chosen:
+            bench = held.enter_context(cassandra_node(place))
+            task["cassandra"] = asdict(bench)
         taken = measured_apart("holdfast_bench.backends.backends_process", task, "backends")
     found = {side: Measured(**figures) for side, figures in taken.items()}
     for side, measured in found.items():

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import holdfast as hf
 from holdfast.engine.session.state_jar import JARS_KEY
-from holdfast_bench.backends.backends_bench import MEMORY, RECOVERED, REDIS, ROCKSDB
+from holdfast_bench.backends.backends_bench import CASSANDRA, MEMORY, RECOVERED, REDIS, ROCKSDB
+from holdfast_bench.backends.cassandra_node import flushed_bytes
 from holdfast_bench.backends.single_access import single_access
 from holdfast_bench.turns import in_turn
 
@@ -45,8 +46,11 @@ class Bench:
         self._stores: dict[str, Backend] = {
             MEMORY: hf.Memory(),
             ROCKSDB: hf.RocksDB(),
-            REDIS: hf.Redis(str(task["redis"])),
         }
+        if REDIS in task["sides"]:
+            self._stores[REDIS] = hf.Redis(str(task["redis"]))
+        if CASSANDRA in task["sides"]:
+            self._stores[CASSANDRA] = hf.Cassandra(task["cassandra"]["address"], replication=1)
 
     def use(self, side: str) -> None:
         """Let the next queries keep their state there."""
@@ -65,7 +69,8 @@ class Bench:
             self._write(source, rows, keys, seed + 2)
         progress = self._query(source, checkpoint)[2:]
         operators = [each["stateOperators"][0] for each in progress]
-        held = self._used(side) - before if side == REDIS else _size(checkpoint)
+        after = self._used(side)
+        held = _size(checkpoint) if before is None or after is None else after - before
         shutil.rmtree(source)
         return (
             [each["durationMs"]["triggerExecution"] / 1000 for each in progress],
@@ -126,13 +131,17 @@ class Bench:
         jvm: Any = self._spark._jvm
         jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
-    def _used(self, side: str) -> int:
-        if side != REDIS:
-            return 0
-        import redis
+    def _used(self, side: str) -> int | None:
+        """What all state takes in a database; None of a backend that has it in the checkpoint."""
+        if side == REDIS:
+            import redis
 
-        host, port = str(self._task["redis"]).split(":")
-        return int(redis.Redis(host, int(port)).info("memory")["used_memory"])
+            host, port = str(self._task["redis"]).split(":")
+            return int(redis.Redis(host, int(port)).info("memory")["used_memory"])
+        if side == CASSANDRA:
+            node = self._task["cassandra"]
+            return flushed_bytes(Path(node["folder"]), node["jmx"], "holdfast")
+        return None
 
 
 def _plain(progress: Any) -> dict[str, Any]:

@@ -8,12 +8,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import Failed, NotFound
+from holdfast_bench.backends.cassandra_node import JARS, CassandraNode
 
 _PATIENCE_S: Final = 30
+# As Cassandra's own settings have it: what a node has answered is on disk ten seconds later.
+_COMMIT_LOG: Final = ("commitlog_sync: periodic", "commitlog_sync_period: 10000ms")
 
 
 @contextmanager
@@ -45,6 +49,48 @@ def redis_server(folder: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Cassandra of one node.
+
+    Attributes:
+        address: As `hf.Cassandra` takes it.
+        folder: Where it keeps its data.
+        jmx: The port of this machine by which it is told to write to disk.
+    """
+
+    address: str
+    folder: str
+    jmx: int
+
+
+@contextmanager
+def cassandra_node(folder: Path) -> Iterator[Node]:
+    """A Cassandra of one node, with as much memory as a small server has.
+
+    Raises:
+        NotFound: It was not fetched.
+        Failed: It does not start.
+    """
+    if not (JARS / ".ready").exists():
+        raise NotFound("Cassandra is not there", expected=str(JARS), hint="run `make services-cassandra`")
+    place = folder / "cassandra"
+    place.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        jmx = probe.getsockname()[1]
+    node = CassandraNode(
+        place,
+        commit_log=_COMMIT_LOG,
+        java=("-Xms2g", "-Xmx2g", "-XX:+UseG1GC"),
+        facts={"cassandra.jmx.local.port": str(jmx)},
+    )
+    try:
+        yield Node(node.address, str(place), jmx)
+    finally:
+        node.kill()
 
 
 def _answers(port: int) -> bool:
