@@ -52,11 +52,11 @@ from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.differences.key_diff import StatesDifference
 from holdfast.savepoints.differences.manifest_diff import Difference
+from holdfast.savepoints.periodic import PeriodicTake
 from holdfast.savepoints.proof.digests import Digested
 from holdfast.savepoints.proof.proof import Proof
 from holdfast.savepoints.restoring import Restored, RestorePlan
 from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
-from holdfast.savepoints.taking.periodic import PeriodicTake
 from holdfast.savepoints.taking.planning import TakePlan
 from holdfast.savepoints.taking.taking import Taken
 

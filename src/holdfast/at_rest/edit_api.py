@@ -28,11 +28,12 @@ from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.external.view import open_checkpoint
-from holdfast.savepoints.access import Address, opened, workplace
+from holdfast.savepoints.access import Address, opened
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
+from holdfast.savepoints.places import workplace
 from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person

@@ -14,8 +14,8 @@ from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
+    from holdfast.savepoints.periodic import PeriodicTake
     from holdfast.savepoints.proof.pending_digests import PendingDigests
-    from holdfast.savepoints.taking.periodic import PeriodicTake
     from holdfast.storage.port import Storage
 
 
@@ -44,8 +44,8 @@ def take_periodically(
     from holdfast.checkpoints import record_of
     from holdfast.config.units import parse_duration
     from holdfast.external.view import open_checkpoint
+    from holdfast.savepoints.periodic import LABEL, take_and_retain
     from holdfast.savepoints.proof.pending_digests import PendingDigests
-    from holdfast.savepoints.taking.periodic import LABEL, take_and_retain
     from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")

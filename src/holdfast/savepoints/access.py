@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
 from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.working_copy import Source
@@ -95,15 +91,3 @@ def move_of(source: Address, checkpoint: Address | None, ending: str) -> tuple[S
     if given.savepoint_id is None:
         refuse_held(given.storage)
     return given, open_storage(os.fspath(checkpoint or f"{given.view()[1].rstrip('/')}-{ending}"))
-
-
-def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
-    """A directory to work on what is to become a checkpoint or savepoint: on its disk if that is local.
-
-    Args:
-        target: A checkpoint or a catalog.
-        purpose: What it is for: a part of its name.
-    """
-    local = local_path(target.uri)
-    folder = Path(tempfile.gettempdir()) if local is None else local.parent
-    return sandbox(folder, purpose, os.urandom(8).hex())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
+from holdfast.config.locations import local_path
 from holdfast.errors import Invalid
 from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import catalog as catalogs
@@ -12,6 +16,7 @@ from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,15 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place
         text, batch = base, int(number)
     storage = open_checkpoint(text)
     return Place(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
+
+
+def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
+    """A directory to work on what is to become a checkpoint or savepoint: on its disk if that is local.
+
+    Args:
+        target: A checkpoint or a catalog.
+        purpose: What it is for: a part of its name.
+    """
+    local = local_path(target.uri)
+    folder = Path(tempfile.gettempdir()) if local is None else local.parent
+    return sandbox(folder, purpose, os.urandom(8).hex())

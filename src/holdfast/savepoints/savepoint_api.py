@@ -31,7 +31,6 @@ from holdfast.savepoints.access import (
     source_guard,
     source_of,
     source_usage,
-    workplace,
 )
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
@@ -39,11 +38,12 @@ from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
-from holdfast.savepoints.places import place_of
+from holdfast.savepoints.places import place_of, workplace
 from holdfast.savepoints.proof import digests
 from holdfast.savepoints.proof.digests import Digested
 from holdfast.savepoints.proof.proof import Proof, prove
 from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore
+from holdfast.savepoints.rewrite import whole_take
 from holdfast.savepoints.taking import labels, taking
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
 from holdfast.savepoints.taking.planning import check_apart, plan_take
@@ -121,11 +121,11 @@ def take(
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
             plan = plan_take(origin, kept, batch, record)
-            complete = taking.take(origin, kept, plan, pace=pace, tell=tell)
+            complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
             taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
     else:
         plan = plan_take(origin, into, batch, record)
-        taken = taking.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
+        taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
         with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
             _digest(into, taken.manifest.savepoint_id, gently, tell)

@@ -9,6 +9,7 @@ from catalogs import Hands, catalog, file_query
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.savepoints.catalog.catalog import label_path, listed, manifest_path
+from holdfast.savepoints.periodic import take_and_retain
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.labels import (
     current_label,
@@ -17,7 +18,6 @@ from holdfast.savepoints.taking.labels import (
     redact_labels,
     set_label,
 )
-from holdfast.savepoints.taking.periodic import take_and_retain
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 

@@ -23,8 +23,9 @@ from holdfast.formats.operators import is_processor
 from holdfast.formats.providers import ExternalState
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
-from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
+from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
 from holdfast.savepoints.external_stores import address_of, outside, refuse_unfit
+from holdfast.savepoints.places import workplace
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, REDIS, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.proving import prove_stores
-from holdfast.at_rest.edit.store_edits import StoreEdits
-from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
@@ -21,6 +19,8 @@ from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.rewrite.derived import derive
+from holdfast.savepoints.rewrite.store_changes import StoreChanges
+from holdfast.savepoints.rewrite.store_edits import StoreEdits
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage

@@ -27,7 +27,6 @@ from holdfast.at_rest.edit.sql_edits import Selection
 from holdfast.at_rest.edit.state_columns import PLACE
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.written_keys import parse_key
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
@@ -43,6 +42,7 @@ from holdfast.savepoints.copying import followed
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.savepoints.taking.labels import current_label
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage

@@ -25,12 +25,12 @@ from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.at_rest.read.written_keys import key_in
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.layout import StoreId
+from holdfast.savepoints.rewrite.store_changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa

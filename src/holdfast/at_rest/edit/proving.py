@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
@@ -13,6 +12,7 @@ from holdfast.config.units import counted
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
 from holdfast.savepoints.copying import followed
+from holdfast.savepoints.rewrite.store_changes import StoreChanges
 from holdfast.storage.port import Storage
 
 _Family = tuple[str, bytes]

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 from holdfast.at_rest.edit.editable_state import EXPIRY, INDEX, EditableState, Kind
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows, Values, shown
 from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column, put_into
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.state.contents import bare_rows
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import StateCodec
@@ -22,6 +21,7 @@ from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as
+from holdfast.savepoints.rewrite.store_changes import RowChange
 
 # Reads the rows of a partition anew, for what has to be looked at twice.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]

@@ -21,6 +21,7 @@ from holdfast.at_rest.erase.stray_files import StrayFiles
 from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.verifying import verify
@@ -133,6 +134,15 @@ def _place(checkpoint: Storage) -> Path:
             "a checkpoint is erased from on a local disk only",
             where=checkpoint.uri,
             hint="take a savepoint of it, erase there, restore that elsewhere, and delete this one",
+        )
+    elsewhere = operators_elsewhere(checkpoint)
+    if elsewhere:
+        raise Unsupported(
+            "rows of this checkpoint are in a database, from which nothing is erased",
+            where=checkpoint.uri,
+            found=f"blobs of {', '.join(elsewhere)}",
+            hint="take a savepoint, erase there, and restore that elsewhere; then delete this checkpoint, and"
+            " what the database has under the query's id",
         )
     return place
 

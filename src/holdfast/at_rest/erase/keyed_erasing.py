@@ -24,11 +24,11 @@ from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
+from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 

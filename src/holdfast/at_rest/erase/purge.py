@@ -16,7 +16,6 @@ from holdfast.at_rest.edit.rows_view import RowsView, Values
 from holdfast.at_rest.edit.state_columns import KEY, Column
 from holdfast.at_rest.erase.matching import Matcher
 from holdfast.at_rest.erase.searching import StoreHits
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
@@ -30,6 +29,7 @@ from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import store_object
+from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file

@@ -12,9 +12,9 @@ from holdfast.at_rest.erase.matching import unsearched
 from holdfast.at_rest.erase.purge import Cleansing, Matchers, Replaced, partition_changes
 from holdfast.at_rest.erase.searching import Search, StoreHits
 from holdfast.at_rest.read.model import NamedOperator
-from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.errors import Unsupported
 from holdfast.layout import StoreId
+from holdfast.savepoints.rewrite.store_changes import StoreChanges
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 

@@ -12,15 +12,16 @@ from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.units import counted
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
-from holdfast.savepoints.access import opened, workplace
+from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog.catalog import savepoint_uri
+from holdfast.savepoints.places import workplace
 from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage

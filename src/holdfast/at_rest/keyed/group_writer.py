@@ -11,7 +11,6 @@ from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.at_rest.keyed.regrouping import Regrouped, regrouped, renumbered
 from holdfast.at_rest.keyed.store_rows import group_rows
-from holdfast.at_rest.store_changes import RowChange, StoreChanges, put_rows
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
@@ -20,6 +19,7 @@ from holdfast.errors import NotFound
 from holdfast.layout import StoreId
 from holdfast.savepoints.rewrite.maintenance_commit import begin
 from holdfast.savepoints.rewrite.open_store import OpenStore
+from holdfast.savepoints.rewrite.store_changes import RowChange, StoreChanges, put_rows
 from holdfast.savepoints.rewrite.store_files import StoreForm
 from holdfast.storage.port import Storage, full
 

@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row, numbering_of
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
+from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 

@@ -14,7 +14,6 @@ from functools import partial
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read_query_id
-from holdfast.checkpoints.keyed.kept_blobs import refuse_blobs_elsewhere
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.logs.source_folders import log_files, source_folders
 from holdfast.checkpoints.problems import batch_not_kept, file_gone, other_size
@@ -115,10 +114,9 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
         NotFound: The batch is not committed, or a file that it needs is gone.
         Corrupt: A file that had to be read is damaged, or an operator has lost its state, or all commits
             are lost.
-        Unsupported: The state is of a provider that is not known here, or some of it is in Redis.
+        Unsupported: The state is of a provider that is not known here.
         Unavailable: The storage does not answer.
     """
-    refuse_blobs_elsewhere(storage)
     logs = Logs(storage)
     tree = Tree(storage)
     query_id = read_query_id(storage, logs)

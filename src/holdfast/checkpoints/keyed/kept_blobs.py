@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
-from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
+from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -69,23 +69,6 @@ class KeptBlobs:
 def operators_elsewhere(storage: Storage) -> list[str]:
     """The operators whose blobs are in Redis, some or all."""
     return [name for name, _ in _noted(storage)]
-
-
-def refuse_blobs_elsewhere(storage: Storage) -> None:
-    """Refuse to copy a checkpoint that has not all of its state.
-
-    Raises:
-        Unsupported: Blobs of an operator are in Redis.
-    """
-    names = operators_elsewhere(storage)
-    if names:
-        raise Unsupported(
-            "the state of this checkpoint is not all in its files: blobs of keyed operators are in Redis",
-            where=storage.uri,
-            found=f"operator {', '.join(names)}",
-            hint="a copy would lose them when the query cleans up, so none is made. To bring them back, run "
-            "the query with process(…, blobs_from=None), then without blobs: see docs/guides/keyed-state.md",
-        )
 
 
 def _connection(storage: Storage) -> Connection:

@@ -19,7 +19,7 @@ from holdfast.jobs.definition import Periodic
 from holdfast.jobs.processes.events import Event
 from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
-from holdfast.savepoints.taking.periodic import newest_ms, take_and_retain
+from holdfast.savepoints.periodic import newest_ms, take_and_retain
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage

@@ -10,8 +10,8 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
+from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import take
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.at_rest.store_changes import RowChange, put_rows
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Corrupt
 from holdfast.formats.files.checksums import hadoop_checksum, spark_checksum
@@ -18,6 +17,7 @@ from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import Kind, Log, LogFile, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import FileChanges
 from holdfast.savepoints.rewrite.open_store import OpenStore
+from holdfast.savepoints.rewrite.store_changes import RowChange, put_rows
 from holdfast.savepoints.rewrite.store_files import StoreForm
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -125,10 +125,10 @@ class StoreEdits:
         for store, (index, unique) in self._ids.items():
             ids[store.operator_id][store.partition][index] = unique
         fields = {**commit.fields, _IDS: {str(number): partitions for number, partitions in ids.items()}}
-        self._rewrite(path, CommitLog(commit.version, fields, None).render())
+        self.rewrite(path, CommitLog(commit.version, fields, None).render())
 
-    def _rewrite(self, path: str, data: bytes) -> None:
-        """Other bytes for a small file, with the checksums beside it that it has had."""
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Have other bytes for a small file, with the checksums beside it that it has had."""
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksum(path).render()
         new = {path: data}

@@ -17,9 +17,10 @@ from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import described, ids_of_query
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.catalog.removal import delete
+from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.taking.pace import Pace
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Taken, take
+from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage.port import Storage
 
 # What tells savepoints that may be deleted by themselves from those that somebody took.

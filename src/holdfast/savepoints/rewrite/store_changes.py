@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.layout import StoreId
 from holdfast.savepoints.rewrite.open_store import OpenStore
+
+_TOGETHER: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,19 @@ StoreChanges = Mapping[StoreId, Sequence[RowChange]]
 
 
 def put_rows(store: OpenStore, changes: Iterable[RowChange]) -> None:
-    """Put and delete rows of one store; each key once."""
+    """Put and delete rows of one store; each key once. Some megabytes of them are held at a time."""
+    waiting: list[RowChange] = []
+    size = 0
+    for change in changes:
+        waiting.append(change)
+        size += len(change.key) + sum(map(len, change.rows or ()))
+        if size > _TOGETHER:
+            _put(store, waiting)
+            waiting, size = [], 0
+    _put(store, waiting)
+
+
+def _put(store: OpenStore, changes: Iterable[RowChange]) -> None:
     by_family: dict[str, list[RowChange]] = {}
     for change in changes:
         by_family.setdefault(change.family, []).append(change)
