@@ -48,6 +48,8 @@ _OPENED: Final = (
     "java.sql/java.sql",
     "jdk.management/com.sun.management.internal",
 )
+STORE_PASSWORD: Final = "of-the-file"
+_NAMES: Final = "san=ip:127.0.0.1,dns:localhost"
 _LOGGING: Final = """<configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level %date{HH:mm:ss} %logger{20} - %msg%n</pattern></encoder>
@@ -67,6 +69,8 @@ class CassandraServer:
 
     def __init__(self, folder: Path, settings: str = "") -> None:
         self.folder = folder
+        # Of one that speaks TLS: its certificate, and a key store with it.
+        self.certificate, self.trust_store = folder / "node.pem", folder / "trust.p12"
         self.port, storage = free_ports(2)
         (folder / "cassandra.yaml").write_text(self._settings(storage) + settings)
         (folder / "logback.xml").write_text(_LOGGING)
@@ -165,8 +169,13 @@ class CassandraServer:
         return "\n".join(lines)
 
 
-def started(settings: str = "") -> Iterator[CassandraServer]:
-    """A server of its own, for one user."""
+def started(settings: str = "", *, closed: bool = False) -> Iterator[CassandraServer]:
+    """A server of its own, for one user.
+
+    Args:
+        settings: Further lines of its settings.
+        closed: Whether it speaks TLS only and asks who comes.
+    """
     if not (JARS / ".ready").exists() or not CLIENT.is_dir():
         pytest.skip("Cassandra is not there; `make services-cassandra` fetches it")
     if shutil.which("java") is None:
@@ -174,8 +183,10 @@ def started(settings: str = "") -> Iterator[CassandraServer]:
     pytest.importorskip("cassandra", reason="comes with the extra cassandra")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cassandra-"))
     try:
-        server = CassandraServer(folder, settings)
+        server = CassandraServer(folder, settings + (_closing(folder) if closed else ""))
         try:
+            if closed:
+                server.wait_until_logged("Created default superuser role 'cassandra'")
             yield server
         finally:
             server.stop()
@@ -193,3 +204,24 @@ def cassandra_server() -> Iterator[CassandraServer]:
 def own_cassandra() -> Iterator[CassandraServer]:
     """A server that tests may freeze and kill, if they leave it running: it takes seconds to start."""
     yield from started()
+
+
+@pytest.fixture(scope="session")
+def closed_cassandra() -> Iterator[CassandraServer]:
+    """One server for all tests of who comes in: it speaks TLS, and knows the user cassandra."""
+    yield from started(closed=True)
+
+
+def _closing(folder: Path) -> str:
+    """Make a certificate; returns the settings of a server that speaks TLS only and asks who comes."""
+    keys, trust, certificate = folder / "keys.p12", folder / "trust.p12", folder / "node.pem"
+    tool = ["keytool", "-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-alias", "node"]
+    for words in (
+        ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=node", "-ext", _NAMES, "-keystore", str(keys)],
+        ["-exportcert", "-rfc", "-keystore", str(keys), "-file", str(certificate)],
+        ["-importcert", "-noprompt", "-keystore", str(trust), "-file", str(certificate)],
+    ):
+        subprocess.run([*tool, *words], check=True, capture_output=True)
+    tls = f"{{enabled: true, keystore: {keys}, keystore_password: {STORE_PASSWORD}, store_type: PKCS12}}"
+    login = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n"
+    return f"{login}client_encryption_options: {tls}\n"

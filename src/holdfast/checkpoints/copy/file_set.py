@@ -115,7 +115,7 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
         NotFound: The batch is not committed, or a file that it needs is gone.
         Corrupt: A file that had to be read is damaged, or an operator has lost its state, or all commits
             are lost.
-        Unsupported: The state is of a provider that is not known here, or some of it is in Redis.
+        Unsupported: The state is of a provider that is not known here, or some of it is in a database.
         Unavailable: The storage does not answer.
     """
     refuse_blobs_elsewhere(storage)
