@@ -35,8 +35,11 @@ _UNDER_WAY: Final = 64
 _NOTES: Final = 500
 # An answer that has stopped for so long does not come any more; a node gives up before.
 _SILENCE_S: Final = 10.0
-# A connection is asked so often whether it is there, so that one that was cut is left soon.
-_HEARTBEAT_S: Final = 5
+# A connection is made in so long, or is not.
+_CONNECT_S: Final = 5.0
+# Connections are asked so often whether they are there: the client does not notice the end of one in the
+# middle of an answer.
+_HEARTBEAT_S: Final = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 # What every server from 3.0 on speaks.
 _PROTOCOL: Final = 4
@@ -372,10 +375,10 @@ class _Session:
             execution_profiles={cluster.EXEC_PROFILE_DEFAULT: profile},
             protocol_version=_PROTOCOL,
             compression=False,
-            connect_timeout=_HEARTBEAT_S,
-            control_connection_timeout=_HEARTBEAT_S,
+            connect_timeout=_CONNECT_S,
+            control_connection_timeout=_CONNECT_S,
             idle_heartbeat_interval=_HEARTBEAT_S,
-            idle_heartbeat_timeout=_HEARTBEAT_S,
+            idle_heartbeat_timeout=_CONNECT_S,
             reconnection_policy=policies.ExponentialReconnectionPolicy(0.2, 5),
             sockopts=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
             monitor_reporting_enabled=False,
