@@ -188,10 +188,10 @@ def test_a_query_moves_to_a_database_and_back(
         write_batch(tmp_path / "in", number, batches[number])
         if number == 2:
             # The checkpoint still knows where they are when the first start was told of another place.
-            for options in ({"blobs": others[keeper.product]}, {}):
+            for blobs in (others[keeper.product], None):
                 there = f"is in {keeper.product}, and the operator is not told where"
                 with pytest.raises(Invalid, match=there) as refused:
-                    started(spark, tmp_path, 1, **options)
+                    started(spark, tmp_path, 1, blobs=blobs)
                 assert f"blobs=hf.{keeper.product}(…)" in str(refused.value.hint)
             with pytest.raises(StreamingQueryException, match="needs a start by Holdfast"):
                 run(answers(spark, tmp_path, 1, blobs=database), tmp_path / "checkpoint")

@@ -54,7 +54,7 @@ class Cassandra:
     """State in Cassandra: it outlives the cluster, is kept in several copies, and other services can read it.
 
     As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
-    stream-stream joins. The session brings Holdfast's jar and fetches the client, Cassandra's driver for Java.
+    stream-stream joins. The session brings Holdfast's jar and fetches Cassandra's driver for Java.
     Holdfast's keyed operators take it by themselves, as `process(…, blobs=hf.Cassandra(…))`, over RocksDB.
 
     The first start of a checkpoint pins the kind of store in its offset log. Where the database is can change
