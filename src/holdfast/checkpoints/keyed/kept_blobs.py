@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
-from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE
+from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
@@ -135,21 +135,24 @@ def _redis_at(address: str) -> RedisBlobServer:
 
 
 def _cassandra_at(address: str, note: Mapping[str, Any] | None) -> CassandraBlobServer:
-    parts = urlsplit(address)
-    keyspace = parts.path.strip("/")
-    if parts.scheme != "cassandra" or not parts.netloc or "@" in parts.netloc or parts.query or not keyspace:
+    noted = note or {}
+    try:
+        parts = urlsplit(address)
+        if parts.scheme != "cassandra" or parts.query:
+            raise ValueError(parts.scheme)
+        place = Cassandra(parts.netloc, keyspace=parts.path.strip("/") or noted.get("keyspace", "holdfast"))
+    except (Invalid, ValueError):
         raise Invalid(
             "this is no address of Cassandra",
             where=CASSANDRA_ADDRESS,
             found="one with a user or password in it" if "@" in address else address,
             expected="cassandra://HOST:PORT/KEYSPACE, with commas between several nodes",
             hint=f"a password is in {CASSANDRA_PASSWORD_VARIABLE}, a user in {CASSANDRA_USER}",
-        )
-    noted = note or {}
+        ) from None
     authorities = os.environ.get(CASSANDRA_CERTIFICATES) or noted.get("authorities")
     return CassandraBlobServer(
-        parts.netloc,
-        keyspace,
+        place.contact_points,
+        place.keyspace,
         user=os.environ.get(CASSANDRA_USER) or noted.get("user"),
         tls=authorities is not None or noted.get("tls", False),
         authorities=authorities,

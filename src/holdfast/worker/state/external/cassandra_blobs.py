@@ -283,10 +283,11 @@ class CassandraConnection:
         return None
 
     def _silent(self, error: Exception) -> Unavailable:
+        causes = [*_causes(error)] or [error]
         return Unavailable(
             "Cassandra does not answer",
             where=self._server.address,
-            found=f"{type(error).__name__}: {error}",
+            found="; ".join(f"{type(cause).__name__}: {cause}" for cause in causes),
             hint="see that a majority of the copies runs, and that every executor reaches all nodes; a batch "
             "that failed can run again",
         )
