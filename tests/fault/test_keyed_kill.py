@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cassandra_server import CassandraServer
 from grid import WHOLE
 from keyed_programs import Model
 from keyed_runs import START, clocks, expected, program, write_batch
@@ -77,6 +78,14 @@ def test_a_keyed_job_killed_several_times_loses_nothing_and_repeats_nothing(tmp_
 def test_the_same_with_its_rows_in_redis(tmp_path: Path, redis_server: RedisServer) -> None:
     killed_and_checked(tmp_path, KILLS // 2, {"redis": redis_server.address})
     assert "holdfast:keyed:" in redis_server.ask("KEYS", "*:everything:*")
+
+
+@pytest.mark.services
+def test_the_same_with_its_rows_in_cassandra(tmp_path: Path, cassandra_server: CassandraServer) -> None:
+    killed_and_checked(tmp_path, KILLS // 2, {"cassandra": cassandra_server.address})
+    keys = [row.key for row in cassandra_server.ask("SELECT DISTINCT key FROM kills.keyed_blobs")]
+    assert keys
+    assert all(key.startswith("holdfast:keyed:") and ":everything:" in key for key in keys)
 
 
 def killed_and_checked(tmp_path: Path, kills: int, settings: dict[str, str]) -> None:

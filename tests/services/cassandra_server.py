@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,10 +16,22 @@ import pytest
 from holdfast_bench.backends.cassandra_node import JARS, PATIENCE_S, CassandraNode
 
 CLIENT: Final = JARS.parent / "state-clients" / "cassandra"
+STORE_PASSWORD: Final = "of-the-file"
+_NAMES: Final = "san=ip:127.0.0.1,dns:localhost"
 
 
 class CassandraServer(CassandraNode):
     """A node that tests ask, freeze and kill."""
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate of one that speaks TLS."""
+        return self.folder / "node.pem"
+
+    @property
+    def trust_store(self) -> Path:
+        """A key store with that certificate."""
+        return self.folder / "trust.p12"
 
     def ask(self, cql: str, user: str | None = None, password: str | None = None) -> list[Any]:
         """Give it a statement through Python's driver; returns the rows."""
@@ -52,8 +65,13 @@ class CassandraServer(CassandraNode):
         self.kill()
 
 
-def started(settings: str = "") -> Iterator[CassandraServer]:
-    """A server of its own, for one user."""
+def started(settings: str = "", *, closed: bool = False) -> Iterator[CassandraServer]:
+    """A server of its own, for one user.
+
+    Args:
+        settings: Further lines of its settings.
+        closed: Whether it speaks TLS only and asks who comes.
+    """
     if not (JARS / ".ready").exists() or not CLIENT.is_dir():
         pytest.skip("Cassandra is not there; `make services-cassandra` fetches it")
     if shutil.which("java") is None:
@@ -61,8 +79,10 @@ def started(settings: str = "") -> Iterator[CassandraServer]:
     pytest.importorskip("cassandra", reason="comes with the extra cassandra")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cassandra-"))
     try:
-        server = CassandraServer(folder, settings)
+        server = CassandraServer(folder, settings + (_closing(folder) if closed else ""))
         try:
+            if closed:
+                server.wait_until_logged("Created default superuser role 'cassandra'")
             yield server
         finally:
             server.stop()
@@ -80,3 +100,24 @@ def cassandra_server() -> Iterator[CassandraServer]:
 def own_cassandra() -> Iterator[CassandraServer]:
     """A server that tests may freeze and kill, if they leave it running: it takes seconds to start."""
     yield from started()
+
+
+@pytest.fixture(scope="session")
+def closed_cassandra() -> Iterator[CassandraServer]:
+    """One server for all tests of who comes in: it speaks TLS, and knows the user cassandra."""
+    yield from started(closed=True)
+
+
+def _closing(folder: Path) -> str:
+    """Make a certificate; returns the settings of a server that speaks TLS only and asks who comes."""
+    keys, trust, certificate = folder / "keys.p12", folder / "trust.p12", folder / "node.pem"
+    tool = ["keytool", "-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-alias", "node"]
+    for words in (
+        ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=node", "-ext", _NAMES, "-keystore", str(keys)],
+        ["-exportcert", "-rfc", "-keystore", str(keys), "-file", str(certificate)],
+        ["-importcert", "-noprompt", "-keystore", str(trust), "-file", str(certificate)],
+    ):
+        subprocess.run([*tool, *words], check=True, capture_output=True)
+    tls = f"{{enabled: true, keystore: {keys}, keystore_password: {STORE_PASSWORD}, store_type: PKCS12}}"
+    login = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n"
+    return f"{login}client_encryption_options: {tls}\n"

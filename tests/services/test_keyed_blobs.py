@@ -1,206 +1,211 @@
-"""Blobs of keyed state in a real Redis: what batches name is there, and what none names goes."""
+"""Blobs of keyed state in a real Redis or Cassandra: what batches name is there, and what none names goes."""
 
 from __future__ import annotations
 
-import random
+import itertools
+import os
+import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from blob_databases import KEYSPACE, PRODUCTS, CassandraKeeper, Keeper, keeper_of
+from blob_histories import LEAST, append, check_calls, check_history, contents, fold
+from cassandra_server import CassandraServer
 from redis_server import RedisServer
 from tcp_proxy import CountingProxy
 
 from holdfast.errors import Corrupt, Invalid, Unavailable
+from holdfast.worker.state.external.blob_database import BlobDatabase, BlobWrites, database_at
 from holdfast.worker.state.external.blob_name import BlobName, is_name
-from holdfast.worker.state.external.blob_server import BlobServer, Connection
-from holdfast.worker.state.external.blob_store import MARGIN, BlobReader, Blobs, BlobStore, BlobTask
-from holdfast.worker.state.store import MemoryStore, Meta, Stored, Write
+from holdfast.worker.state.external.blob_store import BlobReader, Blobs, BlobStore, BlobTask
+from holdfast.worker.state.external.cassandra_blobs import CassandraBlobs, CassandraConnection
+from holdfast.worker.state.external.redis_blobs import RedisBlobServer, RedisConnection
+from holdfast.worker.state.store import MemoryStore
 
 pytestmark = pytest.mark.services
 
-LEAST = 64
-GROUPS = 3
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=PRODUCTS)
+def keeper(request: pytest.FixtureRequest) -> Keeper:
+    """A shared server."""
+    return keeper_of(request, request.param)
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Iterator[BlobServer]:
-    """The shared server, emptied."""
-    redis_server.ask("FLUSHALL")
-    yield place(redis_server.port)
-    redis_server.ask("FLUSHALL")
+def prefix() -> str:
+    """What no other test's keys begin with."""
+    return f"blobs{next(_numbers)}"
 
 
-def place(port: int, **more: object) -> BlobServer:
-    return replace(BlobServer("127.0.0.1", port, patience_ms=20_000), **more)  # type: ignore[arg-type]
+@pytest.fixture
+def database(keeper: Keeper) -> Iterator[BlobDatabase]:
+    """A connection to it."""
+    database = keeper.database()
+    yield database
+    keeper.close(database)
 
 
-def task(store: MemoryStore, server: BlobServer, batch: int, token: str, **more: object) -> BlobStore:
-    facts = replace(BlobTask("visits", "query", batch, token, 3), **more)  # type: ignore[arg-type]
-    return BlobStore(store, Blobs(server, LEAST), facts, Connection(server))
+class Tasks:
+    """Tasks over one connection, with keys of the test's own."""
+
+    def __init__(self, keeper: Keeper, database: BlobDatabase, prefix: str) -> None:
+        self.keeper = keeper
+        self.database = database
+        self.server = keeper.place(prefix=prefix)
+        self.home = f"{prefix}:keyed:query:visits"
+
+    def __call__(self, store: MemoryStore, batch: int, token: str, **more: Any) -> BlobStore:
+        facts = replace(BlobTask("visits", "query", batch, token, 3), **more)
+        return BlobStore(store, Blobs(self.server, LEAST), facts, self.database)
+
+    def reader(self, store: MemoryStore) -> BlobReader:
+        return BlobReader(store, "visits", self.database)
+
+    def blobs(self) -> list[str]:
+        return self.keeper.keys(self.server.prefix)
 
 
-def append(group: int, store: MemoryStore, blob: bytes) -> Write:
-    (before,) = store.metas([group])
-    return Write(group, Meta(GROUPS, b"token---", b"form----"), before, append=blob, forms=b"{}")
+@pytest.fixture
+def task(keeper: Keeper, database: BlobDatabase, prefix: str) -> Tasks:
+    """Makes a task's store."""
+    return Tasks(keeper, database, prefix)
 
 
-def fold(group: int, store: MemoryStore, *blobs: bytes) -> Write:
-    (before,) = store.metas([group])
-    return Write(group, Meta(GROUPS, b"token---", b"form----"), before, base=blobs)
-
-
-def contents(stored: Stored) -> tuple[bytes, ...]:
-    return (*stored.base, *stored.log)
-
-
-def keys(redis: RedisServer) -> list[str]:
-    """All blobs that are there."""
-    return [key for key in redis.ask("KEYS", "*").split() if "-" in key.rpartition(":")[2]]
-
-
-def test_any_history_of_tasks_leaves_every_retained_version_whole(
-    server: BlobServer, redis_server: RedisServer
-) -> None:
-    """Tasks fail, are repeated or late, and batches are taken back; the model is a dictionary a version."""
-    chance = random.Random(20261125)
-    versions: dict[int, MemoryStore] = {0: MemoryStore()}
-    models: dict[int, dict[int, list[bytes]]] = {0: {}}
-    batch = most = attempts = 0
-    connection = Connection(server)
-
-    ever = [(0, versions[0], models[0])]
-
-    def attempt(
-        number: int, before: MemoryStore, held: dict[int, list[bytes]]
-    ) -> tuple[MemoryStore, dict[int, list[bytes]]]:
-        nonlocal attempts
-        attempts += 1
-        store = before.snapshot()
-        model = {group: list(blobs) for group, blobs in held.items()}
-        blobs = task(store, server, number, f"t{attempts}")
-        writes = []
-        for group in chance.sample(range(GROUPS), chance.randrange(GROUPS + 1)):
-            new = [chance.randbytes(chance.choice([1, LEAST - 1, LEAST, 5 * LEAST])) for _ in range(2)]
-            if chance.random() < 0.15:
-                writes.append(fold(group, store, *new))
-                model[group] = new
-            else:
-                writes.append(append(group, store, new[0]))
-                model.setdefault(group, []).append(new[0])
-        blobs.write(writes)
-        return store, model
-
-    for _ in range(500):
-        chosen = chance.random()
-        if chosen < 0.15:
-            attempt(batch, versions[batch], models[batch])  # its executor is lost before it commits
-        elif chosen < 0.4:
-            attempt(*chance.choice(ever))  # a late one, maybe of batches that were taken back
-        elif chosen < 0.45:
-            batch = max(number for number in versions if number <= max(0, batch - chance.randrange(3)))
-        else:
-            versions[batch + 1], models[batch + 1] = attempt(batch, versions[batch], models[batch])
-            batch += 1
-            ever.append((batch, versions[batch], models[batch]))
-            most = max(most, batch)
-            versions = {number: kept for number, kept in versions.items() if most - 3 <= number <= batch}
-        for number, store in versions.items():
-            for group, blobs_of in models[number].items():
-                assert contents(BlobReader(store, "visits", connection).load(group)) == tuple(blobs_of)
-    assert most > 100
-    for step in range(MARGIN + 8):
-        store = versions[batch].snapshot()
-        task(store, server, batch, f"end{step}").write(fold(g, store, bytes(LEAST)) for g in range(GROUPS))
-        versions[batch + 1] = store
-        batch += 1
-    # What is left is what the last batches have replaced, one blob a group and batch, and nothing older.
-    left = {int(key.rpartition(":")[2].split("-")[0]) for key in keys(redis_server)}
-    assert min(left) >= batch - 3 - MARGIN - 3
-    assert len(keys(redis_server)) <= GROUPS * (3 + MARGIN + 3)
-    assert int(redis_server.ask("ZCARD", "holdfast:keyed:query:visits:0")) == len(
-        [key for key in keys(redis_server) if key.startswith("holdfast:keyed:query:visits:0:")]
+def test_any_history_of_tasks_leaves_every_retained_version_whole(task: Tasks) -> None:
+    check_history(
+        task.database, task.server, task.blobs, rounds=500 if task.keeper.product == "Redis" else 100
     )
+    own = [key for key in task.blobs() if key.startswith(f"{task.home}:0:")]
+    assert task.keeper.notes(task.home, 0) == len(own)
 
 
-def test_a_late_task_does_not_make_a_blob_look_long_replaced(server: BlobServer) -> None:
+def test_any_calls_are_answered_as_the_model_does(task: Tasks) -> None:
+    check_calls(task.database, rounds=100)
+
+
+def test_a_late_task_does_not_make_a_blob_look_long_replaced(task: Tasks) -> None:
     """A worker that was frozen in batch 2 goes on when batch 20 has replaced the blob."""
     store, blob = MemoryStore(), b"b" * LEAST
-    task(store, server, 1, "a").write([fold(0, store, blob)])
+    task(store, 1, "a").write([fold(0, store, blob)])
     early, before = store.snapshot(), store.snapshot()
-    task(store, server, 20, "b").write([fold(0, store, b"c" * LEAST)])
-    task(early, server, 2, "late").write([fold(0, early, b"d" * LEAST)])
-    task(store, server, 21, "c").write([fold(0, store, b"e" * LEAST)])
-    assert contents(task(before, server, 20, "again").load(0)) == (blob,)
+    task(store, 20, "b").write([fold(0, store, b"c" * LEAST)])
+    task(early, 2, "late").write([fold(0, early, b"d" * LEAST)])
+    task(store, 21, "c").write([fold(0, store, b"e" * LEAST)])
+    assert contents(task(before, 20, "again").load(0)) == (blob,)
 
 
-def test_small_blobs_stay_and_both_kinds_are_read_at_any_time(server: BlobServer) -> None:
-    """A query moves to Redis and back, while each group has blobs of both kinds."""
+def test_a_blob_that_a_late_task_writes_behind_the_cleaning_is_deleted_by_the_next(task: Tasks) -> None:
+    store = MemoryStore()
+    task(store, 1, "a").write([fold(0, store, b"a" * LEAST)])
+    late = store.snapshot()
+    for batch in (30, 60):
+        task(store, batch, "b").write([fold(0, store, b"b" * LEAST)])
+    task(late, 2, "late").write([fold(0, late, b"l" * LEAST)])
+    assert f"{task.home}:0:2-late-0" in task.blobs()
+    task(store, 61, "c").write([fold(0, store, b"c" * LEAST)])
+    assert sorted(task.blobs()) == [f"{task.home}:0:{name}" for name in ("30-b-0", "60-b-0", "61-c-0")]
+    assert task.keeper.notes(task.home, 0) == 3
+
+
+def test_small_blobs_stay_and_both_kinds_are_read_at_any_time(task: Tasks) -> None:
+    """A query moves to the database and back, while each group has blobs of both kinds."""
     store, small, large = MemoryStore(), b"s" * (LEAST - 1), b"l" * LEAST
     store.write([fold(0, store, large)])
-    task(store, server, 1, "a").write([append(0, store, large), append(1, store, small)])
+    task(store, 1, "a").write([append(0, store, large), append(1, store, small)])
     assert [is_name(blob) for blob in contents(store.load(0))] == [False, True]
-    assert contents(task(store, server, 2, "b").load(0)) == (large, large)
+    assert contents(task(store, 2, "b").load(0)) == (large, large)
     assert contents(store.load(1)) == (small,)
-    with pytest.raises(Invalid, match="the operator is not told where"):
-        BlobReader(store, "visits").load(0)
-    back = BlobStore(store, Blobs(server, None), BlobTask("visits", "query", 3, "c"), Connection(server))
+    back = BlobStore(store, Blobs(task.server, None), BlobTask("visits", "query", 3, "c"), task.database)
     back.write([fold(0, store, large + large)])
     assert contents(BlobReader(store, "visits").load(0)) == (large + large,)
 
 
-def test_a_query_deletes_nothing_that_another_one_has_written(
-    server: BlobServer, redis_server: RedisServer
-) -> None:
+def test_a_query_deletes_nothing_that_another_one_has_written(task: Tasks) -> None:
     """The checkpoint of a query was copied for another: both have the first one's blobs."""
     store = MemoryStore()
-    task(store, server, 1, "a").write([append(0, store, bytes(LEAST))])
+    task(store, 1, "a").write([append(0, store, bytes(LEAST))])
     fork = store.snapshot()
     for batch in range(2, 60):
-        task(fork, server, batch, str(batch), query_id="fork").write([fold(0, fork, bytes(LEAST))])
-    assert contents(BlobReader(store, "visits", Connection(server)).load(0)) == (bytes(LEAST),)
-    assert len(keys(redis_server)) < 30
+        task(fork, batch, str(batch), query_id="fork").write([fold(0, fork, bytes(LEAST))])
+    assert contents(task.reader(store).load(0)) == (bytes(LEAST),)
+    assert len(task.blobs()) < 30
 
 
-def test_a_lost_and_a_damaged_blob_are_named(server: BlobServer, redis_server: RedisServer) -> None:
-    store = MemoryStore()
-    task(store, server, 7, "abc").write([append(2, store, bytes(100)), append(1, store, bytes(100))])
-    damaged, lost = (f"holdfast:keyed:query:visits:{group}:7-abc-{n}" for n, group in enumerate((2, 1)))
-    redis_server.ask("DEL", lost)
-    redis_server.ask("SETRANGE", damaged, "50", "x")
-    reader = BlobReader(store, "visits", Connection(server))
-    with pytest.raises(Corrupt, match="is gone from Redis") as gone:
-        reader.load(1)
+def test_a_lost_and_a_damaged_blob_are_named(task: Tasks) -> None:
+    store, product = MemoryStore(), task.keeper.product
+    task(store, 7, "abc").write([append(2, store, bytes(100)), append(1, store, bytes(100))])
+    damaged, lost = (f"{task.home}:{group}:7-abc-{n}" for n, group in enumerate((2, 1)))
+    task.keeper.lose(lost)
+    task.keeper.damage(damaged)
+    with pytest.raises(Corrupt, match=f"is gone from {product}") as gone:
+        task.reader(store).load(1)
     assert gone.value.where == f"operator visits, key group 1, key {lost}"
-    with pytest.raises(Corrupt, match="is damaged in Redis") as other:
-        reader.load(2)
+    with pytest.raises(Corrupt, match=f"is damaged in {product}") as other:
+        task.reader(store).load(2)
     assert other.value.where == f"operator visits, key group 2, key {damaged}"
 
 
-def test_a_name_is_read_back_and_no_blob_is_one() -> None:
-    name = BlobName.of("holdfast:keyed:ä:1", b"blob")
-    assert BlobName.decode(name.encode()) == name
-    assert is_name(name.encode())
-    assert not is_name(b"blob" * 10)
-    with pytest.raises(Corrupt):
-        BlobName.decode(name.encode()[:20])
+# Cassandra's client takes seconds to see that a connection has ended in the middle of an answer.
+_CUTS = [
+    *(("redis", passed) for passed in (0, 150, 40_000, 300_000)),
+    *(("cassandra", passed) for passed in (0, 300_000)),
+]
 
 
-@pytest.mark.parametrize("passed", [0, 150, 40_000, 300_000])
-def test_a_connection_that_breaks_anywhere_is_made_anew(redis_server: RedisServer, passed: int) -> None:
+@pytest.mark.parametrize(("keeper", "passed"), _CUTS, indirect=["keeper"])
+def test_a_connection_that_breaks_anywhere_is_made_anew(keeper: Keeper, passed: int) -> None:
     blobs = [bytes([n]) * 50_000 for n in range(8)]
-    with CountingProxy(redis_server.port) as proxy:
-        server, store = place(proxy.port), MemoryStore()
-        connection = Connection(server, pause=lambda _: proxy.allow(None))
-        written = BlobStore(store, Blobs(server, LEAST), BlobTask("visits", "cut", passed, "a"), connection)
+    with CountingProxy(keeper.port) as proxy:
+        server, store = keeper.place(proxy.port), MemoryStore()
+        pauses = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            proxy.allow(None)
+            time.sleep(seconds)
+
+        database = keeper.database(server, pause=pause)
+        written = BlobStore(store, Blobs(server, LEAST), BlobTask("visits", "cut", passed, "a"), database)
         proxy.allow(passed)
         written.write([fold(0, store, *blobs)])
+        assert pauses
         proxy.allow(passed)
         assert contents(written.load(0)) == tuple(blobs)
+        keeper.close(database)
+
+
+def test_a_process_that_was_forked_has_a_connection_of_its_own(keeper: Keeper) -> None:
+    """A worker that shared a connection would take answers that are another's."""
+    server, name = keeper.place(prefix="forked"), BlobName.of("forked:keyed:q:o:0:1-a-0", b"blob")
+    database = database_at(server)
+    database.write("forked:keyed:q:o", BlobWrites(1, 0, {0: ["1-a-0"]}, {name.key: b"blob"}))
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            own = database_at(server)
+            code = 0 if own is not database and list(own.fetch([name])) == [b"blob"] else 2
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert database_at(server) is database
+    assert list(database.fetch([name])) == [b"blob"]
+    keeper.close(database)
 
 
 def test_what_asking_again_does_not_change_is_said_at_once(own_redis: RedisServer) -> None:
-    def failing(**more: object) -> Connection:
-        return Connection(place(own_redis.port, **more), pause=lambda _: pytest.fail("it asks again"))
+    place = RedisBlobServer("127.0.0.1", own_redis.port)
+
+    def failing(**more: Any) -> RedisConnection:
+        return RedisConnection(replace(place, **more), pause=lambda _: pytest.fail("it asks again"))
 
     own_redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(Invalid, match="deletes keys when its memory is full"):
@@ -216,10 +221,11 @@ def test_what_asking_again_does_not_change_is_said_at_once(own_redis: RedisServe
             failing(password=password).ask([("PING",)])
         assert "wrong" not in str(refused.value)
     assert failing(password="right").ask([("PING",)]) == [True]
-    assert "right" not in repr(place(1, password="right"))
+    assert "right" not in repr(replace(place, password="right"))
 
 
 def test_one_that_is_gone_is_asked_for_as_long_as_it_may_be(own_redis: RedisServer) -> None:
+    place = RedisBlobServer("127.0.0.1", own_redis.port, patience_ms=20_000)
     now = [0.0]
 
     def pause(seconds: float) -> None:
@@ -227,13 +233,112 @@ def test_one_that_is_gone_is_asked_for_as_long_as_it_may_be(own_redis: RedisServ
         if now[0] > 5 and own_redis.process.poll() is not None:
             own_redis.start()
 
-    patient = Connection(place(own_redis.port), clock=lambda: now[0], pause=pause)
+    patient = RedisConnection(place, clock=lambda: now[0], pause=pause)
     own_redis.kill()
     assert patient.ask([("PING",)]) == [True]
     own_redis.kill()
-    short = place(own_redis.port, patience_ms=2_000)
+    short = replace(place, patience_ms=2_000)
     with pytest.raises(Unavailable, match="Redis does not answer"):
-        Connection(short, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + s)).ask(
+        RedisConnection(short, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + s)).ask(
             [("PING",)]
         )
     own_redis.start()
+
+
+def noted(batch: int, *names: str) -> BlobWrites:
+    return BlobWrites(batch, 0, {0: list(names)})
+
+
+def test_what_cassandra_refuses_is_said_at_once(cassandra_server: CassandraServer) -> None:
+    keeper = CassandraKeeper(cassandra_server)
+
+    def failing(**more: Any) -> CassandraBlobs:
+        place = keeper.place(**more)
+        return CassandraBlobs(CassandraConnection(place, pause=lambda _: pytest.fail("it asks again")))
+
+    with pytest.raises(Invalid, match="there is no keyspace not_there") as refused:
+        failing(keyspace="not_there", replication=None).write("x:keyed:q:o", noted(1, "1-a-0"))
+    assert "'datacenter1': 3}" in str(refused.value.hint)
+    first = failing(keyspace="ends")
+    first.write("x:keyed:q:o", noted(1, "1-a-0"))
+    cassandra_server.ask("ALTER TABLE ends.keyed_index WITH default_time_to_live = 60")
+    with pytest.raises(Invalid, match="state would be lost") as refused:
+        failing(keyspace="ends").write("x:keyed:q:o", noted(1, "1-a-0"))
+    assert "ALTER TABLE ends.keyed_index WITH default_time_to_live = 0" in str(refused.value.hint)
+    cassandra_server.ask("DROP TABLE ends.keyed_index")
+    with pytest.raises(Invalid, match="refuses a statement"):
+        first.write("x:keyed:q:o", noted(1, "1-a-0"))
+    first.connection.close()
+
+
+def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
+    closed_cassandra: CassandraServer,
+) -> None:
+    keeper = CassandraKeeper(closed_cassandra)
+    right = keeper.place(
+        user="cassandra", password="cassandra", tls=True, authorities=str(closed_cassandra.certificate)
+    )
+    database = CassandraBlobs(CassandraConnection(right))
+    name = BlobName.of("x:keyed:q:o:0:1-a-0", b"blob")
+    database.write("x:keyed:q:o", BlobWrites(1, 0, {0: ["1-a-0"]}, {name.key: b"blob"}))
+    assert list(database.fetch([name])) == [b"blob"]
+    database.connection.close()
+    for password in (None, "sesame"):
+        connection = CassandraConnection(
+            replace(right, password=password), pause=lambda _: pytest.fail("it asks again")
+        )
+        with pytest.raises(Invalid, match="refuses the user or the password") as refused:
+            CassandraBlobs(connection).fetch([name])
+        assert "sesame" not in str(refused.value)
+    assert "sesame" not in repr(replace(right, password="sesame"))
+    with pytest.raises(Invalid, match="cannot be read"):
+        CassandraBlobs(CassandraConnection(replace(right, authorities="/none.pem"))).fetch([name])
+    stranger = replace(right, authorities=None, patience_ms=0)
+    with pytest.raises(Unavailable, match="Cassandra does not answer") as silent:
+        CassandraBlobs(CassandraConnection(stranger)).fetch([name])
+    assert "certificate verify failed" in str(silent.value)
+
+
+def test_cassandra_may_be_killed_and_frozen(own_cassandra: CassandraServer) -> None:
+    keeper = CassandraKeeper(own_cassandra)
+    asked_again = []
+
+    def pause(seconds: float) -> None:
+        asked_again.append(seconds)
+        own_cassandra.thaw()
+        if own_cassandra.process.poll() is not None:
+            own_cassandra.start()
+        time.sleep(seconds)
+
+    name = BlobName.of("killed:keyed:q:o:0:1-a-0", bytes(600_000))
+    place = keeper.place(patience_ms=1_000)
+    database = keeper.database(place, pause=pause, clock=lambda: 0.0)
+    database.write("killed:keyed:q:o", BlobWrites(1, 0, {0: ["1-a-0"]}, {name.key: bytes(600_000)}))
+    own_cassandra.kill()
+    assert list(database.fetch([name])) == [bytes(600_000)]
+    assert asked_again
+    asked_again.clear()
+    own_cassandra.freeze()
+    assert list(database.fetch([name])) == [bytes(600_000)]
+    assert asked_again
+    keeper.close(database)
+    own_cassandra.freeze()
+    with pytest.raises(Unavailable, match="Cassandra does not answer"):
+        keeper.database(keeper.place(patience_ms=0)).fetch([name])
+    own_cassandra.thaw()
+
+
+def test_cleaning_in_cassandra_leaves_few_tombstones_to_read(cassandra_server: CassandraServer) -> None:
+    """A read that meets too many of them is refused, and they stay for a day."""
+    keeper = CassandraKeeper(cassandra_server)
+    database, store = keeper.database(), MemoryStore()
+    tasks = Tasks(keeper, database, "tombstones")
+    for batch in range(1, 300):
+        tasks(store, batch, "a").write([fold(0, store, bytes(LEAST))])
+    (row,) = [
+        row
+        for row in cassandra_server.ask("SELECT * FROM system_views.tombstones_per_read")
+        if (row.keyspace_name, row.table_name) == (KEYSPACE, "keyed_index")
+    ]
+    assert row.max < 20
+    keeper.close(database)

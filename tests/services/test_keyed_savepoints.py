@@ -1,4 +1,4 @@
-"""Savepoints of keyed state in Redis have all of it in their files: they need no Redis, and go on exactly."""
+"""Savepoints of keyed state in a database have all of it in their files, and go on exactly without one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blob_databases import PRODUCTS, Keeper, keeper_of
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
 from keyed_runs import by_batch_and_key, expected, program, read_stream, ship, write_batch
-from redis_server import RedisServer
 
 import holdfast as hf
 from holdfast import savepoints
@@ -50,6 +50,11 @@ def started(spark: SparkSession, folder: Path, checkpoint: str, **options: Any) 
     return rows
 
 
+@pytest.fixture(params=PRODUCTS)
+def keeper(request: pytest.FixtureRequest) -> Keeper:
+    return keeper_of(request, request.param)
+
+
 def agrees(rows: Rows, folder: Path, checkpoint: str, batches: Sequence[list[dict[str, Any]]]) -> None:
     wanted = expected([folder / "former", folder / checkpoint], batches, Model().batch)
     assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}
@@ -65,14 +70,14 @@ def named(spark: SparkSession, checkpoint: Path) -> set[bool]:
     }
 
 
-def test_a_savepoint_needs_no_redis_and_its_query_goes_on_with_and_without_one(
-    spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_savepoint_needs_no_database_and_its_query_goes_on_with_and_without_one(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    redis = hf.Redis(redis_server.address, prefix="saved")
+    kept = {"blobs": keeper.choice(prefix="saved"), "blobs_from": "1b"}
     batches = program(21, batches=ALL, events=30)
     for number in range(FIRST):
         write_batch(tmp_path / "in", number, batches[number])
-    rows = started(spark, tmp_path, "checkpoint", blobs=redis, blobs_from="1b")
+    rows = started(spark, tmp_path, "checkpoint", **kept)
     assert named(spark, tmp_path / "checkpoint") == {True}
 
     taken = savepoints.take(tmp_path / "checkpoint", tmp_path / "savepoints", label="with blobs", deep=True)
@@ -80,16 +85,18 @@ def test_a_savepoint_needs_no_redis_and_its_query_goes_on_with_and_without_one(
     assert taken.manifest.checkpoint == (tmp_path / "checkpoint").as_uri()
     # It is the only thing in its catalog, and the checkpoint is as it was.
     assert [each.uri for each in savepoints.list(tmp_path / "savepoints")] == [taken.uri]
-    assert operators_elsewhere(LocalStorage(tmp_path / "checkpoint")) == ["everything"]
+    assert operators_elsewhere(LocalStorage(tmp_path / "checkpoint")) == {"everything": keeper.product}
 
-    monkeypatch.setenv("HOLDFAST_REDIS_ADDRESS", "redis://127.0.0.1:1")
+    elsewhere = {"Redis": "redis://127.0.0.1:1", "Cassandra": "cassandra://127.0.0.1:1/blobs"}
+    variable = f"HOLDFAST_{keeper.product.upper()}_ADDRESS"
+    monkeypatch.setenv(variable, elsewhere[keeper.product])
     for place in ("without", "with", "wider"):
         savepoints.restore(taken.uri, tmp_path / place)
         assert named(spark, tmp_path / place) == {False}
-        assert operators_elsewhere(LocalStorage(tmp_path / place)) == []
+        assert operators_elsewhere(LocalStorage(tmp_path / place)) == {}
     shutil.rmtree(tmp_path / "wider")
     savepoints.rescale(taken.uri, tmp_path / "wider", partitions=5)
-    monkeypatch.delenv("HOLDFAST_REDIS_ADDRESS")
+    monkeypatch.delenv(variable)
 
     # The same is made of the checkpoint itself, on the way to other partitions.
     savepoints.rescale(tmp_path / "checkpoint", tmp_path / "rescaled", partitions=3, stopped=True)
@@ -99,28 +106,26 @@ def test_a_savepoint_needs_no_redis_and_its_query_goes_on_with_and_without_one(
     for number in range(FIRST, ALL):
         write_batch(tmp_path / "in", number, batches[number])
     agrees(
-        rows + started(spark, tmp_path, "checkpoint", blobs=redis, blobs_from="1b"),
+        rows + started(spark, tmp_path, "checkpoint", **kept),
         tmp_path,
         "checkpoint",
         batches,
     )
-    in_redis = {"blobs": redis, "blobs_from": "1b"}
-    for place, options in (("without", {}), ("with", in_redis), ("wider", {}), ("rescaled", in_redis)):
+    for place, options in (("without", {}), ("with", kept), ("wider", {}), ("rescaled", kept)):
         agrees(rows + started(spark, tmp_path, place, **options), tmp_path, place, batches)
 
 
 def test_a_blob_that_is_gone_is_named_and_no_savepoint_is_there(
-    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
 ) -> None:
-    redis = hf.Redis(redis_server.address, prefix="gone")
+    kept = {"blobs": keeper.choice(prefix="gone"), "blobs_from": "1b"}
     for number, batch in enumerate(program(22, batches=2, events=30)):
         write_batch(tmp_path / "in", number, batch)
-    started(spark, tmp_path, "checkpoint", blobs=redis, blobs_from="1b")
+    started(spark, tmp_path, "checkpoint", **kept)
     before = sorted(path for path in (tmp_path / "checkpoint").rglob("*"))
-    for key in redis_server.ask("KEYS", "gone:*").split():
-        if redis_server.ask("TYPE", key).strip() == "string":
-            redis_server.ask("DEL", key)
-    with pytest.raises(Corrupt, match="is gone from Redis"):
+    for key in keeper.keys("gone"):
+        keeper.lose(key)
+    with pytest.raises(Corrupt, match=f"is gone from {keeper.product}"):
         savepoints.take(tmp_path / "checkpoint", tmp_path / "savepoints")
     assert savepoints.list(tmp_path / "savepoints") == ()
     assert sorted(path for path in (tmp_path / "checkpoint").rglob("*")) == before

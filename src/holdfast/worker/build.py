@@ -58,7 +58,7 @@ class Options:
         placement: What decides a key's group, if its hash does not.
         instances: The instances whose state it is, where it is not of keys.
         numbering: How the groups are stored.
-        blobs: Which blobs of its state are kept in Redis, if any.
+        blobs: Which blobs of its state are kept in a database, if any.
     """
 
     name: str

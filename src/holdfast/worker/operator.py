@@ -17,7 +17,7 @@ from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.lane import WAKE, Lane
 from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
 from holdfast.worker.process_memory import give_back, prepare
-from holdfast.worker.state.external.blob_server import connection_to
+from holdfast.worker.state.external.blob_database import database_at
 from holdfast.worker.state.external.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.operator_layout import Layout
@@ -36,9 +36,9 @@ _PACKETS_SHARE = 64
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _QUERY_ID = "sql.streaming.queryId"
-# What a start by Holdfast tells the tasks of an operator with blobs in Redis: where they write theirs.
+# What a start by Holdfast tells the tasks of an operator with blobs in a database: where they write theirs.
 BLOBS_PROPERTY = "holdfast.blobs."
-IN_REDIS, IN_STORE = "redis", "store"
+IN_DATABASE, IN_STORE = "database", "store"
 # A partition with more key groups is not counted: reading so many records in each batch would take too long.
 _MOST_COUNTED = 512
 
@@ -52,7 +52,7 @@ class Operator:
         runner: Makes what calls the processor, anew in each task.
         keeper: Makes what takes in the rows of the broadcast stream, where there is one.
         event_time: Whether any stream has a watermark.
-        blobs: Which blobs of its state are kept in Redis, if any.
+        blobs: Which blobs of its state are kept in a database, if any.
     """
 
     lane: Lane
@@ -65,27 +65,28 @@ class Operator:
         """The store of a task with the blobs that are kept elsewhere.
 
         Raises:
-            Invalid: Blobs are to be written to Redis, and the checkpoint does not say so.
-            Unsupported: The client for Redis is not installed here.
+            Invalid: Blobs are to be written to a database, and the checkpoint does not say so.
+            Unsupported: The client for the database is not installed here.
         """
         name = self.lane.layout.operator
         if self.blobs is None:
             return BlobReader(spark_store, name)
         place = local_property(f"{BLOBS_PROPERTY}{name}")
         query_id, batch_id = local_property(_QUERY_ID), batch_number()
-        connection = connection_to(self.blobs.server)
+        server = self.blobs.server
+        database = database_at(server)
         if place == IN_STORE:
-            return BlobReader(spark_store, name, connection)
-        if place != IN_REDIS or query_id is None or batch_id is None:
+            return BlobReader(spark_store, name, database)
+        if place != IN_DATABASE or query_id is None or batch_id is None:
             raise Invalid(
-                "keyed state in Redis needs a start by Holdfast, which notes it in the checkpoint",
+                f"keyed state in {server.product} needs a start by Holdfast, to note it in the checkpoint",
                 where=f"operator {name}",
                 hint="start it with Holdfast: a sink of hf.sink(…) or hf.adopt(…), or an hf.job",
             )
         retained = local_property(_RETAINED)
         kept = int(retained) if retained is not None and retained.isdigit() else RETAINED
         task = BlobTask(name, query_id, batch_id, fresh_token().hex(), kept)
-        return BlobStore(spark_store, self.blobs, task, connection)
+        return BlobStore(spark_store, self.blobs, task, database)
 
     def passes(self, partition: Partition) -> Pass:
         """What works off the packets of a partition."""

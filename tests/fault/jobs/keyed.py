@@ -25,9 +25,13 @@ ship()
     trigger=hf.every("50ms"),
     restart=hf.exponential(initial="50ms", max="200ms", same_failure=20),
 )
-def keyed(spark: SparkSession, into: str = "in", out: str = "out", redis: str = "") -> hf.Sink:
+def keyed(
+    spark: SparkSession, into: str = "in", out: str = "out", redis: str = "", cassandra: str = ""
+) -> hf.Sink:
     events = read_stream(spark, Path(into), EVENTS).withWatermark("ts", "5 seconds")
-    blobs = hf.Redis(redis) if redis else None
+    blobs: hf.Redis | hf.Cassandra | None = hf.Redis(redis) if redis else None
+    if cassandra:
+        blobs = hf.Cassandra(cassandra, keyspace="kills", replication=1)
     answers = hf.keyed(events, by="who", key_groups=8).process(
         Everything(), output=OUTPUT, name="everything", blobs=blobs, blobs_from="1b"
     )

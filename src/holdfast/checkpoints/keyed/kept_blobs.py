@@ -1,4 +1,4 @@
-"""Blobs of keyed state that are in Redis: where a checkpoint says they are, and how they are read from there.
+"""Blobs of keyed state that are in a database: where a checkpoint says they are, and how they are read.
 
 The note of an operator names the server, without any password. The environment says otherwise where the
 database has moved, and has the password.
@@ -10,41 +10,51 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
+from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
-from holdfast.worker.state.external.blob_server import BlobServer, Connection, connection_to
-from holdfast.worker.state.external.blob_store import resolved
+from holdfast.worker.state.external.blob_database import database_at
+from holdfast.worker.state.external.blob_store import operator_of, resolved
+from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer
+from holdfast.worker.state.external.redis_blobs import RedisBlobServer
 from holdfast.worker.state.store import Stored
+
+if TYPE_CHECKING:
+    from holdfast.worker.state.external.blob_database import BlobDatabase, BlobServer
+    from holdfast.worker.state.external.blob_name import BlobName
 
 # What the note of an operator has to say of its blobs.
 BLOBS: Final = "blobs"
+CASSANDRA_ADDRESS: Final = "HOLDFAST_CASSANDRA_ADDRESS"
+CASSANDRA_USER: Final = "HOLDFAST_CASSANDRA_USER"
+CASSANDRA_CERTIFICATES: Final = "HOLDFAST_CASSANDRA_CA"
+_PRODUCT: Final = "product"
+_REDIS, _CASSANDRA = RedisBlobServer.product, CassandraBlobServer.product
 # Who reads is a person, who would rather know than wait.
 _PATIENCE_MS: Final = 5_000
 
 
 def described(server: BlobServer) -> dict[str, Any]:
     """What a note says of a server."""
-    named = {
-        "host": server.host,
-        "port": server.port,
-        "database": server.database,
-        "user": server.user,
-        "tls": server.tls,
-        "authorities": server.authorities,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+    return {_PRODUCT: server.product, **server.described()}
+
+
+def product_in(note: Mapping[str, Any] | None) -> str | None:
+    """The kind of database that a note is of, which was Redis before it was said."""
+    return None if note is None else str(note.get(_PRODUCT, _REDIS))
 
 
 class KeptBlobs:
-    """The blobs of a checkpoint that are in Redis; its notes are read once, at the first of them.
+    """The blobs of a checkpoint that are in databases; its notes are read once, at the first of them.
 
     Args:
         storage: The checkpoint.
@@ -52,52 +62,93 @@ class KeptBlobs:
 
     def __init__(self, storage: Storage) -> None:
         self._where = storage.uri
-        self._connection = cache(partial(_connection, storage))
+        self._notes = cache(lambda: dict(_noted(storage)))
 
     def of_group(self, group: int, stored: Stored) -> Stored:
-        """A key group as it is stored, with its blobs in place of the names of those that are in Redis.
+        """A key group as it is stored, with its blobs in place of the names of those that are in a database.
 
         Raises:
-            Invalid: Nobody says which Redis it is, or it refuses the password.
+            Invalid: Nobody says which database it is, or it refuses the password.
             Corrupt: A blob is gone or damaged.
-            Unavailable: Redis does not answer.
-            Unsupported: The client for Redis is not installed.
+            Unavailable: The database does not answer.
+            Unsupported: The client for it is not installed.
         """
-        return resolved(stored, group, self._where, self._connection)
+        return resolved(stored, group, self._where, self._database)
+
+    def _database(self, name: BlobName) -> BlobDatabase:
+        operator = operator_of(name)
+        return database_at(_server(self._notes().get(operator), operator, self._where))
 
 
-def operators_elsewhere(storage: Storage) -> list[str]:
-    """The operators whose blobs are in Redis, some or all."""
-    return [name for name, _ in _noted(storage)]
+def operators_elsewhere(storage: Storage) -> dict[str, str]:
+    """The operators whose blobs are in a database, some or all, each with the database's name."""
+    return {operator: product_in(note) or "" for operator, note in _noted(storage)}
 
 
-def _connection(storage: Storage) -> Connection:
+def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobServer:
+    product = product_in(note)
     address = os.environ.get(ADDRESS)
-    if address:
-        server = _server_at(address)
-    else:
-        noted = {_server_in(note, full(storage.uri, name)) for name, note in _noted(storage)}
-        if len(noted) != 1:
-            raise Invalid(
-                "keyed state of this checkpoint is in Redis, and nothing says which it is",
-                where=storage.uri,
-                found=f"{len(noted)} servers in the notes of its operators",
-                hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE, and {REDIS_PASSWORD_VARIABLE}",
-            )
-        (server,) = noted
-    password = os.environ.get(REDIS_PASSWORD_VARIABLE)
-    return connection_to(replace(server, password=password, patience_ms=_PATIENCE_MS))
+    if product in (None, _REDIS) and address:
+        return _with_password(_redis_at(address))
+    address = os.environ.get(CASSANDRA_ADDRESS)
+    if product in (None, _CASSANDRA) and address:
+        return _with_password(_cassandra_at(address, note))
+    if note is None:
+        raise Invalid(
+            "keyed state of this checkpoint is in a database, and nothing says which it is",
+            where=f"{where}, operator {operator}",
+            hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
+            f"{CASSANDRA_ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
+        )
+    return _with_password(_server_in(note, full(where, layout.operator_note(operator))))
 
 
-def _server_at(address: str) -> BlobServer:
+def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:
+    variable = REDIS_PASSWORD_VARIABLE if server.product == _REDIS else CASSANDRA_PASSWORD_VARIABLE
+    return replace(server, password=os.environ.get(variable), patience_ms=_PATIENCE_MS)
+
+
+def _redis_at(address: str) -> RedisBlobServer:
     place = redis_place(address)
     user, authorities = os.environ.get(USER), os.environ.get(CERTIFICATES)
-    return BlobServer(place.host, place.port, place.database, user, tls=place.tls, authorities=authorities)
+    return RedisBlobServer(
+        place.host, place.port, place.database, user, tls=place.tls, authorities=authorities
+    )
 
 
-def _server_in(note: Mapping[str, Any], where: str) -> BlobServer:
+def _cassandra_at(address: str, note: Mapping[str, Any] | None) -> CassandraBlobServer:
+    noted = note or {}
     try:
-        return BlobServer(**note)
+        parts = urlsplit(address)
+        if parts.scheme != "cassandra" or parts.query:
+            raise ValueError(parts.scheme)
+        place = Cassandra(parts.netloc, keyspace=parts.path.strip("/") or noted.get("keyspace", "holdfast"))
+    except (Invalid, ValueError):
+        raise Invalid(
+            "this is no address of Cassandra",
+            where=CASSANDRA_ADDRESS,
+            found="one with a user or password in it" if "@" in address else address,
+            expected="cassandra://HOST:PORT/KEYSPACE, with commas between several nodes",
+            hint=f"a password is in {CASSANDRA_PASSWORD_VARIABLE}, a user in {CASSANDRA_USER}",
+        ) from None
+    authorities = os.environ.get(CASSANDRA_CERTIFICATES) or noted.get("authorities")
+    return CassandraBlobServer(
+        place.contact_points,
+        place.keyspace,
+        user=os.environ.get(CASSANDRA_USER) or noted.get("user"),
+        tls=authorities is not None or noted.get("tls", False),
+        authorities=authorities,
+        consistency=noted.get("consistency", "LOCAL_QUORUM"),
+    )
+
+
+def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | CassandraBlobServer:
+    product = product_in(note)
+    facts = {name: value for name, value in note.items() if name != _PRODUCT}
+    try:
+        if product not in (_REDIS, _CASSANDRA):
+            raise TypeError(f"an unknown database, {product}")
+        return RedisBlobServer(**facts) if product == _REDIS else CassandraBlobServer(**facts)
     except TypeError as error:
         raise Corrupt(
             "the note of an operator cannot be read", where=where, found=str(error), hint=SEE_DAMAGE
@@ -105,7 +156,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> BlobServer:
 
 
 def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The operators whose blobs are in Redis, with what their notes say of the server."""
+    """The operators whose blobs are in a database, with what their notes say of the server."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
         if operator is None:

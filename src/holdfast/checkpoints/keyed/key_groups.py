@@ -226,11 +226,11 @@ class KeyGroups:
             blobs[group] = tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
     def groups(self) -> Iterator[KeyGroup]:
-        """What was gathered, ascending, with the blobs that are in Redis.
+        """What was gathered, ascending, with the blobs that are in a database.
 
         Raises:
             Corrupt: A blob is gone or damaged.
-            Unavailable: Redis does not answer.
+            Unavailable: The database does not answer.
         """
         kept = KeptBlobs(self.storage)
         metas, forms, bases, logs = (self.blobs[name] for name in (META, FORMS, BASE, LOG))

@@ -28,7 +28,7 @@ from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.checkpoints")
-_IN_REDIS: Final = "operator {} has blobs in Redis, which were not looked at"
+_BLOBS_ELSEWHERE: Final = "operator {} has blobs in {}, which were not looked at"
 _CHECKED: Final = (StoreFile, layout.OwnFile, *PARSERS)
 
 
@@ -138,7 +138,10 @@ def _look(
         remarks=(
             *content.remarks,
             *(finding for finding in found if isinstance(finding, Remark)),
-            *(Remark(layout.STATE, _IN_REDIS.format(name)) for name in operators_elsewhere(storage)),
+            *(
+                Remark(layout.STATE, _BLOBS_ELSEWHERE.format(name, product))
+                for name, product in operators_elsewhere(storage).items()
+            ),
         ),
         restorable=tuple(sorted(_startable(state.restorable - bad_batches, logs, problems))),
         files=content.files,

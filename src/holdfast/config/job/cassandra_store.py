@@ -53,8 +53,9 @@ _CHECKS: Final[Mapping[str, Check]] = {
 class Cassandra:
     """State in Cassandra: it outlives the cluster, is kept in several copies, and other services can read it.
 
-    It serves Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
-    session brings Holdfast's jar and fetches the client, Cassandra's driver for Java.
+    As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
+    stream-stream joins. The session brings Holdfast's jar and fetches Cassandra's driver for Java.
+    Holdfast's keyed operators take it by themselves, as `process(…, blobs=hf.Cassandra(…))`, over RocksDB.
 
     The first start of a checkpoint pins the kind of store in its offset log. Where the database is can change
     with each start, as long as it has the state.

@@ -21,7 +21,7 @@ from holdfast.stream.event_time import (
     type_of,
     watermarks,
 )
-from holdfast.stream.keyed.blobs_in_redis import BLOBS_FROM, blobs_of, refuse_external_provider
+from holdfast.stream.keyed.blobs_in_database import BLOBS_FROM, blobs_of, refuse_external_provider
 from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier
 from holdfast.stream.keyed.hot_keys import checked_key
 from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, unpacked
@@ -31,6 +31,7 @@ from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from holdfast.config.job.cassandra_store import Cassandra
     from holdfast.config.job.external_store import Redis
     from holdfast.worker.build import Options
     from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
@@ -166,7 +167,7 @@ class KeyedStream:
         side_outputs: bool = False,
         drop: Iterable[str] = (),
         memory: Size = MEMORY,
-        blobs: Redis | None = None,
+        blobs: Redis | Cassandra | None = None,
         blobs_from: Size | None = BLOBS_FROM,
     ) -> DataFrame:
         """Run a processor over the streams, and give what it puts out as a stream.
@@ -192,15 +193,16 @@ class KeyedStream:
                 processor's own), `side_stream`, `side_event` (JSON) and `side_error`.
             drop: Former states whose values may be thrown away.
             memory: What a worker may use, about, whatever the size of the state.
-            blobs: A Redis for the rows of the state, which come in blobs; Spark's store then keeps a short
-                record of each key group and the names of the blobs. Start the query with Holdfast for it.
-                Its `retain` and `cache` are not used here, and `trust_store` is a PEM file.
-            blobs_from: Blobs of so many bytes or more go to Redis. None writes no more there, and brings
-                back what is there, a key group at a time as groups are folded.
+            blobs: A Redis or a Cassandra for the rows of the state, which come in blobs; Spark's store then
+                keeps a short record of each key group and the names of the blobs. Start the query with
+                Holdfast for it. Its `retain` and `cache` are not used here, and `trust_store` is a PEM file.
+            blobs_from: Blobs of so many bytes or more go to the database. None writes no more there, and
+                brings back what is there, a key group at a time as groups are folded.
 
         Raises:
             Invalid: The processor, the output, a name or a choice is wrong; it says which.
-            Unsupported: The session keeps all state in Redis, or the client for Redis is not installed.
+            Unsupported: The session keeps all state in a database, or the client for that of `blobs` is not
+                installed.
         """
         from pyspark.sql import DataFrame
 

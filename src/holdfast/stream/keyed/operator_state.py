@@ -14,20 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.keyed.kept_blobs import BLOBS
 from holdfast.config.checks import whole
 from holdfast.config.units import counted
 from holdfast.engine.session.workers import send_file
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
-from holdfast.stream.keyed.blobs_in_redis import groups_elsewhere, with_blobs
+from holdfast.stream.keyed.blobs_in_database import groups_elsewhere, with_blobs
 from holdfast.stream.keyed.keyed_stream import KeyedStream
 from holdfast.stream.keyed.packing import Input
 from holdfast.stream.query.operator_check import (
     INSTANCES,
     Defined,
     check_operators,
-    forget_blobs,
+    note_blobs,
     settle,
 )
 
@@ -92,13 +91,13 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     Args:
         frame: The query's frame.
         checkpoint: Its checkpoint.
-        trial: Whether what it writes is thrown away, so that nothing of it is to be in Redis.
+        trial: Whether what it writes is thrown away, so that nothing of it is to be in a database.
 
     Raises:
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
-    from holdfast.worker.operator import BLOBS_PROPERTY, IN_REDIS, IN_STORE
+    from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE
 
     context = frame.sparkSession.sparkContext
     told = []
@@ -106,11 +105,12 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         for operator, before in check_operators(frame, checkpoint):
             if not isinstance(operator, Defined):
                 continue
+            product = operator.blobs_left(before)
+            if product is not None:
+                _refuse_blobs_elsewhere(frame, checkpoint, operator, before or {}, product)
             if operator.blobs is not None:
                 told.append(f"{BLOBS_PROPERTY}{operator.layout.operator}")
-                context.setLocalProperty(told[-1], IN_STORE if trial else IN_REDIS)
-            elif before and BLOBS in before:
-                _refuse_blobs_elsewhere(frame, checkpoint, operator, before)
+                context.setLocalProperty(told[-1], IN_STORE if trial else IN_DATABASE)
             if operator.instances is None:
                 continue
             known = (before or {}).get(INSTANCES, [])
@@ -131,19 +131,20 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
 
 
 def _refuse_blobs_elsewhere(
-    frame: DataFrame, checkpoint: str, operator: Defined, noted: Mapping[str, Any]
+    frame: DataFrame, checkpoint: str, operator: Defined, noted: Mapping[str, Any], product: str
 ) -> None:
     """Refuse an operator that is not told where its blobs are, unless they have all come back.
 
     Raises:
-        Invalid: Some are in Redis.
+        Invalid: Some are in that database.
     """
     from holdfast.worker.state.external.blob_store import blobs_elsewhere
 
     count = groups_elsewhere(frame, checkpoint, operator.layout, noted["forms"])
     if count:
-        raise blobs_elsewhere(f"operator {operator.layout.operator}", f"{counted(count, 'key group')} there")
-    forget_blobs(frame, checkpoint, operator)
+        there = f"{counted(count, 'key group')} there"
+        raise blobs_elsewhere(f"operator {operator.layout.operator}", there, product)
+    note_blobs(frame, checkpoint, operator)
 
 
 def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.checkpoints.keyed.kept_blobs import BLOBS, described
+from holdfast.checkpoints.keyed.kept_blobs import BLOBS, described, product_in
 from holdfast.engine.plans.definitions import definitions_in
 from holdfast.engine.state.checkpoint_files import read_text, write_text
 from holdfast.errors import Invalid
@@ -91,15 +91,20 @@ class Defined:
             noted[_SPREAD] = True  # without a word, each under its own number, as at first
         # For who looks at the state without the code.
         noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
-        if self.blobs is not None:
+        if self.blobs_left(before) is not None:
+            noted[BLOBS] = (before or {})[BLOBS]  # until the state was seen to have none there
+        elif self.blobs is not None:
             noted[BLOBS] = described(self.blobs.server)
-        elif before and BLOBS in before:
-            noted[BLOBS] = before[BLOBS]  # until the state was seen to have none there
         if self.instances is not None:
             # The former numbers stay until the state was seen to be of this one.
             mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
             noted[INSTANCES] = [*(number for number in known if number != mine), mine]
         return None if noted == before else noted
+
+    def blobs_left(self, before: Mapping[str, Any] | None) -> str | None:
+        """The kind of database that may have blobs and that the operator is not told of any more, if any."""
+        product = product_in((before or {}).get(BLOBS))
+        return None if self.blobs is not None and self.blobs.server.product == product else product
 
 
 # Whether key groups are stored so that Spark spreads them evenly over partitions.
@@ -194,13 +199,14 @@ def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
         _note(frame, checkpoint, operator, {INSTANCES: [operator.instances.count]})
 
 
-def forget_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
-    """Note that the state of an operator was seen to have no blobs in Redis.
+def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note where an operator has its blobs from now on, whose state was seen to have none elsewhere.
 
     Raises:
         Unavailable: The checkpoint's storage does not answer.
     """
-    _note(frame, checkpoint, operator, {BLOBS: None})
+    blobs = None if operator.blobs is None else described(operator.blobs.server)
+    _note(frame, checkpoint, operator, {BLOBS: blobs})
 
 
 def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping[str, Any]) -> None:

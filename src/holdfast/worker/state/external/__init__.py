@@ -1,1 +1,1 @@
-"""Blobs of keyed state that are kept outside Spark's store, in Redis."""
+"""Blobs of keyed state that are kept outside Spark's store, in a database."""

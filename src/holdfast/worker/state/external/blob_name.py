@@ -52,19 +52,19 @@ class BlobName:
         except (struct.error, UnicodeDecodeError) as error:
             raise Corrupt("the name of a blob cannot be read", found=str(error), hint=_DAMAGED) from error
 
-    def checked(self, blob: bytes | None, group: int, where: str) -> bytes:
-        """The blob as it was fetched, if it is the one that was written.
+    def checked(self, blob: bytes | None, group: int, where: str, product: str) -> bytes:
+        """The blob as it was fetched from a database, if it is the one that was written.
 
         Raises:
             Corrupt: It is gone, or has other bytes.
         """
         if blob is None:
-            fact, found = "a blob of keyed state is gone from Redis", "nothing"
+            fact, found = f"a blob of keyed state is gone from {product}", "nothing"
         elif len(blob) == self.size_bytes and xxhash.xxh3_128_digest(blob) == self.digest:
             return blob
         else:
             fact, found = (
-                "a blob of keyed state is damaged in Redis",
+                f"a blob of keyed state is damaged in {product}",
                 f"{len(blob)} bytes with another digest",
             )
         raise Corrupt(
@@ -72,8 +72,8 @@ class BlobName:
             where=f"{where}, key group {group}, key {self.key}",
             found=found,
             expected=f"{self.size_bytes} bytes",
-            hint="bring back the data that Redis had (its append-only file or a replica), or start the query "
-            "with a new checkpoint; a batch that is no longer retained has lost its blobs",
+            hint=f"bring back the data that {product} had, from its files, a replica or a backup, or start "
+            "the query with a new checkpoint; a batch that is no longer retained has lost its blobs",
         )
 
 

@@ -1,4 +1,4 @@
-"""Keyed queries whose rows are in Redis: exact over restarts, batches that run again, and a Redis away."""
+"""Keyed queries whose rows are in a database: exact over restarts, repeated batches, and a database away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blob_databases import PRODUCTS, CassandraKeeper, Keeper, RedisKeeper, keeper_of
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
 from keyed_runs import (
     batches_read,
@@ -22,7 +23,6 @@ from keyed_runs import (
     write_batch,
 )
 from pyspark.errors import StreamingQueryException
-from redis_server import RedisServer
 from tcp_proxy import CountingProxy
 
 import holdfast as hf
@@ -41,6 +41,30 @@ ship()
 
 Batches = Sequence[list[dict[str, Any]]]
 Settings = Callable[[dict[str, str]], None]
+
+
+@pytest.fixture(params=PRODUCTS)
+def keeper(request: pytest.FixtureRequest) -> Keeper:
+    """A shared server."""
+    return keeper_of(request, request.param)
+
+
+@pytest.fixture(params=PRODUCTS)
+def own_keeper(request: pytest.FixtureRequest) -> Keeper:
+    """A server that the test may kill."""
+    return keeper_of(request, request.param, own=True)
+
+
+@pytest.fixture(params=PRODUCTS)
+def closed_keeper(request: pytest.FixtureRequest) -> tuple[Keeper, str, dict[str, Any]]:
+    """A server that asks who comes; with the password, and what `hf.Redis` or `hf.Cassandra` has to say."""
+    if request.param == "cassandra":
+        server = request.getfixturevalue("closed_cassandra")
+        facts = {"user": "cassandra", "tls": True, "trust_store": str(server.certificate)}
+        return CassandraKeeper(server), "cassandra", facts
+    redis = request.getfixturevalue("own_redis")
+    redis.ask("CONFIG", "SET", "requirepass", "open sesame")
+    return RedisKeeper(redis), "open sesame", {}
 
 
 def started(
@@ -99,18 +123,22 @@ def agrees(rows: Sequence[tuple[int, dict[str, Any]]], folder: Path, batches: Ba
 
 
 def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_read_at_rest(
-    spark: SparkSession, own_redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    closed_keeper: tuple[Keeper, str, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own_redis.ask("CONFIG", "SET", "requirepass", "open sesame")
-    redis = hf.Redis(own_redis.address, password="open sesame")
+    keeper, password, facts = closed_keeper
+    product = keeper.product
+    database = keeper.choice(password=password, **facts)
     batches = program(11, batches=4, events=30)
     rows = []
     for number, batch in enumerate(batches):
         write_batch(tmp_path / "in", number, batch)
         if number % 2:
-            before = started(spark, tmp_path, blobs=redis, blobs_from="1b")
+            before = started(spark, tmp_path, blobs=database, blobs_from="1b")
             uncommit(tmp_path)
-            again = started(spark, tmp_path, blobs=redis, blobs_from="1b")
+            again = started(spark, tmp_path, blobs=database, blobs_from="1b")
             newest = min(number for number, _ in again)
             rows += [row for row in before if row[0] < newest] + again
     agrees(rows, tmp_path, batches)
@@ -122,7 +150,7 @@ def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_rea
     storage = LocalStorage(tmp_path / "checkpoint")
     with pytest.raises(Invalid, match="refuses the user or the password"):
         list(keyed_states(storage)[0].rows())
-    monkeypatch.setenv("HOLDFAST_REDIS_PASSWORD", "open sesame")
+    monkeypatch.setenv(f"HOLDFAST_{product.upper()}_PASSWORD", password)
     model = Model()
     for now, watermark, events in batches_read(tmp_path / "checkpoint", batches):
         model.batch(now, watermark, events)
@@ -132,52 +160,60 @@ def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_rea
     assert totals == {who: key.total[0] for who, key in model.keys.items() if key.total and who in totals}
     who = next(iter(totals))
     assert hf.state(tmp_path / "checkpoint").get("everything.total", who).value == totals[who]
-    monkeypatch.setenv("HOLDFAST_REDIS_ADDRESS", "redis://127.0.0.1:1")
-    with pytest.raises(Unavailable, match="Redis does not answer"):
+    elsewhere = {"Redis": "redis://127.0.0.1:1", "Cassandra": "cassandra://127.0.0.1:1/blobs"}[product]
+    monkeypatch.setenv(f"HOLDFAST_{product.upper()}_ADDRESS", elsewhere)
+    with pytest.raises(Unavailable, match=f"{product} does not answer"):
         list(keyed_states(storage)[0].rows())
-    monkeypatch.delenv("HOLDFAST_REDIS_ADDRESS")
+    monkeypatch.delenv(f"HOLDFAST_{product.upper()}_ADDRESS")
 
     # A savepoint has the blobs, and no secret is in any file.
     taken = hf.savepoints.take(tmp_path / "checkpoint", tmp_path / "savepoints")
     assert hf.state(taken.uri).get("everything.total", who).value == totals[who]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [path for path in files if b"open sesame" in path.read_bytes()]
+    secret = password.encode() if product == "Redis" else b'"password"'  # the user has the same name there
+    assert not [path for path in files if secret in path.read_bytes()]
 
 
-def test_a_query_moves_to_redis_and_back(
-    spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_query_moves_to_a_database_and_back(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one key group, which has something that expires, every batch folds it."""
-    redis = hf.Redis(redis_server.address, prefix="moves")
-    choices: list[dict[str, Any]] = [{}, {"blobs": redis}, {"blobs": redis, "blobs_from": None}, {}]
+    database = keeper.choice(prefix="moves")
+    choices: list[dict[str, Any]] = [{}, {"blobs": database}, {"blobs": database, "blobs_from": None}, {}]
+    others = {"Redis": hf.Cassandra(), "Cassandra": hf.Redis()}
     batches = program(12, batches=4, events=30)
     rows, kinds = [], []
-    for number, options in enumerate(choices):
+    for number, chosen in enumerate(choices):
         write_batch(tmp_path / "in", number, batches[number])
         if number == 2:
-            with pytest.raises(Invalid, match="the operator is not told where"):
-                started(spark, tmp_path, 1)
+            # The checkpoint still knows where they are when the first start was told of another place.
+            for blobs in (others[keeper.product], None):
+                there = f"is in {keeper.product}, and the operator is not told where"
+                with pytest.raises(Invalid, match=there) as refused:
+                    started(spark, tmp_path, 1, blobs=blobs)
+                assert f"blobs=hf.{keeper.product}(…)" in str(refused.value.hint)
             with pytest.raises(StreamingQueryException, match="needs a start by Holdfast"):
-                run(answers(spark, tmp_path, 1, blobs=redis), tmp_path / "checkpoint")
+                run(answers(spark, tmp_path, 1, blobs=database), tmp_path / "checkpoint")
         # The public operator knows no number of a batch that it would fold by; it reads and writes the same.
         monkeypatch.setattr(keyed_operator, "grafts", [lambda: True, lambda: False][number == 1])
-        rows += started(spark, tmp_path, 1, **options)
+        rows += started(spark, tmp_path, 1, **chosen)
         kinds.append(names_and_blobs(spark, tmp_path))
     agrees(rows, tmp_path, batches)
     assert [bool(names) for names, _ in kinds] == [False, True, False, False]
     hf.savepoints.take(tmp_path / "checkpoint", tmp_path / "savepoints")
 
 
-def test_a_redis_that_is_cut_killed_and_started_again_loses_nothing_and_a_lost_blob_is_named(
-    spark: SparkSession, own_redis: RedisServer, tmp_path: Path
+def test_a_database_that_is_cut_killed_and_started_again_loses_nothing_and_a_lost_blob_is_named(
+    spark: SparkSession, own_keeper: Keeper, tmp_path: Path
 ) -> None:
+    service = own_keeper.service
     batches = program(13, batches=4, events=30)
 
     def killed(_: int) -> None:
-        own_redis.kill()
-        threading.Thread(target=own_redis.start).start()
+        service.kill()
+        threading.Thread(target=service.start).start()
 
-    with CountingProxy(own_redis.port) as proxy:
+    with CountingProxy(own_keeper.port) as proxy:
 
         def cut(_: int) -> None:
             """End the connections in the middle of this batch's blobs."""
@@ -191,26 +227,40 @@ def test_a_redis_that_is_cut_killed_and_started_again_loses_nothing_and_a_lost_b
             threading.Thread(target=mend, daemon=True).start()
 
         rows = []
-        for number, (before, port) in enumerate(((cut, proxy.port), (killed, own_redis.port))):
+        for number, (before, port) in enumerate(((cut, proxy.port), (killed, own_keeper.port))):
             for file in (2 * number, 2 * number + 1):
                 write_batch(tmp_path / "in", file, batches[file])
-            redis = hf.Redis(f"127.0.0.1:{port}")
-            rows += started(spark, tmp_path, before=before, blobs=redis, blobs_from="1b")
+            database = own_keeper.choice(port)
+            rows += started(spark, tmp_path, before=before, blobs=database, blobs_from="1b")
     agrees(rows, tmp_path, batches)
 
-    own_redis.ask("FLUSHALL")
+    own_keeper.lose_all()
     forget_working_copies(spark)
     write_batch(tmp_path / "in", 4, batches[0])
-    with pytest.raises(StreamingQueryException, match="a blob of keyed state is gone from Redis") as lost:
-        started(spark, tmp_path, blobs=redis, blobs_from="1b")
+    gone = f"a blob of keyed state is gone from {own_keeper.product}"
+    with pytest.raises(StreamingQueryException, match=gone) as lost:
+        started(spark, tmp_path, blobs=database, blobs_from="1b")
     assert "operator everything, key group" in str(lost.value)
 
 
-def test_a_session_that_keeps_all_state_in_redis_is_told_what_to_write(
-    spark: SparkSession, redis_server: RedisServer, settings: Settings, tmp_path: Path
+@pytest.mark.parametrize("backend", [hf.Redis(), hf.Cassandra()])
+def test_a_session_that_keeps_all_state_in_a_database_is_told_what_to_write(
+    spark: SparkSession, backend: hf.Redis | hf.Cassandra, settings: Settings, tmp_path: Path
 ) -> None:
-    settings(hf.Redis(redis_server.address).spark_conf())
+    settings(backend.spark_conf())
     (tmp_path / "in").mkdir()
     with pytest.raises(Unsupported, match="RocksDB") as refused:
         answers(spark, tmp_path)
-    assert "blobs=hf.Redis(" in str(refused.value.hint)
+    assert f"blobs=hf.{type(backend).__name__}(" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("backend", [hf.Redis, hf.Cassandra])
+def test_what_python_cannot_use_is_refused_before_the_start(
+    spark: SparkSession, backend: type[hf.Redis | hf.Cassandra], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(Invalid, match="PEM file") as refused:
+        answers(spark, tmp_path, blobs=backend(tls=True, trust_store="x", trust_store_password="y"))
+    assert f"hf.{backend.__name__}(…, tls=True" in str(refused.value.hint)
+    with pytest.raises(Invalid, match="can be kept in Redis or in Cassandra"):
+        answers(spark, tmp_path, blobs=hf.RocksDB())

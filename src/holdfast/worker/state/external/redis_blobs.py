@@ -1,24 +1,30 @@
-"""The Redis that has the blobs, and the one connection that a worker has to it."""
+"""Blobs of keyed state in Redis: one round trip writes a task's blobs, and one more deletes old ones.
+
+The index of a key group is a sorted set under the name of the group, whose scores are batches.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.worker.state.external.blob_database import BlobWrites, Replaced, blob_key
+from holdfast.worker.state.external.blob_name import BlobName
 
 # An answer that has stopped for so long does not come any more.
 _SILENCE_S: Final = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+# A fold deletes so many blobs at most: one command holds up all others.
+_DELETED: Final = 10_000
 
 Command = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class BlobServer:
+class RedisBlobServer:
     """Where a Redis is, and how it is asked.
 
     Attributes:
@@ -43,13 +49,86 @@ class BlobServer:
     prefix: str = "holdfast"
     patience_ms: int = 60_000
 
+    product: ClassVar[str] = "Redis"
+
     @property
     def address(self) -> str:
         """For messages."""
         return f"Redis at {self.host}:{self.port}, database {self.database}"
 
+    def connect(self) -> RedisBlobs:
+        """A connection of its own, which is made when it is first asked.
 
-class Connection:
+        Raises:
+            Unsupported: The client is not installed.
+        """
+        return RedisBlobs(RedisConnection(self))
+
+    def described(self) -> dict[str, Any]:
+        """What the note of an operator says of it, without the password."""
+        described = {
+            "host": self.host,
+            "port": self.port,
+            "database": self.database,
+            "user": self.user,
+            "tls": self.tls,
+            "authorities": self.authorities,
+        }
+        return {name: value for name, value in described.items() if value is not None}
+
+
+class RedisBlobs:
+    """Blobs in a Redis; what is asked of it is said by `BlobDatabase`.
+
+    Args:
+        connection: The way to it.
+    """
+
+    product: ClassVar[str] = RedisBlobServer.product
+
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
+
+    def write(self, home: str, writes: BlobWrites) -> list[Replaced]:
+        """Note names, then write the blobs, and say what was replaced long ago: one round trip."""
+        commands: list[Command] = []
+        for group, names in writes.noted.items():
+            scored = [part for name in names for part in (writes.batch_id, name)]
+            commands.append(("ZADD", _index(home, group), "GT", *scored))
+        if writes.blobs:
+            # Behind the indexes: no blob is there that none has.
+            commands.append(("MSET", *(part for pair in writes.blobs.items() for part in pair)))
+        limits = ("-inf", f"({writes.before}", "LIMIT", 0, _DELETED)
+        commands += [("ZRANGEBYSCORE", _index(home, group), *limits) for group in writes.folded]
+        answers = self._connection.ask(commands)[len(commands) - len(writes.folded) :]
+        return [
+            Replaced(group, tuple(bytes(name).decode() for name in names), writes.before)
+            for group, names in zip(writes.folded, answers, strict=True)
+            if names
+        ]
+
+    def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
+        """The blobs of these names, None for one that is not there: one round trip."""
+        if not names:
+            return []
+        (blobs,) = self._connection.ask([("MGET", *(name.key for name in names))])
+        return list(blobs)
+
+    def delete(self, home: str, replaced: Sequence[Replaced]) -> None:
+        """Delete blobs, then their names in the indexes: one round trip."""
+        commands: list[Command] = []
+        for gone in replaced:
+            # The index last: a blob that is there stays in it.
+            commands.append(("UNLINK", *(blob_key(home, gone.group, name) for name in gone.names)))
+            commands.append(("ZREM", _index(home, gone.group), *gone.names))
+        self._connection.ask(commands)
+
+
+def _index(home: str, group: int) -> str:
+    return f"{home}:{group}"
+
+
+class RedisConnection:
     """A connection that outlives batches, and is made anew where it has broken.
 
     Every command that is sent may be sent twice.
@@ -65,7 +144,7 @@ class Connection:
 
     def __init__(
         self,
-        server: BlobServer,
+        server: RedisBlobServer,
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
@@ -197,9 +276,3 @@ def client_library() -> Any:
             hint="pip install 'holdfast[redis]' for the driver and the workers of every executor",
         ) from error
     return redis
-
-
-@lru_cache(maxsize=8)
-def connection_to(server: BlobServer) -> Connection:
-    """The connection of this process."""
-    return Connection(server)

@@ -1,4 +1,4 @@
-"""Keyed state whose blobs are in Redis: what a user says of it, and what a start sees to."""
+"""Keyed state whose blobs are in a database: what a user says of it, and what a start sees to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
-from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
+from holdfast.config.spark_defaults import (
+    CASSANDRA_PROVIDER,
+    EXTERNAL_PROVIDERS,
+    PROVIDER_KEY,
+    REDIS_PROVIDER,
+)
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
 from holdfast.external.redis_place import redis_place
@@ -16,43 +22,53 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.worker.state.external.blob_store import Blobs
+    from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer
+    from holdfast.worker.state.external.redis_blobs import RedisBlobServer
     from holdfast.worker.state.operator_layout import Layout
     from holdfast.worker.state.store import MemoryStore
 
 # Smaller blobs cost no more in Spark's store than their names would.
 BLOBS_FROM: Final = "512b"
+_CHOICES: Final = {REDIS_PROVIDER: "Redis", CASSANDRA_PROVIDER: "Cassandra"}
 
 
-def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | None:
-    """Which blobs are kept in Redis, as the workers know it.
+def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str) -> Blobs | None:
+    """Which blobs are kept in a database, as the workers know it.
 
     Raises:
         Invalid: A setting does not fit Python's client, or it is none.
         Unsupported: The client is not installed.
     """
-    from holdfast.worker.state.external.blob_server import BlobServer, client_library
     from holdfast.worker.state.external.blob_store import Blobs
 
-    if redis is None:
+    if database is None:
         return None
-    if not isinstance(redis, Redis):
+    if not isinstance(database, (Redis, Cassandra)):
         raise Invalid(
-            "the blobs of keyed state can be kept in Redis",
+            "the blobs of keyed state can be kept in Redis or in Cassandra",
             where=f"{where}: blobs",
-            found=type(redis).__name__,
-            expected="hf.Redis(…)",
-            hint='write blobs=hf.Redis("redis.example:6379")',
+            found=type(database).__name__,
+            expected="hf.Redis(…) or hf.Cassandra(…)",
+            hint='write blobs=hf.Redis("redis.example:6379") or blobs=hf.Cassandra("cassandra.example:9042")',
         )
-    if redis.trust_store_password is not None:
+    name = type(database).__name__
+    if database.trust_store_password is not None:
         raise Invalid(
             "keyed state is written by Python, which trusts certificates in a PEM file",
             where=f"{where}: blobs",
             found="trust_store_password",
-            hint='write hf.Redis(…, tls=True, trust_store="/etc/ssl/redis-ca.pem") without a password',
+            hint=f'write hf.{name}(…, tls=True, trust_store="/etc/ssl/ca.pem") without a password',
         )
+    server = _redis(database) if isinstance(database, Redis) else _cassandra(database)
+    return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
+
+
+def _redis(redis: Redis) -> RedisBlobServer:
+    from holdfast.worker.state.external.redis_blobs import RedisBlobServer, client_library
+
     client_library()
     place = redis_place(redis.address, {})
-    server = BlobServer(
+    return RedisBlobServer(
         place.host,
         place.port,
         redis.database,
@@ -63,41 +79,62 @@ def blobs_of(redis: Redis | None, least: Size | None, where: str) -> Blobs | Non
         redis.prefix,
         parse_duration(redis.patience),
     )
-    return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
+
+
+def _cassandra(cassandra: Cassandra) -> CassandraBlobServer:
+    from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer, client_library
+
+    client_library()
+    return CassandraBlobServer(
+        cassandra.contact_points,
+        cassandra.keyspace,
+        cassandra.local_datacenter,
+        cassandra.user,
+        cassandra.password or os.environ.get(CASSANDRA_PASSWORD_VARIABLE),
+        cassandra.tls,
+        cassandra.trust_store,
+        cassandra.replication,
+        cassandra.consistency,
+        cassandra.prefix,
+        parse_duration(cassandra.patience),
+    )
 
 
 def refuse_external_provider(spark: SparkSession, where: str) -> None:
     """Refuse keyed state in a session whose provider Spark's own operator for it does not work with.
 
     Raises:
-        Unsupported: The session has Spark keep all state in Redis.
+        Unsupported: The session has Spark keep all state in a database.
     """
     provider = spark.conf.get(PROVIDER_KEY, None)
     if provider in EXTERNAL_PROVIDERS:
+        names = [_CHOICES[provider]] if provider in _CHOICES else list(_CHOICES.values())
+        choices = " or ".join(f"blobs=hf.{name}(…)" for name in names)
+        place = " or ".join(names)
         raise Unsupported(
-            "keyed operators need RocksDB as the state store, and keep their rows in Redis beside it",
+            f"keyed operators need RocksDB as the state store, and keep their rows in {place} beside it",
             where=where,
             found=f"{PROVIDER_KEY}={provider}",
-            hint="write backend=hf.RocksDB(), and process(…, blobs=hf.Redis(…))",
+            hint=f"write backend=hf.RocksDB(), and process(…, {choices})",
         )
 
 
 def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> MemoryStore:
     """Groups with their blobs in place of names."""
-    from holdfast.worker.state.external.blob_server import connection_to
+    from holdfast.worker.state.external.blob_database import database_at
     from holdfast.worker.state.external.blob_store import BlobReader
     from holdfast.worker.state.store import MemoryStore
 
     if blobs is None:
         return store
-    reader, whole = BlobReader(store, operator, connection_to(blobs.server)), MemoryStore()
+    reader, whole = BlobReader(store, operator, database_at(blobs.server)), MemoryStore()
     for group, meta in zip(store.groups, reader.metas(store.groups), strict=True):
         whole.put(group, b"" if meta is None else meta.encode(), reader.load(group))
     return whole
 
 
 def groups_elsewhere(frame: DataFrame, checkpoint: str, layout: Layout, forms: Mapping[str, Any]) -> int:
-    """How many key groups of an operator have blobs in Redis.
+    """How many key groups of an operator have blobs in a database.
 
     Costs some small Spark jobs over the query's state. Operators with the same tables are not told apart.
     """
