@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/maven.sh
 jedis=8.0.2
+tikv=3.3.5
 target=$PWD/.services/state-clients
 # Spark brings it along.
 without="org.slf4j"
@@ -17,3 +18,10 @@ if [ ! -e "$target/.jedis-$jedis" ]; then
   touch "$target/.jedis-$jedis"
 fi
 echo "Jedis  $target/redis  ($jedis)"
+if [ ! -e "$target/.tikv-$tikv" ]; then
+  need "the clients of state databases"
+  echo "fetching TiKV's client $tikv …" >&2
+  fetch "TiKV's client" "$target/tikv" tikv-client.sha256 "org.tikv:tikv-client-java:$tikv"
+  touch "$target/.tikv-$tikv"
+fi
+echo "TiKV's client  $target/tikv  ($tikv)"

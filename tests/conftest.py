@@ -42,6 +42,7 @@ SERVERS = (
     "postgres_server",
     "redis_server",
     "s3_gateway",
+    "tikv_server",
     "zookeeper_server",
 )
 

@@ -13,6 +13,17 @@ class ExternalError(Exception):
     """What the state stores throw for people."""
 
 
+def tikv_place(spark: SparkSession, address: str, answer_ms: int = 5000, tls: Sequence[str] = ()) -> Any:
+    """Where a TiKV is, as the JVM has it."""
+    jvm: Any = spark._jvm
+    files = jvm.java.util.ArrayList()
+    for file in tls:
+        files.add(file)
+    return jvm.holdfast.state.TiKvPlace(
+        address, jvm.scala.jdk.javaapi.CollectionConverters.asScala(files).toSeq(), answer_ms
+    )
+
+
 class JvmTable:
     """One store; keys and values are bytes.
 
@@ -34,6 +45,23 @@ class JvmTable:
             "127.0.0.1", port, 0, nothing, nothing, False, nothing, min(patience_ms, 5000) or 1000
         )
         return cls(spark, jvm.holdfast.state.RedisTable(place, name, patience_ms))
+
+    @classmethod
+    def tikv(
+        cls,
+        spark: SparkSession,
+        address: str,
+        name: str,
+        patience_ms: int = 10_000,
+        *,
+        answer_ms: int = 5000,
+        tls: Sequence[str] = (),
+    ) -> JvmTable:
+        """A store in TiKV; TLS takes the files of the authority, of the certificate and of its key."""
+        jvm: Any = spark._jvm
+        return cls(
+            spark, jvm.holdfast.state.TiKvTable(tikv_place(spark, address, answer_ms, tls), name, patience_ms)
+        )
 
     def begin(self, version: int, run: str) -> Any:
         """An attempt to make the next version."""

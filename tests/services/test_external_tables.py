@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from jvm_table import ExternalError, JvmTable
 from loopback import free_ports
 from redis_server import RedisServer
 from tcp_proxy import CountingProxy
+from tikv_server import RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,15 +26,18 @@ Open = Callable[[], JvmTable]
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["redis"])
+@pytest.fixture(params=["redis", "tikv"])
 def reopen(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Open]:
     """Opens one store of a database, as often as it is called, each time as another executor would."""
     opened: list[JvmTable] = []
     name = f"test:{{{next(_numbers)}}}"
-    port = request.getfixturevalue("redis_server").port
+    if request.param == "tikv":
+        make = partial(JvmTable.tikv, spark, request.getfixturevalue("tikv_address"), f"{RUN}{name}")
+    else:
+        make = partial(JvmTable.redis, spark, request.getfixturevalue("redis_server").port, name)
 
     def one_more() -> JvmTable:
-        opened.append(JvmTable.redis(spark, port, name))
+        opened.append(make())
         return opened[-1]
 
     yield one_more
@@ -151,6 +156,7 @@ def test_a_version_that_is_not_there_is_never_taken_for_an_empty_one(reopen: Ope
     assert table.scan(6) == {str(version).encode(): b"x" for version in range(6)}
 
 
+@pytest.mark.parametrize("reopen", ["redis"], indirect=True)
 def test_cleaning_leaves_nothing_of_old_versions_and_dead_attempts(
     reopen: Open, redis_server: RedisServer
 ) -> None:
@@ -170,6 +176,7 @@ def test_cleaning_leaves_nothing_of_old_versions_and_dead_attempts(
     assert kept == set()
 
 
+@pytest.mark.parametrize("reopen", ["redis"], indirect=True)
 def test_a_store_of_which_something_else_has_deleted_a_part_is_refused(
     reopen: Open, redis_server: RedisServer
 ) -> None:

@@ -24,6 +24,7 @@ OTHERS = {
     "holdfast.peer",
     "holdfast.state.Layout",
     "holdfast.state.RedisStateStoreProvider",
+    "holdfast.state.TiKvStateStoreProvider",
     "holdfast.target",
     "holdfast.toml",
     "holdfast.version",

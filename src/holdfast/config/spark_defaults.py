@@ -41,7 +41,8 @@ ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
 # Holdfast's own, in the jar that the package brings along.
 REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
-EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER})
+TIKV_PROVIDER = "holdfast.state.TiKvStateStoreProvider"
+EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, TIKV_PROVIDER})
 
 
 @dataclass(frozen=True, slots=True)

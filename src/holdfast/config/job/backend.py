@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.job.external_store import Redis
+from holdfast.config.job.tikv_store import TiKV
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
 from holdfast.config.spark_defaults import (
     BOUNDED_MEMORY_KEY,
@@ -281,4 +282,5 @@ class Memory:
         return ()
 
 
-Backend = RocksDB | Memory | Redis
+ExternalStore = Redis | TiKV
+Backend = RocksDB | Memory | ExternalStore

@@ -27,7 +27,8 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def _address(value: object, setting: str) -> str:
+def address(value: object, setting: str) -> str:
+    """Host and port, as they are."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
         # It may be a URL with a password in it.
@@ -36,7 +37,8 @@ def _address(value: object, setting: str) -> str:
     return str(value)
 
 
-def _text(value: object, setting: str) -> str:
+def text(value: object, setting: str) -> str:
+    """Any text that is not empty."""
     if not isinstance(value, str) or not value:
         raise refused(setting, value, "a text that is not empty")
     return value
@@ -48,21 +50,22 @@ def _secret(value: object, setting: str) -> str:
     return value
 
 
-def _prefix(value: object, setting: str) -> str:
+def prefix(value: object, setting: str) -> str:
+    """What the keys of all stores begin with."""
     if not isinstance(value, str) or not _PREFIX.fullmatch(value):
         raise refused(setting, value, "1 to 64 letters, digits, dots, dashes or underscores")
     return value
 
 
 _CHECKS: Final[Mapping[str, Check]] = {
-    "address": _address,
+    "address": address,
     "database": partial(whole, least=0),
-    "user": optional(_text),
+    "user": optional(text),
     "password": optional(_secret),
     "tls": flag,
-    "trust_store": optional(_text),
+    "trust_store": optional(text),
     "trust_store_password": optional(_secret),
-    "prefix": _prefix,
+    "prefix": prefix,
     "retain": partial(whole, least=1, most=10_000),
     "cache": parse_size,
     "patience": parse_duration,
@@ -198,6 +201,3 @@ class Redis:
                 "How long a task asks again where the server does not answer.",
             ),
         )
-
-
-ExternalStore = Redis

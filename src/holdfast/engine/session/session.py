@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.job.external_store import ExternalStore
+from holdfast.config.job.backend import ExternalStore
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
 from holdfast.engine.session.interrupted_start import no_jvm_left

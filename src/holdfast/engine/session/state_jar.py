@@ -12,6 +12,7 @@ from holdfast.config.spark_defaults import (
     PROVIDER_KEY,
     REDIS_PROVIDER,
     ROW_CHECKSUM_KEY,
+    TIKV_PROVIDER,
 )
 from holdfast.engine.session.packages import PACKAGES_KEY
 from holdfast.errors import Unsupported
@@ -26,6 +27,7 @@ LAYOUT: Final = "1"
 # The client of each store, and a class of it that tells whether a session has it already.
 _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
     REDIS_PROVIDER: ("redis.clients:jedis:8.0.2", "redis.clients.jedis.Jedis"),
+    TIKV_PROVIDER: ("org.tikv:tikv-client-java:3.3.5", "org.tikv.raw.RawKVClient"),
 }
 
 
