@@ -128,6 +128,12 @@ func (s *storeServer) RawBatchDelete(
 	return ask[kvrpcpb.RawBatchDeleteResponse](ctx, s, tikvrpc.CmdRawBatchDelete, r, r.Context)
 }
 
+func (s *storeServer) RawDeleteRange(
+	ctx context.Context, r *kvrpcpb.RawDeleteRangeRequest,
+) (*kvrpcpb.RawDeleteRangeResponse, error) {
+	return ask[kvrpcpb.RawDeleteRangeResponse](ctx, s, tikvrpc.CmdRawDeleteRange, r, r.Context)
+}
+
 func (s *storeServer) RawScan(ctx context.Context, r *kvrpcpb.RawScanRequest) (*kvrpcpb.RawScanResponse, error) {
 	return ask[kvrpcpb.RawScanResponse](ctx, s, tikvrpc.CmdRawScan, r, r.Context)
 }
