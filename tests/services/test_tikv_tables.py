@@ -129,7 +129,7 @@ def test_a_batch_that_is_cut_at_any_request_leaves_the_old_or_the_new(
         made(direct, 1, "first", {})
         direct.close()
         own_tikv.tell(f"cut {cut_at}")
-        table = JvmTable.tikv(spark, own_tikv.address, store, patience_ms=0, answer_ms=300)
+        table = JvmTable.tikv(spark, own_tikv.address, store, patience_ms=0, answer_ms=150)
         committed = False
         with suppress(ExternalError):
             committed = made(table, 1, "cut", changes) == len(expected)
@@ -167,7 +167,7 @@ def test_a_clean_that_is_cut_at_any_request_can_be_done_again(
         made(direct, 2, "run", {b"c": b"3", b"d": b"3"})
         direct.close()
         own_tikv.tell(f"cut {cut_at}")
-        table = JvmTable.tikv(spark, own_tikv.address, store, patience_ms=0, answer_ms=300)
+        table = JvmTable.tikv(spark, own_tikv.address, store, patience_ms=0, answer_ms=150)
         try:
             table.clean(1)
             undisturbed = True
