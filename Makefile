@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-cassandra services-hdfs services-kafka services-state-clients jar bench docs output lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -48,7 +48,10 @@ services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
 	@scripts/services-kafka.sh
 
-services-state-clients:  ## fetch the clients of Redis and Cassandra for Spark (needs Java and Maven)
+services-tikv:  ## build the test double of TiKV for the tests of it (needs Go, a minute)
+	@scripts/services-tikv.sh
+
+services-state-clients:  ## fetch the clients of Redis, Cassandra and TiKV for Spark (needs Java and Maven)
 	@scripts/state-clients.sh
 
 jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)

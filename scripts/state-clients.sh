@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 jedis=8.0.2
 # The build that has Netty and Jackson under names of its own: Spark has others.
 cassandra=4.19.3
+tikv=3.3.5
 target=$PWD/.services/state-clients
 # Spark brings these along.
 without="org.slf4j io.dropwizard.metrics"
@@ -25,5 +26,12 @@ if [ ! -e "$target/.cassandra-$cassandra" ]; then
     "org.apache.cassandra:java-driver-core-shaded:$cassandra"
   touch "$target/.cassandra-$cassandra"
 fi
+if [ ! -e "$target/.tikv-$tikv" ]; then
+  need "the clients of state databases"
+  echo "fetching TiKV's client $tikv …" >&2
+  fetch "TiKV's client" "$target/tikv" tikv-client.sha256 "org.tikv:tikv-client-java:$tikv"
+  touch "$target/.tikv-$tikv"
+fi
 echo "Jedis               $target/redis  ($jedis)"
 echo "Cassandra's driver  $target/cassandra  ($cassandra)"
+echo "TiKV's client       $target/tikv  ($tikv)"

@@ -44,6 +44,7 @@ SERVERS = (
     "redis_server",
     "s3_gateway",
     "standalone_cluster",
+    "tikv_server",
     "zookeeper_server",
 )
 

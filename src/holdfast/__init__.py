@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.config.job.external_store import Redis
     from holdfast.config.job.recovery import recovery
     from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
+    from holdfast.config.job.tikv_store import TiKV
     from holdfast.config.job.trigger import available_now, every
     from holdfast.config.units import days, hours, minutes, seconds
     from holdfast.engine.session.session import configure, session
@@ -110,6 +111,7 @@ _HOMES = {
     "holdfast.config.job.backend": ("Memory", "RocksDB"),
     "holdfast.config.job.cassandra_store": ("Cassandra",),
     "holdfast.config.job.external_store": ("Redis",),
+    "holdfast.config.job.tikv_store": ("TiKV",),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.job.recovery": ("recovery",),
     "holdfast.config.job.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
@@ -201,6 +203,7 @@ __all__ = [
     "RocksDB",
     "Sink",
     "StatesAtRest",
+    "TiKV",
     "Ttl",
     "Unavailable",
     "Unsupported",

@@ -15,6 +15,17 @@ class ExternalError(Exception):
     """What the state stores throw for people."""
 
 
+def tikv_place(spark: SparkSession, address: str, answer_ms: int = 5000, tls: Sequence[str] = ()) -> Any:
+    """Where a TiKV is, as the JVM has it; TLS takes the files of authority, certificate and key."""
+    jvm: Any = spark._jvm
+    files = jvm.java.util.ArrayList()
+    for file in tls:
+        files.add(file)
+    return jvm.holdfast.state.TiKvPlace(
+        address, jvm.scala.jdk.javaapi.CollectionConverters.asScala(files).toSeq(), answer_ms
+    )
+
+
 class JvmTable:
     """One store; keys and values are bytes.
 
@@ -65,9 +76,29 @@ class JvmTable:
         return cls(spark, jvm.holdfast.state.CassandraTable(place, name, patience_ms))
 
     @classmethod
-    def of(cls, kind: str, spark: SparkSession, port: int, name: str, patience_ms: int = 10_000) -> JvmTable:
+    def tikv(
+        cls,
+        spark: SparkSession,
+        address: str,
+        name: str,
+        patience_ms: int = 10_000,
+        *,
+        answer_ms: int | None = None,
+        tls: Sequence[str] = (),
+    ) -> JvmTable:
+        """A store in TiKV."""
+        jvm: Any = spark._jvm
+        place = tikv_place(spark, address, answer_ms or min(patience_ms, 5000) or 200, tls)
+        return cls(spark, jvm.holdfast.state.TiKvTable(place, name, patience_ms))
+
+    @classmethod
+    def of(
+        cls, kind: str, spark: SparkSession, address: str, name: str, patience_ms: int = 10_000
+    ) -> JvmTable:
         """A store in the database of this name."""
-        made: JvmTable = getattr(cls, kind)(spark, port, name, patience_ms)
+        if kind == "tikv":
+            return cls.tikv(spark, address, name, patience_ms)
+        made: JvmTable = getattr(cls, kind)(spark, int(address.rpartition(":")[2]), name, patience_ms)
         return made
 
     def begin(self, version: int, run: str) -> Any:

@@ -14,12 +14,13 @@ _CHUNK: Final = 65536
 
 
 class _Proxy(ABC):
-    """Takes connections at `port` and leads them to another port of this machine."""
+    """Takes connections at `port` and leads them to another port of this machine, which is at `direct`."""
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._ends: list[socket.socket] = []
         (self.port,) = free_ports(1)
+        self.address, self.direct = f"127.0.0.1:{self.port}", f"127.0.0.1:{target}"
         self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -129,6 +130,11 @@ class CountingProxy(_Proxy):
         """
         with self._lock:
             self._left, self._once, self.passed, self.cut = number, once, 0, False
+
+    def mend(self) -> None:
+        """Pass on everything from now."""
+        with self._lock:
+            self._left = None
 
     def _leads_on(self) -> bool:
         return True

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from cassandra_server import CassandraServer
@@ -14,6 +14,7 @@ from jvm_table import ExternalError, JvmTable
 from loopback import free_ports
 from redis_server import RedisServer
 from tcp_proxy import CountingProxy
+from tikv_server import RUN, CountedRequests, TikvServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,21 +22,56 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 Open = Callable[[], JvmTable]
-Server = RedisServer | CassandraServer
+Server = RedisServer | CassandraServer | TikvServer
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["redis", "cassandra"])
+class Network(Protocol):
+    """Connections to a server that can be cut."""
+
+    @property
+    def address(self) -> str:
+        """Where they are made."""
+
+    @property
+    def direct(self) -> str:
+        """Where nothing is cut."""
+
+    @property
+    def passed(self) -> int:
+        """How much has passed since `allow`: bytes, and of TiKV requests."""
+
+    def allow(self, number: int | None, *, once: bool = False) -> None:
+        """End all connections after so much has passed; None for never, `once` for no more after that."""
+
+    def mend(self) -> None:
+        """Pass on everything from now."""
+
+
+@pytest.fixture(params=["redis", "cassandra", "tikv"])
 def kind(request: pytest.FixtureRequest) -> str:
     """A database."""
     return str(request.param)
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, kind: str) -> Server:
-    """A server of it, for tests that do nothing to the server."""
+def address(request: pytest.FixtureRequest, kind: str) -> str:
+    """Where a server of it is, for tests that do nothing to the server."""
+    if kind == "tikv":
+        return str(request.getfixturevalue("tikv_address"))
     found: Server = request.getfixturevalue(f"{kind}_server")
-    return found
+    return found.address
+
+
+@pytest.fixture
+def network(request: pytest.FixtureRequest, kind: str) -> Iterator[Network]:
+    """A server of it, with connections that can be cut."""
+    if kind == "tikv":
+        # Its driver tells where its stores are, so no proxy would be asked.
+        yield CountedRequests(request.getfixturevalue("own_tikv"))
+        return
+    with CountingProxy(request.getfixturevalue(f"{kind}_server").port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -46,13 +82,13 @@ def own_server(request: pytest.FixtureRequest, kind: str) -> Server:
 
 
 @pytest.fixture
-def reopen(spark: SparkSession, kind: str, server: Server) -> Iterator[Open]:
+def reopen(spark: SparkSession, kind: str, address: str) -> Iterator[Open]:
     """Opens one store of a database, as often as it is called, each time as another executor would."""
     opened: list[JvmTable] = []
-    name = f"test:{{{next(_numbers)}}}"
+    name = f"{RUN if kind == 'tikv' else ''}test:{{{next(_numbers)}}}"
 
     def one_more() -> JvmTable:
-        opened.append(JvmTable.of(kind, spark, server.port, name))
+        opened.append(JvmTable.of(kind, spark, address, name))
         return opened[-1]
 
     yield one_more
@@ -203,82 +239,86 @@ def test_a_store_of_which_something_else_has_deleted_a_part_is_refused(
         table.check()
 
 
-def cuts(proxy: CountingProxy) -> Iterator[int | None]:
-    """First none, then after so many bytes, until there were not so many."""
+def cuts(kind: str, network: Network) -> Iterator[int | None]:
+    """First none, then after so many bytes, of TiKV after each request, until there were not so many."""
     yield None
-    step = max(900, proxy.passed // 16)
-    for cut_at in itertools.count(600, step):
+    first, step = (1, 1) if kind == "tikv" else (600, max(900, network.passed // 16))
+    for cut_at in itertools.count(first, step):
         yield cut_at
-        if proxy.passed < cut_at:
+        if network.passed < cut_at:
             return
 
 
 def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_the_old_or_the_new(
-    spark: SparkSession, kind: str, server: Server
+    spark: SparkSession, kind: str, network: Network
 ) -> None:
-    """Through a proxy that ends the connection after so many bytes; then another executor goes on."""
+    """The connection ends after so many bytes; then another executor goes on."""
     name, before = f"test:{{{next(_numbers)}}}", {f"old{number}".encode(): b"0" * 30 for number in range(80)}
     changes: dict[bytes, bytes | None] = {f"new{number}".encode(): b"1" * 30 for number in range(80)}
     changes |= dict.fromkeys(list(before)[:20])
     after = {**before, **changes}
     expected = {field: value for field, value in after.items() if value is not None}
-    outcomes = set()
-    direct = JvmTable.of(kind, spark, server.port, name)
+    outcomes, lost = set(), False
+    direct = JvmTable.of(kind, spark, network.direct, name)
     made(direct, 0, "run0", dict(before))
     made(direct, 1, "run0", {})
-    with CountingProxy(server.port) as proxy:
-        for number, cut_at in enumerate(cuts(proxy)):
-            run = f"run{number + 1}"
-            proxy.allow(cut_at)
-            table = JvmTable.of(kind, spark, proxy.port, name, patience_ms=0)
-            attempt = None
-            try:
-                attempt = table.begin(1, run)
-                table.stage(attempt, changes)
-                table.commit(attempt, run)
-            except ExternalError:
-                # A task gives up what has failed; that it was decided, and the answer lost, it cannot know.
-                if attempt is not None:
-                    direct.discard(attempt)
-            finally:
-                table.close()
-            # An executor that comes finishes what was decided; it reads one or the other.
-            direct.begin(1, f"{run}-look")
-            found = direct.scan(2)
-            assert found in (before, expected), cut_at
-            if cut_at is not None:
-                outcomes.add("old" if found == before else "new")
-            # Whoever runs the batch again makes the same.
-            assert made(direct, 1, f"{run}-again", changes) == len(expected)
-            assert direct.scan(2) == expected
-            assert direct.scan(1) == before
-            made(direct, 1, f"{run}-back", {})
-            # Else each time there would be more to read past, and more bytes pass.
-            direct.clean(1)
+    for number, cut_at in enumerate(cuts(kind, network)):
+        run = f"run{number + 1}"
+        network.allow(cut_at)
+        table = JvmTable.of(kind, spark, network.address, name, patience_ms=0)
+        attempt = None
+        try:
+            attempt = table.begin(1, run)
+            table.stage(attempt, changes)
+            table.commit(attempt, run)
+            told = True
+        except ExternalError:
+            told = False
+        table.close()
+        network.mend()
+        # A task gives up what has failed; that it was decided, and the answer lost, it cannot know.
+        if attempt is not None and not told:
+            direct.discard(attempt)
+        # An executor that comes finishes what was decided; it reads one or the other.
+        direct.begin(1, f"{run}-look")
+        found = direct.scan(2)
+        assert found == expected if told else found in (before, expected), cut_at
+        if cut_at is not None:
+            outcomes.add("old" if found == before else "new")
+            lost = lost or (found == expected and not told)
+        # Whoever runs the batch again makes the same.
+        assert made(direct, 1, f"{run}-again", changes) == len(expected)
+        assert direct.scan(2) == expected
+        assert direct.scan(1) == before
+        made(direct, 1, f"{run}-back", {})
+        # Else each time there would be more to read past, and more bytes pass.
+        direct.clean(1)
     assert outcomes == {"old", "new"}
+    # Of TiKV each request was cut, so also the one that decides.
+    assert lost or kind != "tikv"
     direct.check()
     direct.close()
 
 
 def test_an_answer_that_is_lost_anywhere_in_a_batch_is_asked_for_again(
-    spark: SparkSession, kind: str, server: Server
+    spark: SparkSession, kind: str, network: Network
 ) -> None:
     """The connection is cut once: the batch is made all the same, and nothing of it twice."""
     name, before = f"test:{{{next(_numbers)}}}", {f"old{number}".encode(): b"0" * 30 for number in range(80)}
-    direct = JvmTable.of(kind, spark, server.port, name)
+    direct = JvmTable.of(kind, spark, network.direct, name)
     made(direct, 0, "run", dict(before))
-    with CountingProxy(server.port) as proxy:
-        for number, cut_at in enumerate(cuts(proxy)):
-            changes: dict[bytes, bytes | None] = {f"new{number}".encode(): b"1" * 30, b"old1": b"%d" % number}
-            changes |= dict.fromkeys([f"old{number + 2}".encode()])
-            proxy.allow(cut_at, once=True)
-            table = JvmTable.of(kind, spark, proxy.port, name)
-            count = made(table, number + 1, "run", changes)
-            table.close()
-            before.update({field: value for field, value in changes.items() if value is not None})
-            del before[f"old{number + 2}".encode()]
-            assert count == len(before) == direct.size(), cut_at
-            assert direct.scan(number + 2) == before, cut_at
+    for number, cut_at in enumerate(cuts(kind, network)):
+        changes: dict[bytes, bytes | None] = {f"new{number}".encode(): b"1" * 30, b"old1": b"%d" % number}
+        changes |= dict.fromkeys([f"old{number + 2}".encode()])
+        network.allow(cut_at, once=True)
+        table = JvmTable.of(kind, spark, network.address, name)
+        count = made(table, number + 1, "run", changes)
+        table.close()
+        network.mend()
+        before.update({field: value for field, value in changes.items() if value is not None})
+        del before[f"old{number + 2}".encode()]
+        assert count == len(before) == direct.size(), cut_at
+        assert direct.scan(number + 2) == before, cut_at
     direct.close()
 
 
@@ -294,7 +334,7 @@ def test_giving_up_what_has_committed_changes_nothing(reopen: Open) -> None:
 
 
 def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, kind: str, own_server: Server) -> None:
-    table = JvmTable.of(kind, spark, own_server.port, "frozen", patience_ms=30_000)
+    table = JvmTable.of(kind, spark, own_server.address, "frozen", patience_ms=30_000)
     attempt = table.begin(0, "run")
     table.stage(attempt, {b"a": b"1"})
     own_server.freeze()
@@ -308,7 +348,7 @@ def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, kind: str, o
 def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
     spark: SparkSession, kind: str, own_server: Server
 ) -> None:
-    table = JvmTable.of(kind, spark, own_server.port, "killed", patience_ms=30_000)
+    table = JvmTable.of(kind, spark, own_server.address, "killed", patience_ms=30_000)
     made(table, 0, "run", {b"a": b"1"})
     attempt = table.begin(1, "run")
     table.stage(attempt, {b"b": b"2"})
@@ -323,7 +363,11 @@ def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
 def test_a_server_that_is_gone_is_an_error_that_says_what_is_not_known(
     spark: SparkSession, kind: str, own_server: Server
 ) -> None:
-    table = JvmTable.of(kind, spark, own_server.port, "gone", patience_ms=200)
+    # A server that has just started may take longer for its first answer than the other waits.
+    patient = JvmTable.of(kind, spark, own_server.address, "gone")
+    patient.begin(0, "run")
+    patient.close()
+    table = JvmTable.of(kind, spark, own_server.address, "gone", patience_ms=1000)
     attempt = table.begin(0, "run")
     own_server.kill()
     with pytest.raises(ExternalError, match=r"has not answered for .* may have been done or not"):
@@ -331,7 +375,7 @@ def test_a_server_that_is_gone_is_an_error_that_says_what_is_not_known(
     own_server.start()
     (nobody,) = free_ports(1)
     with pytest.raises(ExternalError, match="has not answered"):
-        JvmTable.of(kind, spark, nobody, "nobody", patience_ms=0).begin(0, "run")
+        JvmTable.of(kind, spark, f"127.0.0.1:{nobody}", "nobody", patience_ms=0).begin(0, "run")
 
 
 def test_a_server_that_is_full_refuses_a_batch_and_takes_it_when_there_is_room(

@@ -10,6 +10,7 @@ import grid_queries
 import pytest
 from grid_queries import KINDS
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
+from tikv_server import RUN
 
 import holdfast as hf
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-BACKENDS = ["memory", "rocksdb", "redis", "cassandra"]
+BACKENDS = ["memory", "rocksdb", "redis", "cassandra", "tikv"]
 OPERATORS = ["aggregate", "window", "session", "dedupe", "join"]
 Settings = Callable[[dict[str, str]], None]
 
@@ -31,6 +32,8 @@ def backend(request: pytest.FixtureRequest) -> dict[str, str]:
     if request.param == "cassandra":
         address = request.getfixturevalue("cassandra_server").address
         return hf.Cassandra(address, replication=1).spark_conf()
+    if request.param == "tikv":
+        return hf.TiKV(request.getfixturevalue("moving_tikv"), prefix=RUN).spark_conf()
     return PROVIDERS[{"rocksdb": "rocksdb2"}.get(request.param, request.param)]
 
 

@@ -26,6 +26,7 @@ OTHERS = {
     "holdfast.state.CommittedBatches",
     "holdfast.state.Layout",
     "holdfast.state.RedisStateStoreProvider",
+    "holdfast.state.TiKvStateStoreProvider",
     "holdfast.stateStore.database",
     "holdfast.stateStore.prefix",
     "holdfast.stateStore.providerClass",

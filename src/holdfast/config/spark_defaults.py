@@ -42,7 +42,10 @@ MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
 # Holdfast's own, in the jar that the package brings along.
 REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
 CASSANDRA_PROVIDER = "holdfast.state.CassandraStateStoreProvider"
-EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, CASSANDRA_PROVIDER})
+TIKV_PROVIDER = "holdfast.state.TiKvStateStoreProvider"
+EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, CASSANDRA_PROVIDER, TIKV_PROVIDER})
+# Those that nothing but the jar has a client for: commands refuse their checkpoints.
+READ_BY_SPARK_ALONE = frozenset({TIKV_PROVIDER})
 # How state lies in a database; the jar has the same number.
 EXTERNAL_LAYOUT = "1"
 

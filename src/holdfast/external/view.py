@@ -19,7 +19,7 @@ from holdfast.external.redis_store import RedisStore, StoreLook
 from holdfast.formats.files.compression import codec_name, compressed
 from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.formats.logs.offset_log import CODEC, ROW_CHECKSUM, OffsetLog, parse_offsets
-from holdfast.formats.providers import ExternalState, provider_class
+from holdfast.formats.providers import ExternalState, check_read, provider_class
 from holdfast.formats.text import json_object
 from holdfast.layout import DEFAULT_STORE, Kind, Log, LogFile, StoreFile, StoreId
 from holdfast.storage import open_storage
@@ -44,16 +44,23 @@ def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
 
     Raises:
         Invalid: It is no address.
-        Unsupported: The library for this kind of storage is not installed.
+        Unsupported: The library for this kind of storage is not installed; or only Spark reads the database.
         Unavailable: The storage does not answer.
     """
     return with_state(open_storage(address))
 
 
 def with_state(storage: Storage) -> Storage:
-    """A checkpoint, with state in a database shown as files; any other storage as it is."""
+    """A checkpoint, with state in a database shown as files; any other storage as it is.
+
+    Raises:
+        Unsupported: Only Spark reads the database.
+    """
     provider = _pinned(storage)
-    return storage if provider is None else ExternalView(storage, provider)
+    if provider is None:
+        return storage
+    check_read(provider, storage.uri)
+    return ExternalView(storage, provider)
 
 
 def is_external(storage: Storage) -> bool:

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import (
+    EXTERNAL_PROVIDERS,
+    MEMORY_PROVIDER,
+    READ_BY_SPARK_ALONE,
+    ROCKSDB_PROVIDER,
+)
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.offset_log import PROVIDER
 
@@ -76,6 +81,26 @@ def provider_class(confs: Mapping[str, str]) -> str:
     return confs.get(PROVIDER, MEMORY_PROVIDER)
 
 
+def check_read(provider: str, where: str) -> None:
+    """See that there is a client in Python for where a provider keeps state.
+
+    Args:
+        provider: Its class.
+        where: The checkpoint, for messages.
+
+    Raises:
+        Unsupported: There is none.
+    """
+    if provider in READ_BY_SPARK_ALONE:
+        raise Unsupported(
+            "the state of this checkpoint is in a database that only Spark reads",
+            where=where,
+            found=provider,
+            hint="its query can go on; one that needs savepoints, or commands that read state, has to start"
+            " anew on RocksDB or Redis",
+        )
+
+
 def known_provider(confs: Mapping[str, str], where: str) -> str:
     """The class that a batch was fixed to.
 
@@ -87,6 +112,7 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
         Unsupported: Its files are not known here.
     """
     provider = provider_class(confs)
+    check_read(provider, where)
     if provider in EXTERNAL_PROVIDERS:
         raise Unsupported(
             "this cannot be done to a checkpoint whose state is in a database",

@@ -17,7 +17,7 @@ from holdfast.checkpoints.batches import history
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state_growth import state_bytes
 from holdfast.checkpoints.values import Batch, Checkpoint, Store
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
@@ -258,10 +258,10 @@ class ControlPlane:
         return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
 
     def readable(self, uri: str) -> Checkpoint | None:
-        """The same; None where there is none yet, or `checkpoint verify` has more to say of it."""
+        """The same; None where there is none yet, or the verbs of checkpoints have more to say of it."""
         try:
             return self.checkpoint(uri)
-        except (NotFound, Corrupt):
+        except (NotFound, Corrupt, Unsupported):
             return None
 
     def stores(self, uri: str) -> list[Store]:

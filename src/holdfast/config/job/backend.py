@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.job.cassandra_store import Cassandra
 from holdfast.config.job.external_store import Redis
+from holdfast.config.job.tikv_store import TiKV
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
 from holdfast.config.spark_defaults import (
     BOUNDED_MEMORY_KEY,
@@ -282,5 +283,5 @@ class Memory:
         return ()
 
 
-ExternalStore = Redis | Cassandra
+ExternalStore = Redis | Cassandra | TiKV
 Backend = RocksDB | Memory | ExternalStore

@@ -14,6 +14,7 @@ from holdfast.config.spark_defaults import (
     PROVIDER_KEY,
     REDIS_PROVIDER,
     ROW_CHECKSUM_KEY,
+    TIKV_PROVIDER,
 )
 from holdfast.engine.session.packages import PACKAGES_KEY
 from holdfast.errors import Unsupported
@@ -34,6 +35,7 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
         "com.datastax.oss.driver.api.core.CqlSession",
     ),
     REDIS_PROVIDER: ("redis.clients:jedis:8.0.2", "redis.clients.jedis.Jedis"),
+    TIKV_PROVIDER: ("org.tikv:tikv-client-java:3.3.5", "org.tikv.raw.RawKVClient"),
 }
 
 

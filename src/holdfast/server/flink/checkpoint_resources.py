@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.checkpoints.values import Batch
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, REDIS_PROVIDER, ROCKSDB_PROVIDER
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.providers import provider_name
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.model import BatchProgress, SavepointNote
@@ -208,8 +208,8 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
         try:
             batches = plane.batches(uri, LOOKED_AT)
             sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
-        except (NotFound, Corrupt):
-            continue  # there is no batch yet, or `checkpoint verify` has more to say than fits here
+        except (NotFound, Corrupt, Unsupported):
+            continue  # there is no batch yet, or the verbs of checkpoints have more to say than fits here
         heard = {batch.batch_id: batch for batch in details.batches if batch.query == vertex.query.name}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
