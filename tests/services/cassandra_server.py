@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ SERVICES: Final = Path(__file__).parents[2] / ".services"
 JARS: Final = SERVICES / "cassandra"
 CLIENT: Final = SERVICES / "state-clients" / "cassandra"
 PATIENCE_S: Final = 120
+STORE_PASSWORD: Final = "of-the-file"
+_NAMES: Final = "san=ip:127.0.0.1,dns:localhost"
 # What Cassandra's own start script opens of Java 17.
 _OPENED: Final = (
     "java.base/java.io",
@@ -193,3 +196,38 @@ def cassandra_server() -> Iterator[CassandraServer]:
 def own_cassandra() -> Iterator[CassandraServer]:
     """A server that tests may freeze and kill, if they leave it running: it takes seconds to start."""
     yield from started()
+
+
+@dataclass(frozen=True)
+class ClosedCassandra:
+    """A server that speaks TLS only and asks who comes: `cassandra`, with that as the password.
+
+    Attributes:
+        server: The server.
+        trust_store: A key store with its certificate, for Java.
+        certificate: The certificate as PEM.
+    """
+
+    server: CassandraServer
+    trust_store: Path
+    certificate: Path
+
+
+@pytest.fixture
+def closed_cassandra(tmp_path: Path) -> Iterator[ClosedCassandra]:
+    """A server of a test's own that lets nobody in without a password and its certificate."""
+    keys, trust, certificate = tmp_path / "keys.p12", tmp_path / "trust.p12", tmp_path / "node.pem"
+    if shutil.which("keytool") is None:
+        pytest.skip("Java's keytool is not there")
+    tool = ["keytool", "-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-alias", "node"]
+    for words in (
+        ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=node", "-ext", _NAMES, "-keystore", str(keys)],
+        ["-exportcert", "-rfc", "-keystore", str(keys), "-file", str(certificate)],
+        ["-importcert", "-noprompt", "-keystore", str(trust), "-file", str(certificate)],
+    ):
+        subprocess.run([*tool, *words], check=True, capture_output=True)
+    tls = f"{{enabled: true, keystore: {keys}, keystore_password: {STORE_PASSWORD}, store_type: PKCS12}}"
+    login = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n"
+    for server in started(f"{login}client_encryption_options: {tls}\n"):
+        server.wait_until_logged("Created default superuser role 'cassandra'")
+        yield ClosedCassandra(server, trust, certificate)

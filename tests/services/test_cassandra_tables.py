@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cassandra_server import CassandraServer, started
+from cassandra_server import STORE_PASSWORD, CassandraServer, ClosedCassandra
 from jvm_table import ExternalError, JvmTable
 from tcp_proxy import CountingProxy
 from test_external_tables import made
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 _numbers = itertools.count()
-_STORE_PASSWORD = "of-the-file"
-_NAMES = "san=ip:127.0.0.1,dns:localhost"
 
 
 @pytest.fixture
@@ -161,36 +157,18 @@ def test_what_is_not_as_it_has_to_be_is_an_error_that_says_what_to_do(
         JvmTable.cassandra_as(spark, settings, "x").begin(1, "run")
 
 
-@pytest.fixture
-def closed_server(tmp_path: Path) -> Iterator[tuple[CassandraServer, Path]]:
-    """A server that speaks TLS only and asks who comes; and the file with its certificate."""
-    keys, trust = tmp_path / "keys.p12", tmp_path / "trust.p12"
-    tool = ["keytool", "-storetype", "PKCS12", "-storepass", _STORE_PASSWORD, "-alias", "node"]
-    for words in (
-        ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=node", "-ext", _NAMES, "-keystore", str(keys)],
-        ["-exportcert", "-keystore", str(keys), "-file", str(tmp_path / "node.crt")],
-        ["-importcert", "-noprompt", "-keystore", str(trust), "-file", str(tmp_path / "node.crt")],
-    ):
-        subprocess.run([*tool, *words], check=True, capture_output=True)
-    tls = f"{{enabled: true, keystore: {keys}, keystore_password: {_STORE_PASSWORD}, store_type: PKCS12}}"
-    login = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n"
-    for server in started(f"{login}client_encryption_options: {tls}\n"):
-        server.wait_until_logged("Created default superuser role 'cassandra'")
-        yield server, trust
-
-
 def test_only_who_knows_the_password_and_the_certificate_comes_in(
-    spark: SparkSession, closed_server: tuple[CassandraServer, Path]
+    spark: SparkSession, closed_cassandra: ClosedCassandra
 ) -> None:
-    server, trust = closed_server
+    server = closed_cassandra.server
     right = hf.Cassandra(
         server.address,
         user="cassandra",
         password="cassandra",
         replication=1,
         tls=True,
-        trust_store=str(trust),
-        trust_store_password=_STORE_PASSWORD,
+        trust_store=str(closed_cassandra.trust_store),
+        trust_store_password=STORE_PASSWORD,
     )
     wrong = replace(right, password="sesame")
     with pytest.raises(ExternalError, match=r"does not let us in: .* Check user and password") as refused:
