@@ -7,7 +7,7 @@ import re
 import ssl
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -84,10 +84,8 @@ class CassandraPlace:
         )
         with _LOCK:
             found = _CONNECTIONS.get((self, login))
-            # One that has lost all nodes finds them again in a while, and a new one at once.
-            if found is None or found.is_lost():
-                found = CassandraConnection(self, login)
-                _CONNECTIONS[self, login] = found
+            if found is None:
+                found = _CONNECTIONS[self, login] = CassandraConnection(self, login)
             return found
 
 
@@ -101,10 +99,41 @@ class _Login:
     consistency: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Session:
+    """A session of the library's.
+
+    Attributes:
+        cql: The session.
+        prepared: Its statements, by their text.
+        end: What ends it, in a while.
+    """
+
+    cql: Any
+    prepared: dict[str, Any]
+    end: Callable[[], object]
+
+    def bound(self, cql: str, values: Sequence[object]) -> Any:
+        """A statement with its values."""
+        statement = self.prepared.get(cql)
+        if statement is None:
+            statement = self.prepared[cql] = self.cql.prepare(cql)
+            # All that is asked may be asked twice, but for transactions.
+            statement.is_idempotent = True
+        return statement.bind(values)
+
+    def together(self, statements: Sequence[Any]) -> list[Any]:
+        """The answers to statements that are asked at the same time."""
+        from cassandra.concurrent import execute_concurrent
+
+        asked = execute_concurrent(self.cql, [(each, None) for each in statements], _ASKED_TOGETHER)
+        return [result for _, result in asked]
+
+
 class CassandraConnection:
     """A session with a cluster, made when something is asked. It may be used by several threads.
 
-    Tables without the name of a keyspace are those of the place.
+    In statements `@` stands for the place's keyspace.
 
     It ends when nobody has it any more.
 
@@ -117,21 +146,20 @@ class CassandraConnection:
         self.place = place
         self._login = login
         self._lock = threading.Lock()
-        self._session: Any = None
-        self._prepared: dict[str, Any] = {}
+        self._session: _Session | None = None
 
     def ask(self, cql: str, *values: object, serially: bool = False) -> Any:
         """The rows of a statement, as tuples. Serially: what is under way in transactions is ended first."""
         session = self._connected()
-        bound = self._bound(session, cql, values)
+        bound = session.bound(self._in_keyspace(cql), values)
         if serially:
             bound.consistency_level = _level(_SERIAL[self._login.consistency])
-        return session.execute(bound)
+        return session.cql.execute(bound)
 
     def ask_all(self, questions: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
         """The rows of many statements, which are asked at the same time."""
         session = self._connected()
-        return self._together(session, [self._bound(session, cql, values) for cql, values in questions])
+        return session.together([session.bound(self._in_keyspace(cql), values) for cql, values in questions])
 
     def write_all(self, batches: Sequence[Sequence[tuple[str, Sequence[object]]]]) -> None:
         """Write statements; those of a batch are of one partition and cost one write."""
@@ -142,28 +170,28 @@ class CassandraConnection:
         for some in batches:
             batch = BatchStatement(BatchType.UNLOGGED)
             for cql, values in some:
-                batch.add(self._bound(session, cql, values))
+                batch.add(session.bound(self._in_keyspace(cql), values))
             statements.append(batch)
-        self._together(session, statements)
+        session.together(statements)
 
     def transact(self, cql: str, *values: object) -> bool:
         """Whether a conditional statement was applied; False also where nobody knows."""
         from cassandra import OperationTimedOut, WriteTimeout
 
         session = self._connected()
-        bound = self._bound(session, cql, values)
+        bound = session.bound(self._in_keyspace(cql), values)
         bound.is_idempotent = False
         try:
-            return bool(session.execute(bound).was_applied)
+            return bool(session.cql.execute(bound).was_applied)
         except (OperationTimedOut, WriteTimeout):
             return False
 
     def run(self, cql: str, *values: str) -> list[Any]:
         """What a statement of the schema gives. All such statements are asked of the same node."""
-        session = self._connected()
+        session = self._connected().cql
         hosts = [host for host in session.cluster.metadata.all_hosts() if host.is_up]
         first = min(hosts, key=lambda host: str(host.host_id), default=None)
-        return list(session.execute(cql, values or None, host=first))
+        return list(session.execute(self._in_keyspace(cql), values or None, host=first))
 
     @contextmanager
     def asked(self, store: str) -> Iterator[None]:
@@ -176,10 +204,14 @@ class CassandraConnection:
         """
         import cassandra
         from cassandra.cluster import NoHostAvailable
+        from cassandra.connection import ConnectionException
 
+        before = self._session
         try:
             yield
         except NoHostAvailable as error:
+            # It would find its nodes again in a while, and a new session finds them at once.
+            self._end(before)
             raise self._unreached(error) from error
         except cassandra.Unauthorized as error:
             raise Invalid(
@@ -215,21 +247,27 @@ class CassandraConnection:
             ) from error
         except cassandra.UnresolvableContactPoints as error:
             raise self._silent("no address for these names") from error
-        except (cassandra.DriverException, OSError) as error:
+        except (cassandra.DriverException, ConnectionException, OSError) as error:
             raise self._silent(_said(error)) from error
 
-    def is_lost(self) -> bool:
-        """Whether it was made, and no node of it is there any more."""
-        session = self._session
-        return session is not None and not any(host.is_up for host in session.cluster.metadata.all_hosts())
-
-    def _connected(self) -> Any:
+    def _connected(self) -> _Session:
         with self._lock:
             if self._session is None:
                 self._session = self._connect()
             return self._session
 
-    def _connect(self) -> Any:
+    def _end(self, session: _Session | None) -> None:
+        """End this session if another thread has not; where there was none, the one made since."""
+        with self._lock:
+            ended = self._session if session in (None, self._session) else None
+            self._session = None if ended is not None else self._session
+        if ended is not None:
+            ended.end()
+
+    def _in_keyspace(self, cql: str) -> str:
+        return cql.replace("@", self.place.keyspace)
+
+    def _connect(self) -> _Session:
         from cassandra import ProtocolVersion
         from cassandra.auth import PlainTextAuthProvider
         from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
@@ -257,6 +295,8 @@ class CassandraConnection:
             connect_timeout=_ANSWER_S,
             control_connection_timeout=_ANSWER_S,
             reconnection_policy=ExponentialReconnectionPolicy(*_RECONNECT_S),
+            # No statement here depends on what others change of the tables.
+            schema_event_refresh_window=-1,
         )
         try:
             session = cluster.connect()
@@ -264,8 +304,9 @@ class CassandraConnection:
             cluster.shutdown()
             raise
         # The library ends what is left when the process does.
-        weakref.finalize(self, _shut_down, cluster).atexit = False
-        return session
+        end = weakref.finalize(self, _shut_down, cluster)
+        end.atexit = False
+        return _Session(session, {}, end)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._login.certificates is None:
@@ -279,21 +320,6 @@ class CassandraConnection:
                 found=str(error),
                 hint="name a file of certificates in PEM",
             ) from error
-
-    def _bound(self, session: Any, cql: str, values: Sequence[object]) -> Any:
-        prepared = self._prepared.get(cql)
-        if prepared is None:
-            prepared = self._prepared[cql] = session.prepare(cql, keyspace=self.place.keyspace)
-            # All that is asked may be asked twice, but for transactions.
-            prepared.is_idempotent = True
-        return prepared.bind(values)
-
-    @staticmethod
-    def _together(session: Any, statements: Sequence[Any]) -> list[Any]:
-        from cassandra.concurrent import execute_concurrent
-
-        asked = execute_concurrent(session, [(each, None) for each in statements], _ASKED_TOGETHER)
-        return [result for _, result in asked]
 
     def _unreached(self, error: Any) -> HoldfastError:
         from cassandra import AuthenticationFailed
@@ -373,10 +399,16 @@ def _level(name: str) -> Any:
 
 def _said(error: BaseException) -> str:
     """What an error of the library says, in one line."""
+    from cassandra import OperationTimedOut
+
+    if isinstance(error, OperationTimedOut):
+        return f"no answer within {_ANSWER_S} s"
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _shut_down(cluster: Any) -> None:
+    # At once, so that it does not go on while Python ends.
+    cluster.scheduler.is_shutdown = True
     # Not here: it waits for the library's threads, and may be called in one of them.
     threading.Thread(target=cluster.shutdown, name="end of Cassandra's session", daemon=True).start()
 

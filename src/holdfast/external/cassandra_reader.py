@@ -13,11 +13,11 @@ from holdfast.external.redis_scripts import bucket_of
 from holdfast.external.shared_state import Listing, SharedHead
 from holdfast.external.store_port import index_of, note_of
 
-_STORES: Final = "SELECT store, facts['layout'] FROM state_stores WHERE query = ?"
-_FACTS: Final = "SELECT facts FROM state_stores WHERE query = ? AND store = ?"
-_QUERY: Final = "SELECT batch_id, run, generation FROM state_queries WHERE query = ?"
+_STORES: Final = "SELECT store, facts['layout'] FROM @.state_stores WHERE query = ?"
+_FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
+_QUERY: Final = "SELECT batch_id, run, generation FROM @.state_queries WHERE query = ?"
 _READ: Final = (
-    "SELECT field, attempt, live, value FROM state_rows"
+    "SELECT field, attempt, live, value FROM @.state_rows"
     " WHERE store = ? AND bucket = ? AND field IN ? AND attempt <= ?"
 )
 _FIELDS_TOGETHER: Final = 50

@@ -38,29 +38,29 @@ _BATCH_BYTES: Final = 64 << 10
 # How often a transaction is tried that others are faster than, or whose answer does not come.
 _TRIES: Final = 5
 
-HEAD: Final = f"SELECT {', '.join(COLUMNS)} FROM state_head WHERE store = ?"  # noqa: S608 - names of columns
+HEAD: Final = f"SELECT {', '.join(COLUMNS)} FROM @.state_head WHERE store = ?"  # noqa: S608 - names of columns
 _MAKE_HEAD: Final = (
-    f"INSERT INTO state_head ({', '.join(COLUMNS)}, store)"  # noqa: S608 - names of columns
+    f"INSERT INTO @.state_head ({', '.join(COLUMNS)}, store)"  # noqa: S608 - names of columns
     f" VALUES ({', '.join('?' * len(COLUMNS))}, ?) IF NOT EXISTS"
 )
 _CHANGE_HEAD: Final = (
-    f"UPDATE state_head SET {', '.join(f'{name} = ?' for name in COLUMNS)}"  # noqa: S608 - names of columns
+    f"UPDATE @.state_head SET {', '.join(f'{name} = ?' for name in COLUMNS)}"  # noqa: S608 - names of columns
     " WHERE store = ? IF generation = ?"
 )
-_SCAN: Final = "SELECT field, attempt, live, value, present FROM state_rows WHERE store = ? AND bucket = ?"
-_ATTEMPTS: Final = "SELECT bucket, field, attempt FROM state_rows WHERE store = ? AND bucket = ?"
-_SAMPLE: Final = "SELECT live, field, value FROM state_rows WHERE store = ? AND bucket = ? LIMIT 1"
-_MARK: Final = "UPDATE state_rows USING TIMESTAMP 1 SET present = true WHERE store = ? AND bucket = ?"
+_SCAN: Final = "SELECT field, attempt, live, value, present FROM @.state_rows WHERE store = ? AND bucket = ?"
+_ATTEMPTS: Final = "SELECT bucket, field, attempt FROM @.state_rows WHERE store = ? AND bucket = ?"
+_SAMPLE: Final = "SELECT live, field, value FROM @.state_rows WHERE store = ? AND bucket = ? LIMIT 1"
+_MARK: Final = "UPDATE @.state_rows USING TIMESTAMP 1 SET present = true WHERE store = ? AND bucket = ?"
 _WRITE: Final = (
-    "INSERT INTO state_rows (store, bucket, field, attempt, live, value) VALUES (?, ?, ?, ?, true, ?)"
+    "INSERT INTO @.state_rows (store, bucket, field, attempt, live, value) VALUES (?, ?, ?, ?, true, ?)"
     " USING TIMESTAMP 1"
 )
 _DELETE: Final = (
-    f"DELETE FROM state_rows USING TIMESTAMP {DELETED}"  # noqa: S608 - a number
+    f"DELETE FROM @.state_rows USING TIMESTAMP {DELETED}"  # noqa: S608 - a number
     " WHERE store = ? AND bucket = ? AND field = ? AND attempt = ?"
 )
-_DESCRIBE: Final = "INSERT INTO state_stores (query, store, facts) VALUES (?, ?, ?)"
-_FACTS: Final = "SELECT facts FROM state_stores WHERE query = ? AND store = ?"
+_DESCRIBE: Final = "INSERT INTO @.state_stores (query, store, facts) VALUES (?, ?, ?)"
+_FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
 _KEYSPACES: Final = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _TABLES: Final = "SELECT table_name, default_time_to_live FROM system_schema.tables WHERE keyspace_name = %s"
 
@@ -280,7 +280,7 @@ class CassandraStore:
                         hint=f"run ALTER TABLE {place.keyspace}.{name} WITH default_time_to_live = 0 there",
                     )
                 if name not in tables:
-                    self._connection.run(f"CREATE TABLE IF NOT EXISTS {place.keyspace}.{name} {columns}")
+                    self._connection.run(f"CREATE TABLE IF NOT EXISTS @.{name} {columns}")
 
     @staticmethod
     def _look(head: CassandraHead, encoder: str, size: int) -> StoreLook:
