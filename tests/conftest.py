@@ -44,6 +44,7 @@ SERVERS = (
     "redis_server",
     "s3_gateway",
     "standalone_cluster",
+    "state_databases",
     "tikv_server",
     "zookeeper_server",
 )

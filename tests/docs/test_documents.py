@@ -21,6 +21,7 @@ from error_catalogue import raised_errors
 from flink_client import FlinkClient
 from loopback import free_ports
 from shown_commands import FILE
+from state_databases import CassandraState
 
 import holdfast as hf
 
@@ -50,6 +51,8 @@ def name(page: Path) -> str:
 
 # Servers of the examples, with the fixture of one of the same kind that runs here.
 SERVERS = {"redis.example:6379": "redis_server"}
+# One that not everybody has: without it, blocks with its address are not run.
+CASSANDRA = "cassandra.example:9042"
 
 
 @pytest.mark.spark
@@ -72,16 +75,29 @@ def test_every_block_of_python_runs(
         # A block may open it, a table only names it.
         if any(address in (match[1] or match[2]) for match in PYTHON.finditer(text)):
             # As they are, so that what a block sets is put back.
-            now = {key: spark.conf.get(key, None) for key in hf.Redis().spark_conf()}
+            keys = {**hf.Redis().spark_conf(), **hf.Cassandra().spark_conf()}
+            now = {key: spark.conf.get(key, None) for key in keys}
             settings({key: value for key, value in now.items() if value is not None})
             text = text.replace(address, request.getfixturevalue(fixture).address)
+    cassandra = _cassandra(request) if any(CASSANDRA in match[0] for match in PYTHON.finditer(text)) else None
+    text = text.replace(CASSANDRA, cassandra or CASSANDRA)
     blocks = list(PYTHON.finditer(text))
     # An indented fence, or one that nobody closed, would be shown and never run.
     assert len(blocks) == text.count("```python") + text.count("<!-- python")
     for match in blocks:
         line = text.count("\n", 0, match.start()) + 1
         block = match[1] if match[1] is not None else match[2]
+        if CASSANDRA in block:
+            continue
         exec(compile("\n" * line + block, str(page), "exec"), names)
+
+
+def _cassandra(request: pytest.FixtureRequest) -> str | None:
+    """The address of a Cassandra that has the keyspace of the examples; None where there is none."""
+    try:
+        return CassandraState(request.getfixturevalue("cassandra_server")).server.address
+    except pytest.skip.Exception:
+        return None
 
 
 def _work_in(spark: SparkSession, folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from loopback import free_ports
-from redis_server import RedisServer
+from state_databases import StateDatabase
 
 import holdfast as hf
 from holdfast import shared
@@ -64,14 +64,14 @@ def until_noted(state: shared.SharedState, batch: int) -> None:
 
 
 def test_what_is_read_while_batches_run_is_of_one_committed_batch(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
     """Each batch counts each key once, so all counts of one look are the number of the batch, plus one."""
-    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "2"})
+    settings({**database.conf, "spark.sql.shuffle.partitions": "2"})
     checkpoint, folder = tmp_path / "checkpoint", tmp_path / "in"
     rows = [{"who": f"k{number}"} for number in range(KEYS)]
     write(folder, 0, rows)
-    state = shared.redis(redis_server.address, run(counts(spark, folder), checkpoint))
+    state = database.shared(database.short_address, run(counts(spark, folder), checkpoint))
     assert (state.key_columns, state.value_columns) == (("who",), ("count",))
     until_noted(state, 0)
     for number in range(1, 9):
@@ -106,31 +106,64 @@ def test_what_is_read_while_batches_run_is_of_one_committed_batch(
 
 
 def test_a_batch_that_is_in_the_stores_and_not_committed_is_not_read(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
     """Without the note of the newest batch, and without it having been committed, the one before is read."""
-    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "2"})
+    settings({**database.conf, "spark.sql.shuffle.partitions": "2"})
     folder = tmp_path / "in"
     for number in range(2):
         write(folder, number, [{"who": "a"}])
     query_id = run(counts(spark, folder), tmp_path / "checkpoint")
-    state = shared.redis(redis_server.address, query_id)
+    state = database.shared(database.short_address, query_id)
     until_noted(state, 1)
-    redis_server.ask("DEL", f"holdfast:query:{query_id}")
+    database.forget_batch(query_id)
     found = state.get("a")
     assert found is not None
     assert (found.value["count"], found.batch_id) == (1, 0)
     # A note of a run that others have followed says nothing.
-    redis_server.ask("HSET", f"holdfast:query:{query_id}", "batch", "1", "run", "another")
+    database.note_batch(query_id, 1, "another")
     assert state.batch_id == 0
 
 
+def test_the_last_batch_is_noted_also_if_spark_tells_of_it_when_the_query_has_ended(
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
+) -> None:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    ended = threading.Event()
+
+    class Slow(StreamingQueryListener):
+        """Keeps what Spark tells waiting until the query has ended."""
+
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            ended.wait(60)
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            pass
+
+    settings({**database.conf, "spark.sql.shuffle.partitions": "2"})
+    folder, slow = tmp_path / "in", Slow()
+    for number in range(2):
+        write(folder, number, [{"who": "a"}])
+    spark.streams.addListener(slow)
+    try:
+        query_id = run(counts(spark, folder), tmp_path / "checkpoint")
+        ended.set()
+        until_noted(database.shared(database.short_address, query_id), 1)
+    finally:
+        ended.set()
+        spark.streams.removeListener(slow)
+
+
 def test_all_session_windows_of_a_key_are_read_together(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "2"})
+    settings({**database.conf, "spark.sql.shuffle.partitions": "2"})
     folder = tmp_path / "in"
     at = [f"2026-03-02T08:{minute:02d}:00Z" for minute in (0, 2, 30, 50)]
     write(folder, 0, [{"who": "a", "ts": moment} for moment in at] + [{"who": "b", "ts": at[0]}])
@@ -144,7 +177,7 @@ def test_all_session_windows_of_a_key_are_read_together(
         .start()
     )
     query.awaitTermination()
-    state = shared.redis(redis_server.address, str(query.id))
+    state = database.shared(database.short_address, str(query.id))
     until_noted(state, 1)  # the second moves the watermark
     assert state.key_columns == ("who",)
     assert sorted(row.value["count"] for row in state.rows("a")) == [1, 1, 2]
@@ -154,15 +187,15 @@ def test_all_session_windows_of_a_key_are_read_together(
 
 
 def test_a_reader_goes_over_to_the_state_of_a_restored_and_rescaled_checkpoint(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
-    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "3"})
+    settings({**database.conf, "spark.sql.shuffle.partitions": "3"})
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     rows = [{"who": f"k{number}"} for number in range(KEYS)]
     keys = [{"who": f"k{number}"} for number in range(KEYS)]
     write(folder, 0, rows)
     query_id = run(counts(spark, folder), checkpoint)
-    state = shared.redis(redis_server.address, query_id)
+    state = database.shared(database.short_address, query_id)
     taken = hf.savepoints.take(str(checkpoint), str(tmp_path / "savepoints"))
     write(folder, 1, rows)
     run(counts(spark, folder), checkpoint)
@@ -180,26 +213,26 @@ def test_a_reader_goes_over_to_the_state_of_a_restored_and_rescaled_checkpoint(
 
 
 def test_what_is_asked_wrongly_is_said(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
-    settings({**hf.Redis(redis_server.address).spark_conf(), "spark.sql.shuffle.partitions": "2"})
+    settings({**database.conf, "spark.sql.shuffle.partitions": "2"})
     write(tmp_path / "in", 0, [{"who": "a"}])
     query_id = run(counts(spark, tmp_path / "in"), tmp_path / "checkpoint")
-    state = shared.redis(f"redis://{redis_server.address}/0", query_id)
+    state = database.shared(database.address, query_id)
     for key, columns in ((("a", "b"), {}), ((), {}), ((), {"whom": "a"}), (("a",), {"whom": "a"})):
         with pytest.raises(hf.Invalid, match="not the columns of the key"):
             state.get(*key, **columns)
     with pytest.raises(hf.Invalid, match="do not fit the schema"):
         state.get(5)
     with pytest.raises(hf.NotFound, match="there is no state of this query"):
-        shared.redis(redis_server.address, "another")
+        database.shared(database.short_address, "another")
     with pytest.raises(hf.NotFound, match="the query has no such state"):
-        shared.redis(redis_server.address, query_id, operator_id=3)
-    with pytest.raises(hf.Invalid, match="no address of Redis"):
-        shared.redis("redis://user:sesame@127.0.0.1", query_id)
+        database.shared(database.short_address, query_id, operator_id=3)
+    with pytest.raises(hf.Invalid, match=f"no address of {database.title}"):
+        database.shared(f"{database.kind}://user:sesame@127.0.0.1", query_id)
     (nobody,) = free_ports(1)
-    with pytest.raises(hf.Unavailable, match="Redis does not answer"):
-        shared.redis(f"127.0.0.1:{nobody}", query_id)
+    with pytest.raises(hf.Unavailable, match=f"{database.title} does not answer"):
+        database.shared(f"127.0.0.1:{nobody}", query_id)
 
 
 def test_a_service_that_reads_loads_no_spark() -> None:

@@ -24,6 +24,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.thread import _threads_queues
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -288,13 +289,13 @@ def _warnings() -> Iterator[None]:
 
 @contextmanager
 def _threads() -> Iterator[None]:
-    """Python ends when all threads have that are no daemons."""
+    """Python ends when all threads have that are no daemons; to those of a pool it says that it ends."""
     before = set(threading.enumerate())
     try:
         yield
     finally:
         for thread in threading.enumerate():
-            if thread not in before and not thread.daemon:
+            if thread not in before and not thread.daemon and thread not in _threads_queues:
                 thread.join()
 
 

@@ -43,8 +43,8 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
             f"the database does not keep the state of batch {batch_id}",
             where=full(storage.uri, place.store.folder),
             expected=f"version {batch_id + 1} of the store that {DESCRIPTION} names",
-            hint="name a newer batch: hf.Redis(retain=…) says how many are kept; if it is the newest, restore"
-            " a savepoint",
+            hint="name a newer batch: the backend's retain=… says how many are kept; if it is the newest,"
+            " restore a savepoint",
         )
     return NotFound(
         f"a file that batch {batch_id} needs is not there",

@@ -130,7 +130,7 @@ def _after_verification(checkpoint: str, found: Verification, home: str | None) 
 
 def _state(found: Checkpoint) -> str:
     if found.database is not None:
-        return f"{found.size_bytes:,} bytes of memory in the database"
+        return f"{found.size_bytes:,} bytes in the database"
     return f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"
 
 

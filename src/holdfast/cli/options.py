@@ -51,7 +51,8 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="For state in Redis: redis://HOST:PORT/N, or rediss:. [where it was]",
+        help="For state in a database: redis://HOST:PORT/N, rediss: or cassandra://HOST:PORT/KEYSPACE."
+        " [where it was]",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]

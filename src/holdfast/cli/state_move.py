@@ -37,7 +37,9 @@ def migrate(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--backend", metavar="rocksdb|memory|redis", help="Spark's hashmap is memory. [unchanged]"
+            "--backend",
+            metavar="rocksdb|memory|redis|cassandra",
+            help="Spark's hashmap is memory. [unchanged]",
         ),
     ] = None,
     partitions: Annotated[

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
-from holdfast.errors import Conflict, Corrupt, NotFound, Unsupported
 from holdfast.external.redis_place import ADDRESS, RedisPlace
 from holdfast.external.redis_scripts import BUCKETS, CLEAR, CREATE, LOOK, SCAN, bucket_of
+from holdfast.external.store_port import StoreLook, gone, lacking, not_kept, require_layout, taken
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -21,27 +20,25 @@ _WRITTEN_TOGETHER: Final = 20_000
 _MARK: Final = b"\x01"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLook:
-    """What a store's head says, with what is there.
+class RedisDatabase:
+    """A database of Redis, as `Database` has it; its client may be used by several threads.
 
-    Attributes:
-        newest: The newest version.
-        fields: How many fields that has.
-        found: How many are there.
-        size_bytes: The memory that they take in Redis.
-        encoder: How rows lie in fields: `plain`, or `prefix:` and a number of columns.
-        layout: How the store lies there.
-        attempts: The attempt that made each version that is kept.
+    Raises:
+        Unsupported: The library is not installed.
     """
 
-    newest: int
-    fields: int
-    found: int
-    size_bytes: int
-    encoder: str
-    layout: str
-    attempts: Mapping[int, int]
+    def __init__(self, place: RedisPlace) -> None:
+        self._place = place
+        self._client = place.connect()
+
+    def ping(self) -> None:
+        """See `Database`."""
+        with self._place.asked(""):
+            self._client.ping()
+
+    def store(self, name: str) -> RedisStore:
+        """See `Database`."""
+        return RedisStore(self._place, self._client, name)
 
 
 class RedisStore:
@@ -60,81 +57,32 @@ class RedisStore:
         self.where = f"{place}, store {name}"
 
     def look(self) -> StoreLook:
-        """What is there. Cost: one request, whatever the size.
-
-        Raises:
-            Corrupt: There is no such store.
-            Unsupported: It is of another release.
-            Unavailable, Invalid: As `RedisPlace.asked`.
-        """
-        answer = self._run(LOOK)
-        if not answer:
-            raise Corrupt(
-                "the state is not in Redis",
-                where=self.where,
-                found="no such store",
-                expected="the one that the checkpoint names",
-                hint=f"see that the address is right, or set {ADDRESS}; if the database was emptied, bring"
-                " its data back or restore a savepoint",
-            )
-        newest, fields, found, size, encoder, layout, versions = answer
-        if layout.decode() != EXTERNAL_LAYOUT:
-            raise Unsupported(
-                "the store is of another release of Holdfast",
-                where=self.where,
-                found=f"layout {layout.decode() or 'unknown'}",
-                expected=f"layout {EXTERNAL_LAYOUT}",
-                hint="let the query run a batch with this release, or use the release that it runs with",
-            )
-        attempts = {int(versions[at]): int(versions[at + 1]) for at in range(0, len(versions), 2)}
-        return StoreLook(
-            int(newest), int(fields), int(found), int(size), encoder.decode(), layout.decode(), attempts
-        )
+        """See `ExternalStore`; one request. The size is the memory that the data takes in Redis."""
+        return self._look()[0]
 
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
-        """All fields at a version, with what the head said before.
-
-        The query may run meanwhile. Cost: the whole store is read and held in memory.
-
-        Raises:
-            NotFound: The version is not kept.
-            Corrupt: Some of it is gone.
-            Unavailable, Invalid, Unsupported: As `look`.
-        """
+        """See `ExternalStore`."""
         while True:
-            look = self.look()
-            if look.found != look.fields:
-                raise Corrupt(
-                    "state in Redis is damaged: something else has deleted a part of it",
-                    where=self.where,
-                    found=f"{look.found:,} fields",
+            look, found = self._look()
+            if found != look.fields:
+                raise lacking(
+                    "Redis",
+                    self.where,
+                    found=f"{found:,} fields",
                     expected=f"{look.fields:,}",
                     hint="restore a savepoint, and let Redis delete nothing: maxmemory-policy noeviction",
                 )
             if version not in look.attempts:
-                raise self._not_kept(version, look)
+                raise not_kept("Redis", self.where, version, look.attempts)
             fields = dict(self._fields(version, look))
             # A batch that runs again makes its version anew, and may just have done so.
             if self.look().attempts.get(version) == look.attempts[version]:
                 return look, fields
 
-    def write(self, version: int, rows: Iterable[tuple[bytes, bytes]], head: Mapping[str, str]) -> int:
-        """Make the store, under a name that no other has: its data, and then its head, which makes it count.
-
-        What an earlier try has left, that no query has begun on, is deleted before.
-
-        Args:
-            version: The version that it is to be at.
-            rows: Fields with their values; no field twice.
-            head: What its head says of the rows.
-
-        Returns:
-            How many fields there are.
-
-        Raises:
-            Conflict: There is such a store.
-            Unavailable, Invalid: As `RedisPlace.asked`.
-        """
+    def write(
+        self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
+    ) -> int:
+        """See `ExternalStore`: the data, and then the head."""
         self.clear()
         count = 0
         ordered = iter(rows)
@@ -147,29 +95,36 @@ class RedisStore:
                     pipeline.hset(f"{self.name}:d:{bucket}", mapping=mapping)
                 pipeline.execute()
             count += len(some)
+        with self._place.asked(self.name):
+            self._client.sadd(index, self.name)
         noted = [
             part
-            for pair in {**head, "layout": EXTERNAL_LAYOUT, "fields": str(count)}.items()
+            for pair in {**facts, "layout": EXTERNAL_LAYOUT, "fields": str(count)}.items()
             for part in pair
         ]
         if not self._run(CREATE, version, *noted):
-            raise self._taken()
+            raise taken("Redis", self.where)
         return count
 
-    def note(self, index: str) -> None:
-        """Note the store in the set that lists a query's stores."""
-        with self._place.asked(self.name):
-            self._client.sadd(index, self.name)
-
     def clear(self) -> None:
-        """Delete the store, which no query has begun on.
-
-        Raises:
-            Conflict: A query has.
-            Unavailable, Invalid: As `RedisPlace.asked`.
-        """
+        """See `ExternalStore`."""
         if not self._run(CLEAR):
-            raise self._taken()
+            raise taken("Redis", self.where)
+
+    def _look(self) -> tuple[StoreLook, int]:
+        """What is there, and how many fields are."""
+        answer = self._run(LOOK)
+        if not answer:
+            raise gone(
+                "Redis",
+                self.where,
+                hint=f"see that the address is right, or set {ADDRESS}; if the database was emptied, bring"
+                " its data back or restore a savepoint",
+            )
+        newest, fields, found, size, encoder, layout, versions = answer
+        require_layout(layout.decode(), self.where)
+        attempts = {int(versions[at]): int(versions[at + 1]) for at in range(0, len(versions), 2)}
+        return StoreLook(int(newest), int(fields), int(size), encoder.decode(), attempts), int(found)
 
     def _fields(self, version: int, look: StoreLook) -> Iterator[tuple[bytes, bytes]]:
         for first in range(0, BUCKETS, _SCANNED_TOGETHER):
@@ -182,7 +137,7 @@ class RedisStore:
                 for answer in answers:
                     if isinstance(answer, Exception):
                         if "HOLDFAST" in str(answer):
-                            raise self._not_kept(version, look)
+                            raise not_kept("Redis", self.where, version, look.attempts)
                         raise answer
             for hashes in answers:
                 over: dict[bytes, bytes] = {}
@@ -193,20 +148,3 @@ class RedisStore:
     def _run(self, script: str, *arguments: object) -> Any:
         with self._place.asked(self.name):
             return self._client.register_script(script)(keys=[self.name], args=list(arguments))
-
-    def _not_kept(self, version: int, look: StoreLook) -> NotFound:
-        kept = sorted(look.attempts)
-        return NotFound(
-            "Redis does not keep this version of the state any more",
-            where=self.where,
-            found=f"versions {kept[0]} to {kept[-1]}" if kept else "none",
-            expected=f"version {version}, which batch {version - 1} made",
-            hint="name a newer batch; hf.Redis(retain=…) says how many are kept",
-        )
-
-    def _taken(self) -> Conflict:
-        return Conflict(
-            "Redis has a store of this name, and a query uses it",
-            where=self.where,
-            hint="name a new directory; a store is never overwritten",
-        )

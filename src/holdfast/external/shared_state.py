@@ -5,22 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Conflict, Invalid, NotFound, Unsupported
 from holdfast.external.packed_rows import prefix_columns, rows_of
-from holdfast.external.redis_place import RedisPlace
-from holdfast.external.redis_scripts import READ, bucket_of
+from holdfast.external.store_port import require_layout
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
-if TYPE_CHECKING:
-    from redis import Redis
-
 _NAME: Final = re.compile(r".*\{[^/]+/(\d+)/\d+/([^/]+)(?:/([^/]+))?\}")
-_HEAD: Final = ("layout", "run", "reached", "retired")
-_SCHEMA: Final = ("keySchema", "valueSchema", "encoder")
 # A batch that ends between two looks lets the first be too old; more of them than this do not end in between.
 _LOOKS: Final = 5
 
@@ -40,44 +33,108 @@ class SharedRow:
     batch_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The stores of a query.
+
+    Attributes:
+        names: Their names; also of those that it had before a checkpoint was restored.
+        generation: The last word in the names of those that it uses, nothing where they have none.
+    """
+
+    names: tuple[str, ...]
+    generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHead:
+    """What a reader goes by of a store's head.
+
+    Attributes:
+        layout: How the store lies there.
+        run: The query run that may write.
+        reached: The version that its newest batch began with.
+        retired: The runs before it.
+    """
+
+    layout: str
+    run: str
+    reached: int
+    retired: frozenset[str]
+
+
+class Moment(Protocol):
+    """What a database says of a query and some of its stores, asked for at once."""
+
+    @property
+    def stores(self) -> int:
+        """How many stores the query has ever had."""
+
+    @property
+    def generation(self) -> str:
+        """The generation of those that it uses."""
+
+    @property
+    def noted(self) -> tuple[str, int] | None:
+        """The newest run that has noted a committed batch, and the batch."""
+
+    @property
+    def heads(self) -> Sequence[SharedHead | None]:
+        """The head of each store; None where it is gone."""
+
+    def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
+        """The values that fields have at a version, over all stores.
+
+        None if a store does not keep the version any more, or has another one of that number by now.
+        """
+
+
+class QueryReader(Protocol):
+    """A query's state in a database; all methods raise Unavailable and Invalid as its stores do."""
+
+    @property
+    def place(self) -> str:
+        """The database's address."""
+
+    @property
+    def query_id(self) -> str:
+        """The query."""
+
+    def listing(self) -> Listing:
+        """The stores that there are."""
+
+    def facts(self, store: str) -> Mapping[str, str]:
+        """What a store's rows are: `keySchema`, `valueSchema`, `encoder`."""
+
+    def moment(self, stores: Sequence[str]) -> Moment:
+        """What is now known of the query and these stores."""
+
+
 class SharedState:
-    """One state of a query in Redis.
+    """One state of a query in a database.
 
     All that one call returns is of one batch, which is committed: never of two, and never of one that runs.
     Nothing is written.
 
     Args:
-        place: The database.
-        client: Its client, which decodes nothing.
-        query_id: The query's id, which `holdfast checkpoint show` tells, and Spark as `query.id`.
+        reader: The query's state in its database.
         operator_id: The operator's number; None for the only one.
         store: The operator's store; joins have four.
-        prefix: What all keys in the database begin with.
 
     Raises:
         NotFound: There is no such state.
-        Invalid: The query has several operators; or Redis does not let us in.
+        Invalid: The query has several operators; or the database does not let us in.
         Unsupported: The state is of another release.
-        Unavailable: Redis does not answer.
+        Unavailable: The database does not answer.
     """
 
     def __init__(
-        self,
-        place: RedisPlace,
-        client: Redis,
-        query_id: str,
-        *,
-        operator_id: int | None = None,
-        store: str = "default",
-        prefix: str = "holdfast",
+        self, reader: QueryReader, *, operator_id: int | None = None, store: str = "default"
     ) -> None:
-        self._place = place
-        self._client: Any = client
-        self._index = f"{prefix}:stores:{query_id}"
-        self._query = f"{prefix}:query:{query_id}"
-        self.where = f"{place}, query {query_id}"
+        self._reader = reader
+        self.where = f"{reader.place}, query {reader.query_id}"
         self._wanted = (operator_id, store)
-        self._count, self._generation, self._names = self._stores()
+        self._stores = self._listed()
         key, value, self._encoder = self._schema()
         self._keys, self._values = RowCodec(key), RowCodec(value)
         self._together = prefix_columns(self._encoder, self.where)
@@ -97,18 +154,19 @@ class SharedState:
     @property
     def batch_id(self) -> int | None:
         """The newest batch that is committed; None before the first."""
-        version = self._committed()
+        version, _ = self._committed()
         return version - 1 if version else None
 
     def get(self, *key: Any, **columns: Any) -> SharedRow | None:
         """The row of a key: its columns in their order, or by name. None where there is none.
 
-        Cost: two requests, whatever the number of partitions.
+        Cost: of Redis two requests, whatever the number of partitions; of Cassandra three for each partition,
+        one after the other, and those of all partitions at the same time.
 
         Raises:
             Invalid: Not the columns of the key, or values that do not fit; or the key has several rows.
             NotFound: The state is gone.
-            Unavailable: Redis does not answer.
+            Unavailable: The database does not answer.
         """
         rows = self.rows(*key, **columns)
         if len(rows) > 1:
@@ -132,10 +190,10 @@ class SharedState:
         """
         fields = [self._field.encode(self._as_columns((), key)) for key in keys]
         for _ in range(_LOOKS):
-            version = self._committed()
+            version, moment = self._committed()
             if version == 0:
                 return [[] for _ in fields]
-            values = self._read(version, fields)
+            values = moment.read(version, fields)
             if values is not None:
                 return [
                     self._decoded(field, values[field], version - 1) if field in values else []
@@ -144,7 +202,7 @@ class SharedState:
         raise Conflict(
             "the state changes faster than it can be read",
             where=self.where,
-            hint="ask again; hf.Redis(retain=…) says how many batches are kept",
+            hint="ask again; retain=… of the query's backend says how many batches are kept",
         )
 
     def _as_columns(self, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,17 +217,12 @@ class SharedState:
             )
         return given
 
-    def _stores(self) -> tuple[int, bytes, list[str]]:
+    def _listed(self) -> tuple[int, str, list[str]]:
         """How many stores the query has ever had, which generation of them it uses, and their names."""
-        with self._place.asked(self._index), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.smembers(self._index)
-            pipeline.hget(self._query, "generation")
-            names, generation = pipeline.execute()
-        generation = generation or b""
+        listing = self._reader.listing()
         operator_id, store = self._wanted
-        texts = sorted(name.decode() for name in names)
-        places = [(match, name) for name in texts if (match := _NAME.fullmatch(name))]
-        places = [(match, name) for match, name in places if (match[3] or "") == generation.decode()]
+        named = [(match, name) for name in sorted(listing.names) if (match := _NAME.fullmatch(name))]
+        places = [(match, name) for match, name in named if (match[3] or "") == listing.generation]
         operators = sorted({int(match[1]) for match, _ in places})
         if not places:
             raise NotFound(
@@ -194,77 +247,51 @@ class SharedState:
                 found=f"{wanted}/{store}",
                 expected=", ".join(there),
             )
-        return len(names), generation, found
+        return len(listing.names), listing.generation, found
 
     def _schema(self) -> tuple[Struct, Struct, str]:
-        with self._place.asked(self._names[0]):
-            found = self._client.hmget(self._names[0], *_SCHEMA)
-        if None in found:
+        _, _, names = self._stores
+        facts = self._reader.facts(names[0])
+        try:
+            key, value, encoder = facts["keySchema"], facts["valueSchema"], facts["encoder"]
+        except KeyError:
             raise Unsupported(
                 "the state does not say what its rows are",
-                where=f"{self._place}, store {self._names[0]}",
+                where=f"{self._reader.place}, store {names[0]}",
                 hint="let the query run a batch with this release of Holdfast",
-            )
-        key, value, encoder = (each.decode() for each in found)
+            ) from None
         return parse_struct(key, self.where), parse_struct(value, self.where), encoder
 
-    def _committed(self) -> int:
-        """The version that the newest committed batch has made.
+    def _committed(self) -> tuple[int, Moment]:
+        """The version that the newest committed batch has made, and what says so.
 
         A task that begins with a version proves that the batch which made it is committed; the query's note
         says so earlier. Both count for the newest run alone: one that went back has other batches of the same
         numbers, and a store that its tasks have not reached yet tells of the run before.
         """
         while True:
-            with self._place.asked(self._query), self._client.pipeline(transaction=False) as pipeline:
-                pipeline.hmget(self._query, "batch", "run", "generation")
-                pipeline.scard(self._index)
-                for name in self._names:
-                    pipeline.hmget(name, *_HEAD)
-                (batch, run, generation), count, *heads = pipeline.execute()
-            if (count, generation or b"") == (self._count, self._generation):
+            count, generation, names = self._stores
+            moment = self._reader.moment(names)
+            if (moment.stores, moment.generation) == (count, generation):
                 break
             # A partition had its first batch, or the query goes on from a restored checkpoint.
-            self._count, self._generation, self._names = self._stores()
-        for name, (layout, run_of_store, _, _) in zip(self._names, heads, strict=True):
-            if run_of_store is None:
+            self._stores = self._listed()
+        heads = []
+        for name, head in zip(names, moment.heads, strict=True):
+            if head is None:
                 raise NotFound(
-                    "the state is gone", where=f"{self._place}, store {name}", hint="is the query new?"
+                    "the state is gone",
+                    where=f"{self._reader.place}, store {name}",
+                    hint="is the query new?",
                 )
-            if layout != EXTERNAL_LAYOUT.encode():
-                raise Unsupported(
-                    "the state is of another release of Holdfast",
-                    where=self.where,
-                    found=f"layout {(layout or b'unknown').decode()}",
-                    expected=f"layout {EXTERNAL_LAYOUT}",
-                )
-        followed = {former for _, _, _, retired in heads for former in retired.split()}
-        proved = [(run_of_store, int(reached)) for _, run_of_store, reached, _ in heads]
-        if run in dict(proved):
-            proved.append((run, int(batch) + 1))
-        return max((version for run_of_proof, version in proved if run_of_proof not in followed), default=0)
-
-    def _read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """The values that there are; None if the version is not kept any more."""
-        buckets: dict[int, list[bytes]] = {}
-        for field in dict.fromkeys(fields):
-            buckets.setdefault(bucket_of(field), []).append(field)
-        script = self._client.register_script(READ)
-        with self._place.asked(self._names[0]), self._client.pipeline(transaction=False) as pipeline:
-            for name in self._names:
-                for bucket, some in buckets.items():
-                    script(keys=[name], args=[version, "", bucket, *some], client=pipeline)
-            answers = pipeline.execute(raise_on_error=False)
-        found: dict[bytes, bytes] = {}
-        asked = [some for _ in self._names for some in buckets.values()]
-        for some, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, Exception):
-                if "HOLDFAST missing" in str(answer):
-                    return None
-                with self._place.asked(self._names[0]):
-                    raise answer
-            found.update((field, value[1:]) for field, value in zip(some, answer, strict=True) if value)
-        return found
+            require_layout(head.layout, self.where)
+            heads.append(head)
+        followed = {former for head in heads for former in head.retired}
+        proved = [(head.run, head.reached) for head in heads]
+        if moment.noted is not None and moment.noted[0] in dict(proved):
+            run, batch = moment.noted
+            proved.append((run, batch + 1))
+        return max((version for run, version in proved if run not in followed), default=0), moment
 
     def _decoded(self, field: bytes, value: bytes, batch_id: int) -> list[SharedRow]:
         return [

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from holdfast import layout
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.external.databases import Databases
 from holdfast.external.packed_rows import rows_of
-from holdfast.external.redis_place import RedisPlace, redis_place
-from holdfast.external.redis_store import RedisStore, StoreLook
+from holdfast.external.store_port import ExternalStore, StoreLook
 from holdfast.formats.files.compression import codec_name, compressed
 from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.formats.logs.offset_log import CODEC, ROW_CHECKSUM, OffsetLog, parse_offsets
@@ -26,9 +26,6 @@ from holdfast.storage import open_storage
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage, full, no_file
 from holdfast.storage.read_only import ReadOnly
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 # Beside a partition's place in the checkpoint: in which store its state is.
 DESCRIPTION: Final = "external.json"
@@ -101,8 +98,8 @@ class ExternalView(ReadOnly):
 
     Of each version that the database keeps there is a snapshot. It is made when it is read, at the cost of
     reading a partition's state; rows are in the order of their keys, so that the same state is the same
-    bytes. What a listing says of its size is the memory that the state takes in the database. The offset log
-    says that the state is in files, and where it really is. All else is as it is in the checkpoint.
+    bytes. A listing tells its size, more or less: the room that the state takes in the database. The offset
+    log says that the state is in files, and where it really is. All else is as it is in the checkpoint.
 
     Args:
         storage: The checkpoint.
@@ -112,8 +109,8 @@ class ExternalView(ReadOnly):
     def __init__(self, storage: Storage, provider: str) -> None:
         self.storage = storage
         self._provider = provider
-        self._clients = Clients()
-        self._stores: dict[StoreId, RedisStore] = {}
+        self._databases = Databases()
+        self._stores: dict[StoreId, ExternalStore] = {}
         self._state: ExternalState | None = None
         self._codec: str | None = None
 
@@ -206,20 +203,20 @@ class ExternalView(ReadOnly):
             render_records([Record(Change.PUT, key, value) for key, value in rows]), self._codec
         )
 
-    def _store_of_folder(self, path: str, names: Sequence[str]) -> RedisStore | None:
+    def _store_of_folder(self, path: str, names: Sequence[str]) -> ExternalStore | None:
         if DESCRIPTION not in names:
             return None
         place = layout.parse(layout.join(path, f"{layout.FIRST_VERSION}.{Kind.SNAPSHOT.value}"))
         return self._store(place.store) if isinstance(place, StoreFile) else None
 
-    def _store(self, store: StoreId) -> RedisStore | None:
+    def _store(self, store: StoreId) -> ExternalStore | None:
         """The store of a partition; None where the checkpoint does not name one."""
         if store not in self._stores:
             try:
                 database, name = self._description(store)
             except NotFound:
                 return None
-            self._stores[store] = self._clients.store(database, name)
+            self._stores[store] = self._databases.store(database, name)
         return self._stores[store]
 
     def _description(self, store: StoreId) -> tuple[str, str]:
@@ -247,25 +244,6 @@ class _StoreNames:
     def size(self, name: str) -> int | None:
         """See `Listing`."""
         return self._bytes if name in self._made else self._size(name)
-
-
-class Clients:
-    """The stores of databases, with one client for each database."""
-
-    def __init__(self) -> None:
-        self._clients: dict[str, tuple[RedisPlace, Redis]] = {}
-
-    def store(self, database: str, name: str) -> RedisStore:
-        """A store, by the address that a checkpoint has of its database; nothing is asked yet.
-
-        Raises:
-            Invalid: The address is none.
-            Unsupported: The library of the database is not installed.
-        """
-        if database not in self._clients:
-            place = redis_place(database)
-            self._clients[database] = place, place.connect()
-        return RedisStore(*self._clients[database], name)
 
 
 def with_confs(offsets: OffsetLog, confs: Mapping[str, str]) -> OffsetLog:

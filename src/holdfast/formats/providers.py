@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.config.spark_defaults import (
+    CASSANDRA_PROVIDER,
     EXTERNAL_PROVIDERS,
     MEMORY_PROVIDER,
     READ_BY_SPARK_ALONE,
+    REDIS_PROVIDER,
     ROCKSDB_PROVIDER,
 )
 from holdfast.errors import Unsupported
@@ -23,6 +25,8 @@ from holdfast.formats.logs.offset_log import PROVIDER
 PROVIDERS: Final[Mapping[str, str]] = {
     provider: provider.rpartition(".")[2] for provider in (ROCKSDB_PROVIDER, MEMORY_PROVIDER)
 }
+# The databases that keep state outside the cluster, as people know them.
+DATABASES: Final[Mapping[str, str]] = {REDIS_PROVIDER: "Redis", CASSANDRA_PROVIDER: "Cassandra"}
 # What an offset log is given where state of a database is shown or saved as files. Spark passes over it, and
 # the next batch that it plans has none of it.
 _PROVIDER: Final = "holdfast.stateStore.providerClass"
@@ -38,13 +42,19 @@ class ExternalState:
 
     Attributes:
         provider: The class of the provider that keeps it in a database.
-        database: The database's address, such as `redis://redis.example:6379/0`.
+        database: The database's address, such as `redis://redis.example:6379/0` or
+            `cassandra://cassandra.example:9042/holdfast`.
         prefix: What the names of its stores begin with.
     """
 
     provider: str
     database: str
     prefix: str
+
+    @property
+    def kind(self) -> str:
+        """What kind of database it is: `Redis` or `Cassandra`."""
+        return DATABASES[self.provider]
 
     def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
         """The settings of a batch whose state is in files by now."""

@@ -14,12 +14,11 @@ from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operat
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
+from holdfast.external.databases import Databases, address_of, database_at
 from holdfast.external.packed_rows import PLAIN, packed, prefixed
-from holdfast.external.redis_place import redis_place
-from holdfast.external.redis_store import RedisStore
+from holdfast.external.store_port import ExternalStore, index_of
 from holdfast.external.view import (
     DESCRIPTION,
-    Clients,
     description_path,
     parse_description,
     render_description,
@@ -57,26 +56,21 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
             "the state of this savepoint was in files, and a restore leaves it where it was",
             where=where,
             found=f"--database {database}",
-            hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend redis`",
+            hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend …`",
         )
-    wanted = replace(external, database=address_of(database) if database is not None else external.database)
-    place = redis_place(wanted.database)
-    with place.asked(""):
-        place.connect().ping()
+    wanted = (
+        external if database is None else replace(external, database=address_of(external.provider, database))
+    )
+    database_at(wanted.database).ping()
     return wanted
 
 
-def address_of(database: str) -> str:
-    """An address as a checkpoint has it.
-
-    Raises:
-        Invalid: It is none.
-    """
-    return str(redis_place(database, {}))
-
-
-def refuse_unfit(operator: OperatorStates) -> None:
+def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
     """See that Spark's provider for the database can keep an operator's state.
+
+    Args:
+        operator: The operator.
+        external: The database.
 
     Raises:
         Unsupported: It cannot.
@@ -92,7 +86,8 @@ def refuse_unfit(operator: OperatorStates) -> None:
             )
         ):
             raise Unsupported(
-                "Redis cannot hold this operator: it has no column families, no keys in order and no Avro",
+                f"{external.kind} cannot hold this operator: it has no column families, no keys in order and"
+                " no Avro",
                 where=codec.where,
                 found=f"operator {operator.named.label}",
                 expected="an aggregate, a deduplication, session windows, or a join of format 2",
@@ -139,10 +134,10 @@ def write_stores(
         Unsupported: An operator that Spark cannot keep there.
         Unavailable: The database does not answer, or is full.
     """
-    clients = Clients()
+    databases = Databases()
     operators = operator_states(view, batch_id)
     for operator in operators:
-        refuse_unfit(operator)
+        refuse_unfit(operator, external)
     stores = [
         (operator, StoreId(operator.operator_id, partition, name))
         for operator in operators
@@ -153,33 +148,34 @@ def write_stores(
         if tell is not None:
             tell(done, len(stores), _WRITING)
         place = f"{query_id}/{store.operator_id}/{store.partition}/{store.name}/{token}"
-        one = clients.store(external.database, f"{external.prefix}:{{{place}}}")
-        _write(view, operator, store, one, batch_id + 1)
-        one.note(f"{external.prefix}:stores:{query_id}")
+        one = databases.store(external.database, f"{external.prefix}:{{{place}}}")
+        _write(view, operator, store, one, batch_id + 1, index_of(external.prefix, query_id))
         target.write(description_path(store), render_description(external.database, one.name))
 
 
 def clear_stores(target: Storage) -> None:
     """Delete the stores that a checkpoint names, which nobody has used; what cannot be deleted stays."""
-    clients = Clients()
+    databases = Databases()
     for path, _ in Tree(target).places():
         if layout.split(path)[1] == DESCRIPTION:
             with suppress(HoldfastError):
-                clients.store(*parse_description(target.read(path), full(target.uri, path))).clear()
+                databases.store(*parse_description(target.read(path), full(target.uri, path))).clear()
 
 
-def _write(view: Storage, operator: OperatorStates, store: StoreId, one: RedisStore, version: int) -> None:
+def _write(
+    view: Storage, operator: OperatorStates, store: StoreId, one: ExternalStore, version: int, index: str
+) -> None:
     codec = operator.codec_of(store.name, DEFAULT_STORE)
     schema = codec.require_schema()
     columns = len(codec.key_form.first) if codec.key_form.kind is KeyKind.PREFIX else 0
     rows = _rows(view, operator, store)
     fields = _by_prefix(codec, columns, rows) if columns else dict(rows)
-    head = {
+    facts = {
         "keySchema": schema.key_schema,
         "valueSchema": schema.value_schema,
         "encoder": prefixed(columns) if columns else PLAIN,
     }
-    one.write(version, fields.items(), head)
+    one.write(version, fields.items(), facts, index)
     _, found = one.scan(version)
     if found != fields:
         raise Corrupt(

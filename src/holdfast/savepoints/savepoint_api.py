@@ -272,8 +272,9 @@ def restore(
         drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
             `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
             query goes on exactly as it would have.
-        database: For state that was in Redis: the database that it goes to, such as
-            `redis://redis.example:6379/0`. By default it goes back to where it was, into stores of its own.
+        database: For state that was in a database: the one of that kind that it goes to, such as
+            `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default it
+            goes back to where it was, into stores of its own.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:

@@ -105,6 +105,7 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     [
         (JOIN, {"backend": "tikv"}, Unsupported, "cannot be moved to this backend"),
         (JOIN, {"backend": "redis"}, Invalid, "not said which Redis"),
+        (JOIN, {"backend": "cassandra"}, Invalid, "not said which Cassandra"),
         (JOIN, {"backend": "memory", "state_format": 2}, Invalid, "does not have this state-checkpoint"),
         (JOIN, {"backend": "rocksdb", "state_format": 3}, Invalid, "does not have this state-checkpoint"),
         ("4.2/state-format2", {"backend": "memory"}, Unsupported, "runs on RocksDB only"),
@@ -192,7 +193,7 @@ def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: P
     assert made["rows"] == sum(each["rows"] for each in made["states"]) > 0
     refused = holdfast("state", "migrate", "./ck", "--backend", "tikv")
     assert refused.returncode == 7
-    assert "rocksdb, memory (hashmap) or redis" in refused.stderr
+    assert "rocksdb, memory (hashmap), redis or cassandra" in refused.stderr
     unsaid = holdfast("state", "migrate", "./ck")
     assert unsaid.returncode == 2
     assert "what the state is to be moved to" in unsaid.stderr

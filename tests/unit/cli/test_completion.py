@@ -164,6 +164,7 @@ def test_choices(tab: Tab) -> None:
     assert tab("run job.py --fall-back-to ") == ["batch", "savepoint"]
     assert tab("run job.py --fall-back-to=s") == ["--fall-back-to=savepoint"]
     assert tab("state migrate ck --backend r") == ["rocksdb", "redis"]
+    assert tab("state migrate ck --backend c") == ["cassandra"]
     assert tab("state migrate ck --state-format ") == ["1", "2"]
     assert tab("demo c") == ["coffee-shop"]
 

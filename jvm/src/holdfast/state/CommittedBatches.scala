@@ -1,6 +1,7 @@
 package holdfast.state
 
 import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.util.control.NonFatal
 
@@ -20,14 +21,19 @@ final class CommittedBatches extends StreamingQueryListener with Logging {
 
   private var connected: Option[Connection] = None
 
-  override def onQueryStarted(event: QueryStartedEvent): Unit = ()
-  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
+  // By run: a query that has ended is not found any more when its last batch is told.
+  private val databases = new ConcurrentHashMap[UUID, (ExternalStateStoreProvider, Settings)]
+
+  override def onQueryStarted(event: QueryStartedEvent): Unit =
+    databaseOf(event.id).foreach(databases.put(event.runId, _))
+
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = databases.remove(event.runId)
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = {
     val progress = event.progress
     if (progress.stateOperators.nonEmpty) {
       try {
-        for ((database, settings) <- databaseOf(progress.id)) {
+        for ((database, settings) <- Option(databases.get(progress.runId))) {
           tableOf(database, settings).noteBatch(
             s"${ExternalStateStoreProvider.prefix(settings)}:query:${progress.id}",
             progress.batchId,

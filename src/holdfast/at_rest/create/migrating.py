@@ -14,20 +14,20 @@ from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
-from holdfast.config.spark_defaults import REDIS_PROVIDER
 from holdfast.config.units import counted
 from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.external.databases import address_of
 from holdfast.external.view import with_state
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
-from holdfast.formats.providers import ExternalState
+from holdfast.formats.providers import DATABASES, ExternalState
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
-from holdfast.savepoints.external_stores import address_of, outside, refuse_unfit
+from holdfast.savepoints.external_stores import outside, refuse_unfit
 from holdfast.savepoints.places import workplace
 from holdfast.savepoints.restoring import Operation
-from holdfast.savepoints.rewrite.rewriting import MEMORY, REDIS, ROCKSDB, StateShape
+from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.storage.port import Storage
@@ -35,8 +35,10 @@ from holdfast.storage.port import Storage
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.digest import KeyedContent
 
+# The providers of the databases, by the names of the backends.
+_OUTSIDE: Final = {name.lower(): provider for provider, name in DATABASES.items()}
 # What people also call Spark's store on the heap.
-_NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, REDIS: REDIS}
+_NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, **{name: name for name in _OUTSIDE}}
 _PREFIX: Final = "holdfast"
 
 
@@ -71,7 +73,7 @@ class MigrationPlan(MovePlan, JsonShape):
     @property
     @in_json
     def backend_before(self) -> str:
-        """The store that has the state now: `rocksdb`, `memory` or `redis`."""
+        """The store that has the state now: `rocksdb`, `memory`, `redis` or `cassandra`."""
         return self.before.backend
 
     @property
@@ -124,16 +126,17 @@ def migrate(
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
             its name.
-        backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; or `redis`. By default as it
-            is.
+        backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; `redis`; or `cassandra`. By
+            default as it is.
         partitions: How many partitions the state is to have; by default as many as it has.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
             default as it is, and 2 for what comes from the heap. Start the query with the same in
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
         key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
             Start the job with the same number. By default as many as they have.
-        database: For `redis`: which, such as `redis://redis.example:6379/0`; by default the one that the
-            state is in. The state gets stores of its own there.
+        database: For `redis` and `cassandra`: which, such as `redis://redis.example:6379/0` or
+            `cassandra://cassandra.example:9042/holdfast`; by default the one that the state is in. The state
+            gets stores of its own there.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
         tell: Called with what is done, what there is in all, and what is being done.
@@ -270,23 +273,27 @@ def planned_migration(
 
 def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
     """The database that the state is to be in."""
-    if backend != REDIS:
+    provider = _OUTSIDE.get(backend)
+    if provider is None:
         if database is None:
             return None
         raise Invalid(
             "this backend is no database",
             where=where,
             found=f"--database, and --backend {backend}",
-            hint=f"leave --database out, or give --backend {REDIS}",
+            hint=f"leave --database out, or give --backend {' or '.join(_OUTSIDE)}",
         )
-    known = before.external or ExternalState(REDIS_PROVIDER, "", _PREFIX)
+    known = ExternalState(provider, "", _PREFIX)
+    if before.external is not None:
+        same = before.external.provider == provider
+        known = before.external if same else replace(known, prefix=before.external.prefix or _PREFIX)
     if database is not None:
-        return replace(known, database=address_of(database))
+        return replace(known, database=address_of(provider, database))
     if not known.database:
         raise Invalid(
-            "it is not said which Redis the state is to be moved to",
+            f"it is not said which {known.kind} the state is to be moved to",
             where=where,
-            hint="give --database redis://HOST:PORT/N",
+            hint="give --database with its address",
         )
     return known
 
@@ -338,7 +345,7 @@ def _backend(name: str | None) -> str | None:
     raise Unsupported(
         "state cannot be moved to this backend",
         found=name,
-        expected=f"{ROCKSDB}, {MEMORY} (hashmap) or {REDIS}",
+        expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
         hint="any other store needs a provider of its own, and tools of its own",
     )
 
@@ -358,7 +365,7 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
 
 
 def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
-    heap = "Spark's store on the heap" if after.external is None else "Redis"
+    heap = "Spark's store on the heap" if after.external is None else after.external.kind
     for operator in operator_states(state.view, state.batch_id):
         families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
         if not after.rocksdb and (families or is_processor(operator.name)):
@@ -375,7 +382,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
                 hint="leave --backend out, or move it to rocksdb",
             )
         if after.external is not None:
-            refuse_unfit(operator)
+            refuse_unfit(operator, after.external)
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
                 "rows that are encoded as Avro stay in the backend that they are in",

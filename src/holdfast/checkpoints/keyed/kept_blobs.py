@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE
-from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
+from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.external import cassandra_place
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 # What the note of an operator has to say of its blobs.
 BLOBS: Final = "blobs"
-CASSANDRA_ADDRESS: Final = "HOLDFAST_CASSANDRA_ADDRESS"
-CASSANDRA_USER: Final = "HOLDFAST_CASSANDRA_USER"
-CASSANDRA_CERTIFICATES: Final = "HOLDFAST_CASSANDRA_CA"
 _PRODUCT: Final = "product"
 _REDIS, _CASSANDRA = RedisBlobServer.product, CassandraBlobServer.product
 # Who reads is a person, who would rather know than wait.
@@ -90,15 +87,14 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
     address = os.environ.get(ADDRESS)
     if product in (None, _REDIS) and address:
         return _with_password(_redis_at(address))
-    address = os.environ.get(CASSANDRA_ADDRESS)
-    if product in (None, _CASSANDRA) and address:
-        return _with_password(_cassandra_at(address, note))
+    if product in (None, _CASSANDRA) and os.environ.get(cassandra_place.ADDRESS):
+        return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
             "keyed state of this checkpoint is in a database, and nothing says which it is",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
-            f"{CASSANDRA_ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
+            f"{cassandra_place.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
         )
     return _with_password(_server_in(note, full(where, layout.operator_note(operator))))
 
@@ -116,26 +112,15 @@ def _redis_at(address: str) -> RedisBlobServer:
     )
 
 
-def _cassandra_at(address: str, note: Mapping[str, Any] | None) -> CassandraBlobServer:
+def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
+    """As the environment says, with what that leaves as it is noted."""
     noted = note or {}
-    try:
-        parts = urlsplit(address)
-        if parts.scheme != "cassandra" or parts.query:
-            raise ValueError(parts.scheme)
-        place = Cassandra(parts.netloc, keyspace=parts.path.strip("/") or noted.get("keyspace", "holdfast"))
-    except (Invalid, ValueError):
-        raise Invalid(
-            "this is no address of Cassandra",
-            where=CASSANDRA_ADDRESS,
-            found="one with a user or password in it" if "@" in address else address,
-            expected="cassandra://HOST:PORT/KEYSPACE, with commas between several nodes",
-            hint=f"a password is in {CASSANDRA_PASSWORD_VARIABLE}, a user in {CASSANDRA_USER}",
-        ) from None
-    authorities = os.environ.get(CASSANDRA_CERTIFICATES) or noted.get("authorities")
+    place = cassandra_place.cassandra_place(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
+    authorities = os.environ.get(cassandra_place.CERTIFICATES) or noted.get("authorities")
     return CassandraBlobServer(
         place.contact_points,
         place.keyspace,
-        user=os.environ.get(CASSANDRA_USER) or noted.get("user"),
+        user=os.environ.get(cassandra_place.USER) or noted.get("user"),
         tls=authorities is not None or noted.get("tls", False),
         authorities=authorities,
         consistency=noted.get("consistency", "LOCAL_QUORUM"),

@@ -43,7 +43,6 @@ _UNSAFE_ROW: Final = "unsaferow"
 
 ROCKSDB: Final = "rocksdb"
 MEMORY: Final = "memory"
-REDIS: Final = "redis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class StateShape:
     @property
     @in_json
     def backend(self) -> str:
-        """The store that keeps it: `rocksdb`, `memory` or `redis`."""
+        """The store that keeps it: `rocksdb`, `memory`, or the name of a database such as `redis`."""
         if self.external is not None:
-            return REDIS
+            return self.external.kind.lower()
         return ROCKSDB if self.rocksdb else MEMORY
 
     @property

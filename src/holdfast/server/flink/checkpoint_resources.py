@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.checkpoints.values import Batch
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, REDIS_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.providers import provider_name
+from holdfast.formats.providers import DATABASES, provider_name
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.model import BatchProgress, SavepointNote
 from holdfast.server.control_plane import ControlPlane
@@ -25,7 +25,7 @@ LOOKED_AT: Final = 100
 _BACKENDS: Final = {
     provider_name(ROCKSDB_PROVIDER): "EmbeddedRocksDBStateBackend",
     provider_name(MEMORY_PROVIDER): "HashMapStateBackend",
-    provider_name(REDIS_PROVIDER): "RedisStateBackend",
+    **{provider_name(provider): f"{database}StateBackend" for provider, database in DATABASES.items()},
 }
 
 

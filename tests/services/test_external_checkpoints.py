@@ -1,4 +1,4 @@
-"""Checkpoints of Spark with state in Redis, by the verbs that read files: read, saved, restored, moved."""
+"""Checkpoints with state in a database, by the verbs that read files: read, saved, restored, moved."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ import pytest
 from grid_queries import GAP_MS, KINDS, WINDOW_MS, Event, Row, in_the_end
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 from jvm_table import JvmTable
-from redis_server import RedisServer
+from state_databases import StateDatabase
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
 from holdfast.at_rest.create import migrating
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict, NotFound
-from holdfast.external.redis_place import redis_place
-from holdfast.external.redis_store import RedisStore
 from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.access import opened
 from holdfast.savepoints.restoring import Operation, plan_restore, restore
@@ -106,10 +104,10 @@ def since_epoch(moment: dt.datetime) -> int:
 
 @pytest.mark.parametrize("kind", ["aggregate", "window", "session", "dedupe", "join"])
 def test_saved_and_restored_while_the_query_goes_on(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path, kind: str
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path, kind: str
 ) -> None:
     """The original and what was restored each go on exactly, in stores of their own."""
-    settings({**hf.Redis(redis_server.address).spark_conf(), PARTITIONS_KEY: "2"})
+    settings({**database.conf, PARTITIONS_KEY: "2"})
     query = Query(spark, tmp_path, kind)
     checkpoint, again = tmp_path / "checkpoint", tmp_path / "again"
     query.give(2)
@@ -129,37 +127,35 @@ def test_saved_and_restored_while_the_query_goes_on(
 
 
 def test_moved_there_and_back(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
-    """From RocksDB to Redis, into other partitions there, and back: every answer is right."""
+    """From RocksDB to the database, out of it into other partitions, and on: every answer is right."""
     query = Query(spark, tmp_path, "session")
     places = [tmp_path / name for name in ("first", "second", "third")]
     settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "2"})
     query.give(1)
     rows = query.run(places[0])
-    database = f"redis://{redis_server.address}/0"
-    there = migrating.migrate(places[0], places[1], backend="redis", database=database, stopped=True)
+    there = migrating.migrate(
+        places[0], places[1], backend=database.kind, database=database.address, stopped=True
+    )
     assert there.before == there.after == contents(open_checkpoint(places[1]))
-    settings({**hf.Redis(redis_server.address).spark_conf(), PARTITIONS_KEY: "2"})
+    settings({**database.conf, PARTITIONS_KEY: "2"})
     query.give(1)
     rows += query.run(places[1])
-    back = migrating.migrate(places[1], places[2], backend="rocksdb", partitions=3, stopped=True)
-    assert (back.plan.backend_before, back.plan.after.backend, back.before == back.after) == (
-        "redis",
-        "rocksdb",
-        True,
-    )
-    settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "2"})
+    last, provider = ("rocksdb", "rocksdb2") if database.kind == "redis" else ("memory", "memory")
+    back = migrating.migrate(places[1], places[2], backend=last, partitions=3, stopped=True)
+    assert (back.plan.backend_before, back.plan.after.backend) == (database.kind, last)
+    assert back.before == back.after
+    settings({**PROVIDERS[provider], PARTITIONS_KEY: "2"})
     query.give(1)
     query.expect([*rows, *query.run(places[2])])
 
 
-def test_every_version_that_is_kept_is_read(spark: SparkSession, redis_server: RedisServer) -> None:
+def test_every_version_that_is_kept_is_read(spark: SparkSession, database: StateDatabase) -> None:
     """While tasks write: attempts under way, batches that run again, versions that are forgotten."""
-    chance, name = Random(5), "test:{python}"
-    table = JvmTable.redis(spark, redis_server.port, name)
-    place = redis_place(f"redis://{redis_server.address}/0")
-    store = RedisStore(place, place.connect({}), name)
+    chance, name = Random(5), "test:{python/0/0/default}"
+    table = JvmTable.of(database.kind, spark, database.server.address, name)
+    store = database.store(name)
     versions: dict[int, dict[bytes, bytes]] = {0: {}}
     newest = 0
     for _ in range(25):
@@ -171,7 +167,7 @@ def test_every_version_that_is_kept_is_read(spark: SparkSession, redis_server: R
             for _ in range(20)
         }
         table.stage(attempt, changes)
-        redis_server.ask("HSET", name, "encoder", "plain", "layout", "1")
+        database.describe(name)
         assert store.scan(newest - 1)[1] == versions[newest - 1]
         table.commit(attempt, "run-1")
         made = {**versions[newest - 1], **changes}
@@ -189,9 +185,11 @@ def test_every_version_that_is_kept_is_read(spark: SparkSession, redis_server: R
 KILLED = """
 import os, signal, sys
 from holdfast import savepoints
+from holdfast.external.cassandra_store import CassandraStore
 from holdfast.external.redis_store import RedisStore
 
-whole, given = RedisStore.write, []
+kind = {"Cassandra": CassandraStore, "Redis": RedisStore}[sys.argv.pop(1)]
+whole, given = kind.write, []
 
 def write(self, *arguments):
     given.append(whole(self, *arguments))
@@ -199,31 +197,30 @@ def write(self, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return given[-1]
 
-RedisStore.write = write
+kind.write = write
 savepoints.restore(*sys.argv[1:])
 """
 
 
 def test_a_restore_that_is_killed_is_begun_again(
-    spark: SparkSession, settings: Settings, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, settings: Settings, database: StateDatabase, tmp_path: Path
 ) -> None:
     """Spark refuses what it has left, and nothing of it stays in the database."""
-    settings({**hf.Redis(redis_server.address).spark_conf(), PARTITIONS_KEY: "2"})
+    settings({**database.conf, PARTITIONS_KEY: "2"})
     query = Query(spark, tmp_path, "aggregate")
     checkpoint, again = tmp_path / "checkpoint", tmp_path / "again"
     query.give(2)
     rows = query.run(checkpoint)
     taken = savepoints.take(checkpoint, tmp_path / "savepoints")
-    index = f"holdfast:stores:{taken.manifest.query_id}"
-    ended = subprocess.run([sys.executable, "-c", KILLED, taken.uri, str(again)], check=False)
+    words = [database.title, taken.uri, str(again)]
+    ended = subprocess.run([sys.executable, "-c", KILLED, *words], check=False)
     assert ended.returncode == -signal.SIGKILL
     query.give(1)
     with pytest.raises(Exception, match="MISSING_METADATA_FILE"):
         query.run(again)
     savepoints.restore(taken.uri, again)
-    assert len(redis_server.ask("SMEMBERS", index).split()) == 4
-    heads = redis_server.ask("KEYS", f"holdfast:{{{taken.manifest.query_id}/*}}").split()
-    assert len(heads) == 4
+    assert len(database.listed(taken.manifest.query_id)) == 4
+    assert len(database.heads(taken.manifest.query_id)) == 4
     query.expect([*rows, *query.run(again)])
     with pytest.raises(Conflict):
         savepoints.restore(taken.uri, again)
@@ -233,4 +230,4 @@ def test_a_restore_that_is_killed_is_begun_again(
     restore(catalog, target, plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True))
     query.expect([*rows, *query.run(tmp_path / "drill")])
     assert checkpoints.read(tmp_path / "drill").provider == "HDFSBackedStateStoreProvider"
-    assert len(redis_server.ask("SMEMBERS", index).split()) == 4
+    assert len(database.listed(taken.manifest.query_id)) == 4

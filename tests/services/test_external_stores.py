@@ -1,4 +1,4 @@
-"""State in Redis by the command, without Spark: moved, shown, saved, restored; and what can be wrong."""
+"""State in a database by the command, without Spark: moved, shown, saved, restored; what can be wrong."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cassandra_server import CassandraServer
 from cli_runner import cli_in
 from command import Holdfast
 from redis_server import RedisServer, started
+from state_databases import CassandraState, StateDatabase
 
 from golden import golden_on_disk
 from holdfast.external import redis_scripts
-from holdfast.external.redis_place import redis_place
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -41,10 +42,10 @@ def guarded_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def moved(holdfast_at_once: Holdfast, own_redis: RedisServer, tmp_path: Path) -> Path:
-    """A checkpoint whose state was moved to Redis."""
+def moved(holdfast_at_once: Holdfast, own_database: StateDatabase, tmp_path: Path) -> Path:
+    """A checkpoint whose state was moved to the database."""
     source, made = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap"), tmp_path / "outside"
-    words = ("--backend", "redis", "--database", DATABASE.format(own_redis.address), "--stopped")
+    words = ("--backend", own_database.kind, "--database", own_database.address, "--stopped")
     done = holdfast_at_once("state", "migrate", str(source), str(made), *words)
     assert done.returncode == 0, done.stderr
     return made
@@ -62,7 +63,9 @@ def test_scripts_are_those_of_the_state_stores() -> None:
     assert given["common"] + given["layers"] + given["scan"] == redis_scripts.SCAN
 
 
-def test_every_verb_that_reads_files(holdfast: Holdfast, moved: Path, tmp_path: Path) -> None:
+def test_every_verb_that_reads_files(
+    holdfast: Holdfast, own_database: StateDatabase, moved: Path, tmp_path: Path
+) -> None:
     """What they say of it is what they said of it on the heap."""
 
     def said(*words: str) -> str:
@@ -71,14 +74,15 @@ def test_every_verb_that_reads_files(holdfast: Holdfast, moved: Path, tmp_path: 
         return done.stdout
 
     shown = json.loads(said("checkpoint", "show", str(moved), "--json"))
-    assert shown["provider"] == "RedisStateStoreProvider"
-    assert shown["database"].startswith("redis://127.0.0.1:")
-    assert "redis://" in said("checkpoint", "show", str(moved))
+    assert shown["provider"] == f"{own_database.title}StateStoreProvider"
+    assert shown["database"] == own_database.address
+    assert own_database.address in said("checkpoint", "show", str(moved))
+    assert shown["size_bytes"] > 0
     assert json.loads(said("checkpoint", "verify", str(moved), "--json"))["problems"] == []
     catalog = tmp_path / "savepoints"
     taken = json.loads(said("savepoint", "take", str(moved), str(catalog), "--json"))
     said("savepoint", "verify", taken["savepoint"], "--deep")
-    assert "redis://" in said("savepoint", "show", taken["savepoint"])
+    assert own_database.address in said("savepoint", "show", taken["savepoint"])
     for verb in ("restore", "fork"):
         plan = json.loads(said(verb, taken["savepoint"], str(tmp_path / verb), "--dry-run", "--json"))
         assert plan["database"] == shown["database"]
@@ -92,43 +96,45 @@ def test_every_verb_that_reads_files(holdfast: Holdfast, moved: Path, tmp_path: 
 
 
 def test_a_part_that_something_else_has_deleted(
-    holdfast: Holdfast, own_redis: RedisServer, moved: Path
+    holdfast: Holdfast, own_database: StateDatabase, moved: Path
 ) -> None:
     """It is damage, whoever looks."""
-    buckets = own_redis.ask("-n", "3", "KEYS", "*:d:*").split()
-    own_redis.ask("-n", "3", "DEL", buckets[0])
+    own_database.delete_part(stores_of(moved)[0])
     for words in (("checkpoint", "verify"), ("savepoint", "take")):
         done = holdfast(*words, str(moved))
         said = done.stdout + done.stderr
         assert (done.returncode, "has deleted a part of it" in said) == (6, True), said
-    own_redis.ask("-n", "3", "FLUSHDB")
+    own_database.delete_all()
     done = holdfast("checkpoint", "show", str(moved))
-    assert (done.returncode, "the state is not in Redis" in done.stderr) == (6, True)
+    assert (done.returncode, f"the state is not in {own_database.title}" in done.stderr) == (6, True), (
+        done.stderr
+    )
 
 
 def test_a_server_that_is_gone(
-    holdfast: Holdfast, own_redis: RedisServer, moved: Path, tmp_path: Path
+    holdfast: Holdfast, own_database: StateDatabase, moved: Path, tmp_path: Path
 ) -> None:
     """One line says which, and a savepoint is whole without it."""
     taken = json.loads(holdfast("savepoint", "take", str(moved), str(tmp_path / "sp"), "--json").stdout)
-    own_redis.kill()
+    own_database.server.kill()
     for words in (
         ("checkpoint", "show", str(moved)),
         ("restore", taken["savepoint"], str(tmp_path / "again")),
     ):
         done = holdfast(*words)
-        assert (done.returncode, "Redis does not answer" in done.stderr) == (5, True), done.stderr
+        assert (done.returncode, f"{own_database.title} does not answer" in done.stderr) == (5, True), (
+            done.stderr
+        )
     assert holdfast("savepoint", "verify", taken["savepoint"], "--deep").returncode == 0
     assert not (tmp_path / "again").exists()
-    own_redis.start()
+    own_database.server.start()
     assert holdfast("restore", taken["savepoint"], str(tmp_path / "again")).returncode == 0
 
 
-def test_a_version_that_is_not_kept(holdfast: Holdfast, own_redis: RedisServer, moved: Path) -> None:
+def test_a_version_that_is_not_kept(holdfast: Holdfast, own_database: StateDatabase, moved: Path) -> None:
     """It says which are."""
-    for head in own_redis.ask("-n", "3", "KEYS", "*:v").split():
-        version = own_redis.ask("-n", "3", "HKEYS", head).strip()
-        own_redis.ask("-n", "3", "HDEL", head, version)
+    for store in stores_of(moved):
+        own_database.forget_versions(store)
     done = holdfast("savepoint", "take", str(moved), str(moved) + ".savepoints")
     assert (done.returncode, "does not keep the state of batch" in done.stderr) == (3, True), done.stderr
 
@@ -155,6 +161,20 @@ def test_passwords_come_from_the_environment_and_are_not_shown(
     ("golden", "words", "code", "why"),
     [
         ("4.2/state-format2", ("--backend", "redis", "--database", "redis://127.0.0.1:1/0"), 7, "RocksDB"),
+        ("4.2/state-format2", ("--backend", "cassandra", "--database", "127.0.0.1:1"), 7, "Cassandra cannot"),
+        ("4.2/aggregate-memory", ("--backend", "cassandra"), 2, "not said which Cassandra"),
+        (
+            "4.2/aggregate-memory",
+            ("--backend", "cassandra", "--database", "127.0.0.1:1"),
+            5,
+            "Cassandra does not",
+        ),
+        (
+            "4.2/aggregate-memory",
+            ("--backend", "cassandra", "--database", "redis://127.0.0.1:1/0"),
+            2,
+            "cassandra://HOST:PORT",
+        ),
         ("4.2/aggregate-memory", ("--backend", "redis"), 2, "--database"),
         (
             "4.2/aggregate-memory",
@@ -180,16 +200,46 @@ def test_what_cannot_be(
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("address", "given", "expected"),
-    [
-        ("redis://db:7000/2", {}, "redis://db:7000/2"),
-        ("redis://[::1]:6379/0", {}, "redis://[::1]:6379/0"),
-        ("redis://db:7000/2", {"HOLDFAST_REDIS_ADDRESS": "other:7001"}, "redis://other:7001/2"),
-        ("rediss://db:7000/2", {"HOLDFAST_REDIS_ADDRESS": "other"}, "rediss://other:6379/2"),
-        ("redis://db:7000/2", {"HOLDFAST_REDIS_ADDRESS": "rediss://other:1/4"}, "rediss://other:1/4"),
-    ],
-)
-def test_another_way_to_the_same_server(address: str, given: dict[str, str], expected: str) -> None:
-    """The checkpoint says where the executors found it, and the environment how it is reached from here."""
-    assert str(redis_place(address, given)) == expected
+def test_from_one_database_to_another(
+    holdfast_at_once: Holdfast,
+    own_database: StateDatabase,
+    moved: Path,
+    redis_server: RedisServer,
+    tmp_path: Path,
+) -> None:
+    """A restore stays with the kind of database, and a migration changes it."""
+    taken = json.loads(
+        holdfast_at_once("savepoint", "take", str(moved), str(tmp_path / "sp"), "--json").stdout
+    )
+    target, other = str(tmp_path / "other"), f"redis://{redis_server.address}/5"
+    if own_database.kind == "redis":
+        restored = holdfast_at_once(
+            "restore", taken["savepoint"], target, "--database", "cassandra://a:9042/k"
+        )
+        assert (restored.returncode, "no address of Redis" in restored.stderr) == (2, True), restored.stderr
+        return
+    done = holdfast_at_once(
+        "state", "migrate", taken["savepoint"], target, "--backend", "redis", "--database", other
+    )
+    assert done.returncode == 0, done.stderr
+    assert "backend cassandra to redis" in done.stderr
+    assert holdfast_at_once("savepoint", "diff", str(moved), target).returncode == 0
+    again = holdfast_at_once("restore", taken["savepoint"], str(tmp_path / "again"), "--database", other)
+    assert (again.returncode, "no address of Cassandra" in again.stderr) == (2, True), again.stderr
+
+
+def test_a_keyspace_that_is_not_there_and_a_table_that_forgets(
+    holdfast_at_once: Holdfast, own_cassandra: CassandraServer, tmp_path: Path
+) -> None:
+    """What is to be done there is said before anything is made."""
+    source = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
+    words = ("state", "migrate", str(source), str(tmp_path / "made"), "--backend", "cassandra", "--stopped")
+    address = f"cassandra://{own_cassandra.address}/not_there"
+    done = holdfast_at_once(*words, "--database", address)
+    assert (done.returncode, "CREATE KEYSPACE not_there" in done.stderr) == (2, True), done.stderr
+    forgetful = CassandraState(own_cassandra, "forgetful")
+    own_cassandra.ask("CREATE TABLE forgetful.state_queries (query text PRIMARY KEY)")
+    own_cassandra.ask("ALTER TABLE forgetful.state_queries WITH default_time_to_live = 60")
+    done = holdfast_at_once(*words, "--database", forgetful.address)
+    assert (done.returncode, "default_time_to_live = 0" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "made" / "metadata").exists()

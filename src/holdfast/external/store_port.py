@@ -1,0 +1,175 @@
+"""What is asked of a database that keeps state, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
+from holdfast.errors import Conflict, Corrupt, NotFound, Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLook:
+    """What a database says of a store.
+
+    Attributes:
+        newest: The newest version.
+        fields: How many fields that has.
+        size_bytes: About how much room they take there.
+        encoder: How rows lie in fields: `plain`, or `prefix:` and a number of columns.
+        attempts: The attempt that made each version that is kept.
+    """
+
+    newest: int
+    fields: int
+    size_bytes: int
+    encoder: str
+    attempts: Mapping[int, int]
+
+
+class ExternalStore(Protocol):
+    """One store of state: fields with values, in versions. A query may use it meanwhile.
+
+    All methods raise Unavailable where the database does not answer, and Invalid where it does not let us in.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name there."""
+
+    @property
+    def where(self) -> str:
+        """Database and name, for messages."""
+
+    def look(self) -> StoreLook:
+        """What is there. Cost: a few requests, whatever the size.
+
+        Raises:
+            Corrupt: There is no such store.
+            Unsupported: It is of another release.
+        """
+
+    def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
+        """All fields at a version, with what is said of the store.
+
+        Cost: the whole store is read and held in memory.
+
+        Raises:
+            NotFound: The version is not kept.
+            Corrupt: Some of it is gone.
+            Unsupported: It is of another release.
+        """
+
+    def write(
+        self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
+    ) -> int:
+        """Make the store, under a name that no query has used; what makes it count is written last.
+
+        What an earlier try has left, that no query has begun on, does not count any more. Killed, it may be
+        called again.
+
+        Args:
+            version: The version that it is to be at.
+            rows: Fields with their values; no field twice.
+            facts: What the rows are: `keySchema`, `valueSchema` and `encoder`.
+            index: What lists the query's stores.
+
+        Returns:
+            How many fields there are.
+
+        Raises:
+            Conflict: A query uses it.
+        """
+
+    def clear(self) -> None:
+        """Delete the store, which no query has begun on.
+
+        Raises:
+            Conflict: A query has.
+        """
+
+
+class Database(Protocol):
+    """A database with stores. Nothing is sent before something is asked."""
+
+    def ping(self) -> None:
+        """See that it answers.
+
+        Raises:
+            Unavailable: It does not.
+            Invalid: It does not let us in.
+        """
+
+    def store(self, name: str) -> ExternalStore:
+        """One of its stores; it need not be there."""
+
+
+def index_of(prefix: str, query_id: str) -> str:
+    """What lists all stores of a query."""
+    return f"{prefix}:stores:{query_id}"
+
+
+def note_of(prefix: str, query_id: str) -> str:
+    """What says which batch of a query was committed last."""
+    return f"{prefix}:query:{query_id}"
+
+
+def gone(database: str, where: str, hint: str) -> Corrupt:
+    """The error for a store that is not there."""
+    return Corrupt(
+        f"the state is not in {database}",
+        where=where,
+        found="no such store",
+        expected="the one that the checkpoint names",
+        hint=hint,
+    )
+
+
+def require_layout(layout: str, where: str) -> None:
+    """See that a store lies there as this release knows it.
+
+    Raises:
+        Unsupported: It does not.
+    """
+    if layout != EXTERNAL_LAYOUT:
+        raise Unsupported(
+            "the state is of another release of Holdfast",
+            where=where,
+            found=f"layout {layout or 'unknown'}",
+            expected=f"layout {EXTERNAL_LAYOUT}",
+            hint="let the query run a batch with this release, or use the release that it runs with",
+        )
+
+
+def not_kept(database: str, where: str, version: int, kept: Iterable[int]) -> NotFound:
+    """The error for a version that is gone, or was never made."""
+    there = sorted(kept)
+    return NotFound(
+        f"{database} does not keep this version of the state any more",
+        where=where,
+        found=f"versions {there[0]} to {there[-1]}" if there else "none",
+        expected=f"version {version}, which batch {version - 1} made",
+        hint=f"name a newer batch; hf.{database}(retain=…) says how many are kept",
+    )
+
+
+def lacking(database: str, where: str, found: str, expected: str, hint: str) -> Corrupt:
+    """The error for a store that lacks a part."""
+    return Corrupt(
+        f"state in {database} is damaged: something else has deleted a part of it",
+        where=where,
+        found=found,
+        expected=expected,
+        hint=hint,
+    )
+
+
+def taken(database: str, where: str) -> Conflict:
+    """The error for a store that is not to be made or deleted."""
+    return Conflict(
+        f"{database} has a store of this name, and a query uses it",
+        where=where,
+        hint="name a new directory; a store is never overwritten",
+    )
