@@ -39,6 +39,7 @@ VERBS = (
     "drill",
     "rescale",
     "check",
+    "lint",
     "skew",
     "ttl",
     "doctor",

@@ -43,8 +43,8 @@ STATE_RULES: Final = (
         "Every key that was ever seen is kept, so that the state grows with the stream. Spark refuses"
         " dropDuplicatesWithinWatermark without one.",
         'declare a watermark, and write `.dropDuplicatesWithinWatermark(["id"])`',
-        'events.dropDuplicates(["event_id"])',
-        'events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
+        'once = events.dropDuplicates(["event_id"])',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
     Rule(
         "HF104",
@@ -55,8 +55,8 @@ STATE_RULES: Final = (
         "The watermark drops keys by their event time. A key that has none stays for ever, and the"
         " watermark before it does nothing.",
         'write `.dropDuplicatesWithinWatermark(["id"])`, which keeps a key until the watermark has passed it',
-        'events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id"])',
-        'events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id"])',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
     Rule(
         "HF105",
@@ -67,8 +67,8 @@ STATE_RULES: Final = (
         "Two rows with one id and times that differ by a millisecond are two rows. A producer that sends"
         " again often sets the time again.",
         'where the time of a repeat may differ, write `.dropDuplicatesWithinWatermark(["id"])`',
-        'events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id", "ts"])',
-        'events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id", "ts"])',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
     Rule(
         "HF106",

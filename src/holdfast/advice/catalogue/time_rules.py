@@ -40,7 +40,7 @@ TIME_RULES: Final = (
         "A watermark that is declared behind the aggregate that needs it.",
         "It bounds only what comes after it. The aggregate before it keeps its state for ever.",
         "declare it before groupBy",
-        'events.groupBy(F.window("ts", "5 minutes")).count().withWatermark("window", "10 minutes")',
+        'counts = events.groupBy(F.window("ts", "5 minutes")).count().withWatermark("window", "10 minutes")',
         'events.withWatermark("ts", "10 minutes").groupBy(F.window("ts", "5 minutes")).count()',
     ),
     Rule(

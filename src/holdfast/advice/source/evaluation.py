@@ -47,6 +47,8 @@ from holdfast.advice.source.values import (
 )
 
 FUNCTIONS: Final = "pyspark.sql.functions"
+# Stands among the functions of an expression for an operation that has few results, such as `% 8`.
+BOUNDING: Final = "%"
 # So deep calls of the file's own functions are followed, and so many expressions in all.
 _DEPTH: Final = 12
 _MOST: Final = 300_000
@@ -573,7 +575,9 @@ class _Run:
         compares = isinstance(node, ast.Compare) and any(
             isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for operator in node.ops
         )
-        return replace(found.inside(), compares=found.compares or compares)
+        bounding = isinstance(node, ast.Compare) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod))
+        calls = found.calls | ({BOUNDING} if bounding else frozenset())
+        return replace(found.inside(), compares=found.compares or compares, calls=calls)
 
     # Settings.
 

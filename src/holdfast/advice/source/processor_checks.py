@@ -175,9 +175,24 @@ def _row_names(method: ast.FunctionDef) -> set[str]:
         given = {names[1 if method.name == "on_event" else 2]}
     for each in ast.walk(method):
         if isinstance(each, (ast.For, ast.comprehension)) and isinstance(each.target, ast.Name):
-            if any(isinstance(inner, ast.Name) and inner.id in given for inner in ast.walk(each.iter)):
+            if _gives_rows(each.iter, given):
                 given.add(each.target.id)
     return given
+
+
+def _gives_rows(node: ast.expr, rows: set[str]) -> bool:
+    """Whether what is gone through are rows, or frames of them, and not the values of a column."""
+    if isinstance(node, ast.Name):
+        return node.id in rows
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _WHOLE | {"iterrows", "to_pylist"} and _root(node.func.value) in rows
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("list", "sorted", "tuple", "reversed")
+        and bool(node.args)
+        and _gives_rows(node.args[0], rows)
+    )
 
 
 def _is_whole(node: ast.expr, rows: set[str]) -> bool:

@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError
 
 _WINDOWS: Final = frozenset(("window", "session_window"))
 _COLLECTING: Final = frozenset(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"))
+# Functions that have as many results as there are values.
+_KEEPING: Final = frozenset("cast lower upper trim coalesce concat concat_ws md5 sha1 sha2 hash xxhash64".split())
 _CHANCE: Final = frozenset(("rand", "randn", "uuid", "random"))
 _DAY_MS: Final = 24 * 3_600_000
 _MONTH_MS: Final = 30 * _DAY_MS
@@ -66,6 +68,8 @@ def _aggregate_hits(operator: Stateful) -> Iterator[Hit]:
     keys = operator.keys
     if not operator.known or not keys.known or not (keys.names or keys.used or keys.calls):
         return  # an aggregate over everything is one row
+    if not keys.names and not keys.calls <= _KEEPING | _WINDOWS:
+        return  # such as `value % 8`, which has few results
     windowed = bool(keys.calls & _WINDOWS)
     if not operator.watermarks:
         if windowed or keys.names & operator.time_columns:
@@ -116,6 +120,7 @@ def _join_hits(operator: Stateful) -> Iterator[Hit]:
 
 
 def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Hit]:
+    again: set[int] = set()
     for frame, node in found.dropped:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if method in _LOSING and frame.streaming is not False:
@@ -125,6 +130,7 @@ def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Hit
         if before.streaming and needing and needing[-1].known:
             yield Hit("HF203", mark.node, f"the watermark stands behind the aggregate in line {_line(needing[-1])}")
         if before.watermarks and before.known and not before.operators:
+            again.add(id(mark.node))
             yield Hit("HF205", mark.node, "a stream that has a watermark gets another one")
     seen: set[int] = set()
     for operator in operators:
@@ -133,7 +139,7 @@ def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Hit
                 seen.add(id(mark.node))
                 yield from _long_hits(mark)
     for operator in operators:
-        marks = {id(mark.node) for mark in (*operator.watermarks, *operator.other)}
+        marks = {id(mark.node) for mark in (*operator.watermarks, *operator.other)} - again
         if len(marks) > 1 and operator.known:
             yield Hit("HF206", operator.node, f"{len(marks)} watermarks meet here")
             break
