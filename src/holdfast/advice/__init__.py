@@ -1,1 +1,1 @@
-"""Advice before it hurts: what in the code of a query, or in its checkpoint, will cost state, memory or time."""
+"""Advice before it hurts: what will cost state, memory or time, seen in code or in a checkpoint."""

@@ -57,7 +57,10 @@ def _read(file: Path) -> LintConfiguration:
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise Invalid(
-            "the configuration cannot be read", where=str(file), found=error.strerror, hint="let this user read it"
+            "the configuration cannot be read",
+            where=str(file),
+            found=error.strerror,
+            hint="let this user read it",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ _SUFFIX: Final = ".py"
 def lint(target: str | os.PathLike[str]) -> LintReport:
     """Say what in the code of a query, or in its checkpoint, will hurt.
 
-    Of a file of code the text is read: nothing of it is imported or run, and no Spark is started. Of a checkpoint
-    its logs and the names and sizes of its files are read, while the query runs or not; nothing of the state is.
-    A rule reports only what it has evidence for, so what is not reported is not therefore right.
+    Of a file of code the text is read: nothing of it is imported or run, and no Spark is started. Of a
+    checkpoint its logs and the names and sizes of its files are read, while the query runs or not; nothing
+    of the state is. A rule reports only what it has evidence for, so what is not reported is not therefore
+    right.
 
     `[tool.holdfast.lint]` in the nearest pyproject.toml, beside the file or above it (of a checkpoint: of the
     working directory), turns rules off or changes how bad they are.
@@ -62,7 +64,7 @@ def _lint_source(path: Path, place: str) -> LintReport:
             "this is neither code nor a checkpoint",
             where=place,
             expected="FILE.py, or the directory of a checkpoint",
-            hint="name the file that has the query, or the directory with `metadata`, `offsets` and `commits`",
+            hint="name the file that has the query, or the directory with `offsets` and `commits`",
         )
     text = read_source(path)
     tree = parsed(text, place)
@@ -70,7 +72,9 @@ def _lint_source(path: Path, place: str) -> LintReport:
     return _report(place, _source_findings(tree, text, place, configuration), configuration)
 
 
-def _source_findings(tree, text: str, place: str, configuration: LintConfiguration) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
+def _source_findings(
+    tree: ast.Module, text: str, place: str, configuration: LintConfiguration
+) -> Iterator[Finding]:
     from holdfast.advice.source.source_lint import source_hits
     from holdfast.advice.source.suppressions import suppressions
 
@@ -81,7 +85,12 @@ def _source_findings(tree, text: str, place: str, configuration: LintConfigurati
             reasons.update({(comment.line, rule): comment.reason for rule in comment.rules})
         else:
             yield _finding(
-                BAD_SUPPRESSION.id, Evidence.SOURCE, place, wrong, configuration, (comment.line, comment.column)
+                BAD_SUPPRESSION.id,
+                Evidence.SOURCE,
+                place,
+                wrong,
+                configuration,
+                (comment.line, comment.column),
             )
     for hit in source_hits(tree):
         at = hit.line, hit.column
@@ -98,7 +107,8 @@ def _lint_checkpoint(address: str) -> LintReport:
     configuration = configuration_beside(Path.cwd())
     place = facts.checkpoint.uri
     findings = (
-        _finding(rule, Evidence.FACTS, place, seen, configuration) for rule, seen in checkpoint_findings(facts)
+        _finding(rule, Evidence.FACTS, place, seen, configuration)
+        for rule, seen in checkpoint_findings(facts)
     )
     return _report(place, findings, configuration)
 

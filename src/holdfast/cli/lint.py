@@ -35,9 +35,10 @@ def lint(
 ) -> None:
     """Say what in the code of a query, or in its checkpoint, will hurt.
 
-    Each finding has the id of its rule, what was seen, and what to write instead; the reference has the reasons.
-    A rule reports only what it has evidence for. On the line of a finding `# holdfast: ignore[HF102] REASON`
-    suppresses it; [tool.holdfast.lint] in pyproject.toml turns rules off or changes how bad they are.
+    Each finding has the id of its rule, what was seen, and what to write instead; the reference has the
+    reasons. A rule reports only what it has evidence for. On the line of a finding `# holdfast:
+    ignore[HF102] REASON` suppresses it; [tool.holdfast.lint] in pyproject.toml turns rules off or changes
+    how bad they are.
 
     Exit 0 if there is no error, 1 if there is one; warnings and notes change nothing.
     """

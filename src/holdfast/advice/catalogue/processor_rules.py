@@ -62,7 +62,8 @@ PROCESSOR_RULES: Final = (
         "keyed-state-without-ttl",
         Severity.WARNING,
         _SOURCE,
-        "A state of hf.Keyed or hf.KeyedTable without a ttl, in a class that removes nothing and sets no timer.",
+        "A state of hf.Keyed or hf.KeyedTable without a ttl, in a class that removes nothing and sets"
+        " no timer.",
         "One value for each key that was ever seen stays for ever.",
         'give it a time to live: hf.value("long", default=0, ttl="24h")',
         f'{_KEYED}    visits = hf.value("long", default=0)\n\n'
@@ -76,7 +77,8 @@ PROCESSOR_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "Whole rows, or columns with whole payloads, in list state.",
-        "State is stored, checkpointed and restored for as long as it lives, here with columns that no answer needs.",
+        "State is stored, checkpointed and restored for as long as it lives, here with columns that"
+        " no answer needs.",
         "keep what the answer needs: a count, a sum, the last value, or the one column that is read",
         f'{_KEYED}    seen = hf.list("struct<id: string, body: string>", ttl="1 hour")\n\n'
         "    def on_event(self, event, state, ctx):\n        state.seen.append(event)\n",

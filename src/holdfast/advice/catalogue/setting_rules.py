@@ -26,11 +26,13 @@ SETTING_RULES: Final = (
         "heap-state-store",
         Severity.WARNING,
         _BOTH,
-        "The provider that keeps state on the heap (HDFSBackedStateStoreProvider, or `hf.Memory`) in a query with"
+        "The provider that keeps state on the heap (HDFSBackedStateStoreProvider, or `hf.Memory`) in"
+        " a query with"
         " state; in a checkpoint, with 100 MB of state or more.",
         "Each executor has all of its state, in two versions, as objects of the JVM: pauses for garbage"
         " collection, then no memory. Each batch writes changes, and each tenth the whole state.",
-        "take RocksDB: `hf.RocksDB()`, or its providerClass; `holdfast state migrate` moves state that is there",
+        "take RocksDB: `hf.RocksDB()`, or its providerClass; `holdfast state migrate` moves state"
+        " that is there",
         f"spark.conf.set({_HEAP})\n{_STATEFUL}",
         f"spark.conf.set({_ROCKSDB})\n"
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", "true")\n'
@@ -53,7 +55,8 @@ SETTING_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "RocksDB as the provider without boundedMemoryUsage, for a query with state.",
-        "Each partition of each operator has its own caches outside of the heap. An executor with many of them"
+        "Each partition of each operator has its own caches outside of the heap. An executor with"
+        " many of them"
         " outgrows its container, which is then killed.",
         "set `spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage` to true and give maxMemoryUsageMB",
         f"spark.conf.set({_ROCKSDB})\n{_STATEFUL}",
@@ -69,7 +72,8 @@ SETTING_RULES: Final = (
         "A session that is built without `spark.sql.shuffle.partitions`, for a query with state.",
         "Spark takes 200, and the checkpoint is fixed to it: 200 tasks, stores and commits in each batch, of"
         " each operator, however little there is.",
-        "set it to one to three times the number of cores before the first start; `holdfast rescale` changes it"
+        "set it to one to three times the number of cores before the first start; `holdfast rescale`"
+        " changes it"
         " later",
         f"{_BUILDER}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
         f"{_BUILDER}{_PARTITIONS}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
@@ -91,7 +95,8 @@ SETTING_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "A source with failOnDataLoss=false.",
-        "Rows that the topic has deleted before they were read are skipped. The query goes on, and its results"
+        "Rows that the topic has deleted before they were read are skipped. The query goes on, and"
+        " its results"
         " lack them.",
         "leave it on; keep the topic's rows longer than the longest recovery",
         'spark.readStream.format("kafka").option("failOnDataLoss", "false").load()',
@@ -103,7 +108,8 @@ SETTING_RULES: Final = (
         Severity.WARNING,
         _BOTH,
         "`spark.sql.streaming.minBatchesToRetain` below 3, or a checkpoint that keeps fewer than 3 batches.",
-        "A damaged newest batch has no older one behind it to go back to, and a savepoint that is taken meanwhile"
+        "A damaged newest batch has no older one behind it to go back to, and a savepoint that is"
+        " taken meanwhile"
         " may find its files gone.",
         "retain 10 batches or more",
         'spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")',
@@ -117,7 +123,8 @@ SETTING_RULES: Final = (
         "RocksDB without changelog checkpointing.",
         "Each batch uploads a snapshot of each store before it is committed, where a changelog has only what"
         " changed.",
-        "set `spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` to true; a checkpoint that is"
+        "set `spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` to true; a"
+        " checkpoint that is"
         " there goes on with it",
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")',
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")',
@@ -139,8 +146,10 @@ SETTING_RULES: Final = (
         Severity.NOTE,
         _BOTH,
         "State of checkpoint format 1.",
-        "Two attempts of a task write files of one name, and a stale or swapped file is read without an error.",
-        "set `spark.sql.streaming.stateStore.checkpointFormatVersion` to 2 with RocksDB; `holdfast state migrate`"
+        "Two attempts of a task write files of one name, and a stale or swapped file is read without"
+        " an error.",
+        "set `spark.sql.streaming.stateStore.checkpointFormatVersion` to 2 with RocksDB; `holdfast"
+        " state migrate`"
         " moves state that is there",
         'spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")',
         'spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")',

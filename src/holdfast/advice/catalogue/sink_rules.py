@@ -17,10 +17,12 @@ SINK_RULES: Final = (
         Severity.ERROR,
         _SOURCE,
         "A query that is started without a checkpointLocation, into a sink that is not for looking.",
-        "foreachBatch and foreach then get a checkpoint in a temporary directory: a restart begins without state"
+        "foreachBatch and foreach then get a checkpoint in a temporary directory: a restart begins"
+        " without state"
         " and reads its input again. Other sinks refuse to start.",
         'give `.option("checkpointLocation", …)`, one of its own for each query',
-        'events.writeStream.foreachBatch(lambda rows, batch_id: rows.write.mode("overwrite").save(str(batch_id))).start()',
+        "events.writeStream.foreachBatch(lambda rows, batch_id:"
+        ' rows.write.mode("overwrite").save(str(batch_id))).start()',
         f'{_START}{_AT}.start("/tables/events")',
     ),
     Rule(
@@ -67,7 +69,8 @@ SINK_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "A function of foreachBatch with several actions on the batch and no persist.",
-        "Each action computes the batch from its sources again, state included: its stores are loaded again too.",
+        "Each action computes the batch from its sources again, state included: its stores are loaded"
+        " again too.",
         "call `rows.persist()` first and `rows.unpersist()` last",
         "def write(rows, batch_id):\n"
         '    rows.write.mode("overwrite").save(f"/tables/a/{batch_id}")\n'
@@ -86,7 +89,8 @@ SINK_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "A console or memory sink behind a source of production, or with a checkpoint of its own.",
-        "The memory sink keeps all its rows in the driver, and the console keeps none. Neither can go on after a"
+        "The memory sink keeps all its rows in the driver, and the console keeps none. Neither can go"
+        " on after a"
         " failure with what it had.",
         "write into a table or a topic",
         'spark.readStream.format("kafka").load().writeStream.format("memory").queryName("t").start()',
@@ -98,7 +102,8 @@ SINK_RULES: Final = (
         Severity.NOTE,
         _SOURCE,
         "A query without a trigger whose checkpoint is on object storage.",
-        "Batches follow each other without a pause, each with a dozen requests to write and list: some hundred"
+        "Batches follow each other without a pause, each with a dozen requests to write and list:"
+        " some hundred"
         " dollars a month for an idle query.",
         'give `.trigger(processingTime="1 minute")`, or what the answer can wait',
         f'{_START}.option("checkpointLocation", "s3a://bucket/events").start("/tables/events")',
@@ -110,7 +115,8 @@ SINK_RULES: Final = (
         "usual-file-manager-on-s3",
         Severity.NOTE,
         _SOURCE,
-        "A checkpoint on S3 in a session that is built without `spark.sql.streaming.checkpointFileManagerClass`.",
+        "A checkpoint on S3 in a session that is built without"
+        " `spark.sql.streaming.checkpointFileManagerClass`.",
         "Spark then writes each file under another name and renames it, which on S3 is a copy and can be seen"
         " half done.",
         "set it to org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",

@@ -78,9 +78,11 @@ STATE_RULES: Final = (
         "A join of two streams of which one or both have no watermark.",
         "Rows wait in state for a partner. Without a watermark on both sides Spark cannot know that none"
         " will come, and keeps every row of at least one side for ever.",
-        "declare a watermark on both sides, and bound the times in the condition; `hf.join_within` asks for both",
+        "declare a watermark on both sides, and bound the times in the condition; `hf.join_within`"
+        " asks for both",
         'orders.join(payments, "order_id")',
-        'hf.join_within(orders, payments, by="order_id", times=("ts", "ts"), bound="1 hour", watermark="1 hour")',
+        'hf.join_within(orders, payments, by="order_id", times=("ts", "ts"), bound="1 hour",'
+        ' watermark="1 hour")',
     ),
     Rule(
         "HF107",
@@ -104,7 +106,8 @@ STATE_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "Output mode complete on an aggregate that has keys.",
-        "In this mode Spark ignores the watermark and drops no state, and each batch writes the whole result.",
+        "In this mode Spark ignores the watermark and drops no state, and each batch writes the whole"
+        " result.",
         'write outputMode("update") into a sink that replaces by key, or "append" with windows',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer").count()'
         '.writeStream.outputMode("complete")',

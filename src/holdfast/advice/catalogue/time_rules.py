@@ -50,7 +50,8 @@ TIME_RULES: Final = (
         _SOURCE,
         "A watermark that waits longer than a day, before an operator with state.",
         "The state is that of all the time that it waits, and in output mode append no result comes before.",
-        "wait as long as rows really are late (hf.late_rows counts them), and handle the few later ones apart",
+        "wait as long as rows really are late (hf.late_rows counts them), and handle the few later"
+        " ones apart",
         'events.withWatermark("ts", "30 days").groupBy(F.window("ts", "1 hour")).count()',
         'events.withWatermark("ts", "2 hours").groupBy(F.window("ts", "1 hour")).count()',
     ),
@@ -60,9 +61,11 @@ TIME_RULES: Final = (
         Severity.ERROR,
         _SOURCE,
         "A second watermark on a stream that has one, with no stateful operator between them.",
-        "Spark 4 refuses to start such a query, and in Spark 3 it is easy to take the wrong one for the one that counts.",
+        "Spark 4 refuses to start such a query, and in Spark 3 it is easy to take the wrong one for"
+        " the one that counts.",
         "keep one of them",
-        'events.withWatermark("ts", "1 hour").withWatermark("seen_at", "1 hour").groupBy(F.window("ts", "1 hour")).count()',
+        'events.withWatermark("ts", "1 hour").withWatermark("seen_at", "1'
+        ' hour").groupBy(F.window("ts", "1 hour")).count()',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour")).count()',
     ),
     Rule(
@@ -71,11 +74,13 @@ TIME_RULES: Final = (
         Severity.NOTE,
         _SOURCE,
         "An operator behind two streams or more that each have a watermark.",
-        "Spark goes by the slowest one: a silent stream holds back all others, and their state grows. A restart"
+        "Spark goes by the slowest one: a silent stream holds back all others, and their state grows."
+        " A restart"
         " begins with the one watermark that was saved, so rows may be late that were not.",
         "see that each stream always has rows, such as heartbeats; watch the watermark's lag",
         'orders.withWatermark("ordered_at", "1 hour").join(payments.withWatermark("paid_at", "1 hour"),\n'
-        '    F.expr("order_id = paid_order and paid_at between ordered_at and ordered_at + interval 1 hour"))',
+        '    F.expr("order_id = paid_order and paid_at between ordered_at and ordered_at + interval 1'
+        ' hour"))',
         'shops = spark.read.table("shops")\norders.withWatermark("ordered_at", "1 hour").join(shops, "shop")',
     ),
     Rule(

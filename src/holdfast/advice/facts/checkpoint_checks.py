@@ -87,8 +87,11 @@ def _uneven(facts: CheckpointFacts) -> Iterator[Seen]:
         if store.largest_share >= _UNEVEN:
             yield (
                 "HF603",
-                f"partition {largest.partition} of {len(store.partitions)} has {store.largest_share:.0%} of"
-                f" `{store.state_name}`, {rounded_size(store.bytes)}",
+                (
+                    f"partition {largest.partition} of {len(store.partitions)} has"
+                    f" {store.largest_share:.0%} of"
+                    f" `{store.state_name}`, {rounded_size(store.bytes)}"
+                ),
             )
 
 
@@ -104,8 +107,11 @@ def _growth(facts: CheckpointFacts) -> Iterator[Seen]:
             why = "no watermark" if last_mark is None else "a watermark that stands still"
             yield (
                 "HF602",
-                f"{_name(operator)} grew from {rounded_size(least[0])} to {rounded_size(least[2])} between batch"
-                f" {batches[0]} and {batches[-1]}, with {why}",
+                (
+                    f"{_name(operator)} grew from {rounded_size(least[0])} to {rounded_size(least[2])}"
+                    " between batch"
+                    f" {batches[0]} and {batches[-1]}, with {why}"
+                ),
             )
 
 

@@ -46,8 +46,8 @@ class CheckpointFacts:
 def read_facts(storage: Storage) -> CheckpointFacts:
     """Read what a checkpoint tells, of a query that runs or of one that does not.
 
-    Cost: a listing of each store's folder, the size of each file of some 24 batches, and the index of each RocksDB
-    snapshot among them. Nothing of the state itself is read.
+    Cost: a listing of each store's folder, the size of each file of some 24 batches, and the index of each
+        RocksDB snapshot among them. Nothing of the state itself is read.
 
     Raises:
         NotFound: There is no checkpoint.

@@ -1,7 +1,7 @@
 """What a file's statements make of its names, as far as its text tells: no line of it is run.
 
-Statements are followed in their order, branches both ways, calls of functions and methods of the file into them.
-Where two ways differ, or a name comes from elsewhere, the value is not known.
+Statements are followed in their order, branches both ways, calls of functions and methods of the file into
+them. Where two ways differ, or a name comes from elsewhere, the value is not known.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from holdfast.advice.source.column_calls import Arguments, columns_of, combined, of_columns, of_function
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.frame_calls import (
     FRAME_METHODS,
-    Arguments,
-    columns_of,
     of_frame,
     of_grouped,
     of_holdfast,
     of_own_stream,
     of_reader,
     of_writer,
-    sql,
 )
+from holdfast.advice.source.noted_settings import note_dict, note_setting, of_builder
 from holdfast.advice.source.values import (
     UNKNOWN,
     Builder,
@@ -36,67 +37,25 @@ from holdfast.advice.source.values import (
     Instance,
     Module,
     OwnStream,
+    Pairs,
     Reader,
     Sequence,
     Session,
-    Settings,
-    Stateful,
     Unknown,
-    Watermark,
     Writer,
 )
 
 FUNCTIONS: Final = "pyspark.sql.functions"
-# Stands among the functions of an expression for an operation that has few results, such as `% 8`.
-BOUNDING: Final = "%"
 # So deep calls of the file's own functions are followed, and so many expressions in all.
 _DEPTH: Final = 12
 _MOST: Final = 300_000
-_PREFIX: Final = "spark."
+# Functions that give what they are given.
+_HANDING_ON: Final = frozenset(("functools.partial", "builtins.list", "builtins.tuple", "builtins.sorted"))
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Enough(Exception):
     """The file is larger than is followed."""
-
-
-@dataclass(slots=True)
-class Evaluated:
-    """What was seen in a file.
-
-    Attributes:
-        tree: Its syntax tree.
-        imports: The full names that its names stand for.
-        settings: The settings that it makes.
-        frames: Every frame that was made, in order.
-        writers: Every writer.
-        marks: Every watermark that was declared, each with the frame that it was declared on.
-        readers: The readers of streams, each with the call that gives options.
-        dropped: Frames that a statement made and nobody kept.
-        own_calls: Calls of Holdfast's functions, by name.
-        processors: Classes whose instances an operator was given.
-    """
-
-    tree: ast.Module
-    imports: dict[str, str] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
-    frames: list[Frame] = field(default_factory=list)
-    writers: list[Writer] = field(default_factory=list)
-    marks: list[tuple[Watermark, Frame]] = field(default_factory=list)
-    options: list[tuple[Reader, str, Any, ast.Call]] = field(default_factory=list)
-    dropped: list[tuple[Frame, ast.Call]] = field(default_factory=list)
-    own_calls: list[tuple[str, Arguments, ast.Call]] = field(default_factory=list)
-    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
-
-    def operators(self) -> list[Stateful]:
-        """The stateful operators of streams, each call with every history that it has."""
-        streams = [frame for frame in self.frames if frame.streaming]
-        streams += [writer.frame for writer in self.writers]
-        seen: dict[Any, Stateful] = {}
-        for frame in streams:
-            for operator in frame.operators:
-                seen.setdefault((id(operator.node), operator.watermarks, operator.other, operator.known), operator)
-        return list(seen.values())
 
 
 def evaluate(tree: ast.Module) -> Evaluated:
@@ -123,11 +82,22 @@ class _Run:
         self.star = False
         self.views: dict[str, Frame] = {}
         self.steps = 0
+        self.steps_by_kind: tuple[tuple[type, Callable[..., Any]], ...] = (
+            (Frame, self._framed),
+            (Grouped, of_grouped),
+            (OwnStream, of_own_stream),
+            (Reader, self._read),
+            (Writer, self._written),
+            (Columns, lambda base, name, given, _node: of_columns(base, name, given)),
+            (Builder, partial(of_builder, found.settings)),
+            (Instance, self._of_instance),
+            (Session, self._of_session),
+        )
         for node in ast.walk(found.tree):
             if isinstance(node, _Def):
                 found.functions[node.name] = node
             if isinstance(node, ast.Dict):
-                self._note_dict(node)
+                note_dict(found.settings, node)
 
     # Statements.
 
@@ -259,8 +229,8 @@ class _Run:
         for case in node.cases:
             branch = dict(names)
             self.block(case.body, branch)
-            for name in branch:
-                names[name] = _either(names.get(name, branch[name]), branch[name])
+            for name, value in branch.items():
+                names[name] = _either(names.get(name, value), value)
 
     # Functions.
 
@@ -325,6 +295,16 @@ class _Run:
 
     # Expressions.
 
+    def _combined(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        """An expression out of others: columns where one of them is, text where two texts are added."""
+        parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        values = [self.value(part, names) for part in parts]
+        if any(isinstance(value, Columns) for value in values):
+            return combined(node, values)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return _added(*values)
+        return UNKNOWN
+
     def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
         """What an expression stands for."""
         self.steps += 1
@@ -339,7 +319,11 @@ class _Run:
     def _value_joinedstr(self, node: ast.JoinedStr, names: dict[str, Any]) -> Any:
         text = ""
         for part in node.values:
-            value = self.value(part.value, names) if isinstance(part, ast.FormattedValue) else self.value(part, names)
+            value = (
+                self.value(part.value, names)
+                if isinstance(part, ast.FormattedValue)
+                else self.value(part, names)
+            )
             if not isinstance(value, Const):
                 return Const(text, whole=False)
             text += str(value.value)
@@ -358,13 +342,23 @@ class _Run:
 
     def _value_lambda(self, node: ast.Lambda, names: dict[str, Any]) -> Any:
         self.homes[id(node)] = names
-        return Function(node)  # type: ignore[arg-type]
+        return Function(node)
 
     def _value_list(self, node: Any, names: dict[str, Any]) -> Any:
         items = [self.value(item, names) for item in node.elts]
         return UNKNOWN if any(isinstance(item, ast.Starred) for item in node.elts) else Sequence(tuple(items))
 
     _value_tuple = _value_list
+
+    def _value_dict(self, node: ast.Dict, names: dict[str, Any]) -> Any:
+        pairs = []
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.value(item, names)
+            name = UNKNOWN if key is None else self.value(key, names)
+            if not isinstance(name, Const) or not isinstance(name.value, str):
+                return UNKNOWN
+            pairs.append((name.value, value))
+        return Pairs(tuple(pairs))
 
     def _value_namedexpr(self, node: ast.NamedExpr, names: dict[str, Any]) -> Any:
         value = self.value(node.value, names)
@@ -390,30 +384,28 @@ class _Run:
 
     def _value_attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         base, name = self.value(node.value, names), node.attr
+        made: Any = UNKNOWN
         if name == "readStream":
-            return Reader(streaming=True)
-        if name == "writeStream":
+            made = Reader(streaming=True)
+        elif name == "writeStream":
             frame = base if isinstance(base, Frame) else Frame(True, known=False)
-            writer = Writer(replace(frame, streaming=True), node)
-            self.found.writers.append(writer)
-            return writer
-        if isinstance(base, Instance):
-            return base.attributes.get(name, UNKNOWN)
-        if isinstance(base, Module):
-            if name == "builder":
-                return Builder(node)
-            return Module(f"{base.name}.{name}")
-        if isinstance(base, Frame):
-            return columns_of(Const(name))
-        if name == "read" and isinstance(base, (Session, Unknown)):
-            return Reader(streaming=False)
-        return UNKNOWN
+            made = Writer(replace(frame, streaming=True), node)
+            self.found.writers.append(made)
+        elif isinstance(base, Instance):
+            made = base.attributes.get(name, UNKNOWN)
+        elif isinstance(base, Module):
+            made = Builder(node) if name == "builder" else Module(f"{base.name}.{name}")
+        elif isinstance(base, Frame):
+            made = columns_of(Const(name))
+        elif name == "read" and isinstance(base, (Session, Unknown)):
+            made = Reader(streaming=False)
+        return made
 
     def _value_call(self, node: ast.Call, names: dict[str, Any]) -> Any:
         if isinstance(node.func, ast.Attribute):
             base = self.value(node.func.value, names)
             if isinstance(base, Module) and not base.name.startswith("builtins."):
-                return self._of_module(f"{base.name}.{node.func.attr}", self._arguments(node, names), node, names)
+                return self._of_module(f"{base.name}.{node.func.attr}", self._arguments(node, names), node)
             return self._method(base, node.func.attr, self._arguments(node, names), node)
         function = self.value(node.func, names)
         given = self._arguments(node, names)
@@ -422,7 +414,7 @@ class _Run:
         if isinstance(function, Class):
             return self._made(function.node, given)
         if isinstance(function, Module):
-            return self._of_module(function.name, given, node, names)
+            return self._of_module(function.name, given, node)
         return UNKNOWN
 
     def _arguments(self, node: ast.Call, names: dict[str, Any]) -> Arguments:
@@ -435,51 +427,57 @@ class _Run:
                 positional += value.items if isinstance(value, Sequence) else ()
             else:
                 positional.append(value)
-        named = {each.arg: self.value(each.value, names) for each in node.keywords if each.arg is not None}
-        return Arguments(tuple(positional), named, known and all(each.arg is not None for each in node.keywords))
+        named: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value, names)
+            if keyword.arg is not None:
+                named[keyword.arg] = value
+            elif isinstance(value, Pairs):
+                named.update(value.items)
+            else:
+                known = False
+        return Arguments(tuple(positional), named, known)
 
     def _made(self, node: ast.ClassDef, given: Arguments) -> Instance:
         one = Instance(node)
         start = _method(node, "__init__")
         if start is not None:
-            self._enter(start, Arguments((one, *given.positional), given.named, given.known), self._home(node))
+            self._enter(
+                start, Arguments((one, *given.positional), given.named, given.known), self._home(node)
+            )
         return one
 
     def _method(self, base: Any, name: str, given: Arguments, node: ast.Call) -> Any:
         """What a call of a method gives."""
-        self._note_setting(name, given, node)
+        note_setting(self.found.settings, name, given, node)
         if isinstance(base, Unknown) and name in FRAME_METHODS:
             base = Frame(None, known=False)
-        made: Any = UNKNOWN
-        if isinstance(base, Frame):
-            made = of_frame(base, name, given, node, self.run)
-            if name == "withWatermark" and isinstance(made, Frame):
-                self.found.marks.append((made.watermarks[-1], base))
-            if name in ("createOrReplaceTempView", "createTempView", "createGlobalTempView"):
-                view = given.text(0, "name")
-                self.views |= {} if view is None else {view: base}
-        elif isinstance(base, Grouped):
-            made = of_grouped(base, name, given, node)
-        elif isinstance(base, OwnStream):
-            made = of_own_stream(base, name, given, node)
-        elif isinstance(base, Reader):
-            made = self._read(base, name, given, node)
-        elif isinstance(base, Writer):
-            made = self._written(base, name, given, node)
-        elif isinstance(base, Columns):
-            made = _of_columns(base, name, given)
-        elif isinstance(base, Builder):
-            made = self._built(base, name, given, node)
-        elif isinstance(base, Instance):
-            method = _method(base.node, name)
-            if method is not None:
-                bound = Arguments((base, *given.positional), given.named, given.known)
-                made = self._enter(method, bound, self._home(base.node))
-        elif isinstance(base, Session) and name in ("table", "sql"):
-            made = self.views.get(given.text(0, "tableName") or "", Frame(None, known=False))
-        elif isinstance(base, Unknown) and name in ("option", "options", "format"):
-            made = UNKNOWN
-        return self._kept(made)
+        for kind, step in self.steps_by_kind:
+            if isinstance(base, kind):
+                return self._kept(step(base, name, given, node))
+        return UNKNOWN
+
+    def _framed(self, frame: Frame, name: str, given: Arguments, node: ast.Call) -> Any:
+        made = of_frame(frame, name, given, node, self.run)
+        if name == "withWatermark" and isinstance(made, Frame):
+            self.found.marks.append((made.watermarks[-1], frame))
+        if name in ("createOrReplaceTempView", "createTempView", "createGlobalTempView"):
+            view = given.text(0, "name")
+            self.views |= {} if view is None else {view: frame}
+        return made
+
+    def _of_instance(self, one: Instance, name: str, given: Arguments, _node: ast.Call) -> Any:
+        method = _method(one.node, name)
+        if method is None:
+            return UNKNOWN
+        return self._enter(
+            method, Arguments((one, *given.positional), given.named, given.known), self._home(one.node)
+        )
+
+    def _of_session(self, _session: Session, name: str, given: Arguments, _node: ast.Call) -> Any:
+        if name not in ("table", "sql"):
+            return UNKNOWN
+        return self.views.get(given.text(0, "tableName") or "", Frame(None, known=False))
 
     def _kept(self, made: Any) -> Any:
         if isinstance(made, Frame):
@@ -490,7 +488,13 @@ class _Run:
         made = of_reader(reader, name, given)
         if reader.streaming and name in ("option", "options"):
             key = given.text(0, "key")
-            pairs = dict(given.named) if name == "options" else {} if key is None else {key: given.get(1, "value")}
+            pairs = (
+                dict(given.named)
+                if name == "options"
+                else {}
+                if key is None
+                else {key: given.get(1, "value")}
+            )
             self.found.options += [(reader, key, value, node) for key, value in pairs.items()]
         return made
 
@@ -509,109 +513,41 @@ class _Run:
             return UNKNOWN
         return writer
 
-    def _built(self, builder: Builder, name: str, given: Arguments, node: ast.Call) -> Any:
-        settings = self.found.settings
-        if name == "master":
-            settings.master = given.text(0, "master") or settings.master
-        elif name == "config" and not (given.positional and isinstance(given.positional[0], Const)):
-            made = given.named.get("map")
-            settings.known = settings.known and isinstance(made, Sequence)
-        elif name in ("getOrCreate", "create"):
-            settings.built = settings.built or node
-            return Session()
-        return builder
-
-    def _of_module(self, full: str, given: Arguments, node: ast.Call, names: dict[str, Any]) -> Any:
+    def _of_module(self, full: str, given: Arguments, node: ast.Call) -> Any:
         """What a call of a function of another module gives."""
         last = full.rpartition(".")[2]
         if full.startswith("holdfast."):
-            if last in ("job", "session", "configure"):
-                self.found.settings.own = True
-            self.found.own_calls.append((last, given, node))
-            made = of_holdfast(last, given, node)
-            if isinstance(made, Writer):
-                self.found.writers.append(made)
-            return Session() if last == "session" else self._kept(made)
+            return self._of_holdfast(last, given, node)
+        if full.startswith((f"{FUNCTIONS}.", "pyspark.sql.window.")):
+            return of_function(last, given)
+        note_setting(self.found.settings, last, given, node)
         if full.startswith("pyspark.sql.SparkSession") and last == "getActiveSession":
             return Session()
-        if last == "builder":
-            return Builder(node)
-        if full.startswith((f"{FUNCTIONS}.", "pyspark.sql.window.")):
-            return self._column(last, given)
-        self._note_setting(last, given, node)
-        if full.startswith("builtins."):
-            return given.positional[0] if last in ("list", "tuple", "sorted") and given.positional else UNKNOWN
-        del names
+        if full in _HANDING_ON and given.positional:
+            return given.positional[0]
         return UNKNOWN
 
-    def _column(self, name: str, given: Arguments) -> Columns:
-        """What a function over columns gives."""
-        if name in ("col", "column"):
-            return columns_of(given.get(0, "col"))
-        if name == "expr":
-            text = given.text(0, "str")
-            return Columns(known=False) if text is None else sql(text)
-        if name == "lit":
-            return Columns(known=True)
-        return replace(
-            given.columns().inside(), calls=given.columns().calls | {name}, aliases=(), known=True
-        )
+    def _of_holdfast(self, name: str, given: Arguments, node: ast.Call) -> Any:
+        if name in ("job", "session", "configure"):
+            self.found.settings.own = True
+        self.found.own_calls.append((name, given, node))
+        made = of_holdfast(name, given, node)
+        if isinstance(made, Writer):
+            self.found.writers.append(made)
+        return Session() if name == "session" else self._kept(made)
 
-    def _combined(self, node: ast.expr, names: dict[str, Any]) -> Any:
-        """An expression out of others: columns where one of them is."""
-        values = [self.value(child, names) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        if not any(isinstance(value, Columns) for value in values):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-                first = values[0]
-                if isinstance(first, Const) and isinstance(first.value, str):
-                    second = values[1]
-                    if isinstance(second, Const) and isinstance(second.value, str) and first.whole:
-                        return Const(first.value + second.value, second.whole)
-                    return Const(first.value, whole=False)
-            return UNKNOWN
-        found = Columns()
-        for value in values:
-            found = found.merged(value if isinstance(value, Columns) else Columns())
-        compares = isinstance(node, ast.Compare) and any(
-            isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for operator in node.ops
-        )
-        bounding = isinstance(node, ast.Compare) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod))
-        calls = found.calls | ({BOUNDING} if bounding else frozenset())
-        return replace(found.inside(), compares=found.compares or compares, calls=calls)
 
-    # Settings.
-
-    def _note_setting(self, name: str, given: Arguments, node: ast.Call) -> None:
-        if name not in ("set", "config", "setIfMissing", "configure"):
-            return
-        key = given.get(0, "key")
-        if isinstance(key, Const) and isinstance(key.value, str) and key.value.startswith(_PREFIX):
-            self.found.settings.made[key.value] = (given.get(1, "value"), node)
-            if key.value == "spark.master":
-                self.found.settings.master = given.text(1, "value")
-        elif isinstance(key, Unknown) and len(given.positional) == 2 and name != "configure":
-            self.found.settings.known = False
-
-    def _note_dict(self, node: ast.Dict) -> None:
-        """Settings in a dict: whoever writes them down means to make them."""
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.startswith(_PREFIX):
-                made = Const(value.value) if isinstance(value, ast.Constant) else UNKNOWN
-                self.found.settings.made[key.value] = (made, key)
+def _added(first: Any, second: Any) -> Any:
+    """Two texts behind each other, as far as they are known."""
+    if not isinstance(first, Const) or not isinstance(first.value, str):
+        return UNKNOWN
+    if first.whole and isinstance(second, Const) and isinstance(second.value, str):
+        return Const(first.value + second.value, second.whole)
+    return Const(first.value, whole=False)
 
 
 def _method(node: ast.ClassDef, name: str) -> Any:
     return next((each for each in node.body if isinstance(each, _Def) and each.name == name), None)
-
-
-def _of_columns(base: Columns, name: str, given: Arguments) -> Columns:
-    if name in ("alias", "name"):
-        alias = given.text(0, "alias")
-        return base if alias is None else replace(base, aliases=((alias.lower(), base),))
-    if name in ("asc", "desc"):
-        return base
-    merged = base.merged(given.columns()).inside()
-    return replace(merged, compares=merged.compares or name == "between", calls=merged.calls | {name})
 
 
 def _either(first: Any, second: Any) -> Any:
@@ -619,16 +555,12 @@ def _either(first: Any, second: Any) -> Any:
     if first is second or first == second:
         return first
     if isinstance(first, Frame) and isinstance(second, Frame):
-        same = (
-            {mark.column for mark in first.watermarks} == {mark.column for mark in second.watermarks}
-            and first.time_columns == second.time_columns
-        )
+        same = {mark.column for mark in first.watermarks} == {
+            mark.column for mark in second.watermarks
+        } and first.time_columns == second.time_columns
         both = first.with_other(second)
         return replace(both, known=both.known and same, streaming=first.streaming and second.streaming)
     if isinstance(first, Frame) or isinstance(second, Frame):
         frame = first if isinstance(first, Frame) else second
         return replace(frame, known=False) if isinstance(first, Frame) != isinstance(second, Frame) else frame
     return UNKNOWN
-
-
-Check = Callable[[Evaluated], Iterable[Any]]

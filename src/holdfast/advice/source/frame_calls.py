@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from holdfast.advice.source.column_calls import Arguments, columns_of, sql
 from holdfast.advice.source.values import (
     UNKNOWN,
     Columns,
@@ -25,101 +25,57 @@ from holdfast.advice.source.values import (
 
 # A frame stays what it is.
 _SAME: Final = frozenset(
-    "filter where repartition repartitionByRange coalesce persist cache unpersist hint alias drop dropna fillna na"
-    " replace sample sort orderBy sortWithinPartitions observe checkpoint localCheckpoint toDF limit offset"
-    " mapInPandas mapInArrow unpivot melt describe colRegex".split()
+    [
+        "filter",
+        "where",
+        "repartition",
+        "repartitionByRange",
+        "coalesce",
+        "persist",
+        "cache",
+        "unpersist",
+        "hint",
+        "alias",
+        "drop",
+        "dropna",
+        "fillna",
+        "na",
+        "replace",
+        "sample",
+        "sort",
+        "orderBy",
+        "sortWithinPartitions",
+        "observe",
+        "checkpoint",
+        "localCheckpoint",
+        "toDF",
+        "limit",
+        "offset",
+        "mapInPandas",
+        "mapInArrow",
+        "unpivot",
+        "melt",
+        "describe",
+        "colRegex",
+    ]
 )
-_SELECTING: Final = frozenset("select selectExpr withColumn withColumns withColumnRenamed withColumnsRenamed".split())
+_SELECTING: Final = frozenset(
+    ["select", "selectExpr", "withColumn", "withColumns", "withColumnRenamed", "withColumnsRenamed"]
+)
 _UNIONS: Final = frozenset(("union", "unionAll", "unionByName"))
+_DEDUPING: Final = frozenset(
+    ("dropDuplicates", "drop_duplicates", "distinct", "dropDuplicatesWithinWatermark")
+)
 _GROUPING: Final = frozenset(("groupBy", "groupby", "rollup", "cube"))
 _AGGREGATES: Final = frozenset(("agg", "count", "sum", "avg", "mean", "min", "max"))
-_LOADS: Final = frozenset("load table json csv parquet orc text".split())
+_LOADS: Final = frozenset(["load", "table", "json", "csv", "parquet", "orc", "text"])
 _CHANCE: Final = frozenset(("rand", "randn", "uuid", "random", "monotonically_increasing_id"))
 _WINDOWS: Final = frozenset(("window", "session_window", "window_time"))
 # Operators of Holdfast's that bound their state by the time that they are given.
 _BOUNDED: Final = frozenset(("dedupe", "sessions", "running"))
 FRAME_METHODS: Final = (
-    _SAME
-    | _SELECTING
-    | _UNIONS
-    | _GROUPING
-    | {"withWatermark", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark", "distinct"}
-    | {"join", "crossJoin", "transform"}
+    _SAME | _SELECTING | _UNIONS | _GROUPING | _DEDUPING | {"withWatermark", "join", "crossJoin", "transform"}
 )
-_CALLED: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
-_NAMED: Final = re.compile(r"^\s*(.+?)\s+as\s+`?(\w+)`?\s*$", re.IGNORECASE | re.DOTALL)
-_COMPARED: Final = re.compile(r"[<>]|\bbetween\b", re.IGNORECASE)
-_WORD: Final = re.compile(r"[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of a call.
-
-    Attributes:
-        positional: Those without a name.
-        named: Those with one.
-        known: Whether there are no others, as `*more` or `**more` has.
-    """
-
-    positional: tuple[Any, ...]
-    named: Mapping[str, Any]
-    known: bool = True
-
-    def get(self, position: int, name: str) -> Any:
-        """One of them by position or name; None without it."""
-        if position < len(self.positional):
-            return self.positional[position]
-        return self.named.get(name)
-
-    def text(self, position: int, name: str) -> str | None:
-        """A text among them; None where it is none, or cannot be told."""
-        value = self.get(position, name)
-        return value.value if isinstance(value, Const) and value.whole and isinstance(value.value, str) else None
-
-    def columns(self) -> Columns:
-        """All of them as columns."""
-        found = Columns(known=self.known)
-        for value in (*self.positional, *self.named.values()):
-            found = found.merged(columns_of(value))
-        return found
-
-    def pairs(self) -> tuple[tuple[str, Any], ...]:
-        """All of them, positions as numbers."""
-        return (*((str(index), value) for index, value in enumerate(self.positional)), *self.named.items())
-
-
-def columns_of(value: Any) -> Columns:
-    """A value as columns: a text is the column of that name."""
-    if isinstance(value, Columns):
-        return value
-    if isinstance(value, Const):
-        if isinstance(value.value, str) and value.whole:
-            name = value.value.rpartition(".")[2].lower() if _is_name(value.value) else value.value
-            return Columns(names=frozenset({name}), used=frozenset({name}))
-        return Columns(known=value.whole)
-    if isinstance(value, Sequence):
-        found = Columns()
-        for item in value.items:
-            found = found.merged(columns_of(item))
-        return found
-    return Columns(known=False)
-
-
-def sql(text: str) -> Columns:
-    """An expression of SQL as columns."""
-    named = _NAMED.match(text)
-    if named is not None:
-        inner = sql(named[1])
-        return replace(inner, aliases=((named[2].lower(), inner),))
-    words = frozenset(word.lower() for word in _WORD.findall(text))
-    bare = frozenset({text.strip().lower()}) if _is_name(text.strip()) else frozenset()
-    calls = frozenset(name.lower() for name in _CALLED.findall(text))
-    return Columns(bare, words, calls, (), (text,), bool(_COMPARED.search(text)))
-
-
-def _is_name(text: str) -> bool:
-    return all(part.isidentifier() for part in text.split("."))
 
 
 def of_frame(
@@ -134,30 +90,36 @@ def of_frame(
         node: The call.
         run: Evaluates a function of the file with arguments.
     """
-    if method == "withWatermark":
-        return watermarked(frame, given.text(0, "eventTime"), given.text(1, "delayThreshold"), node)
-    if method in _SELECTING:
-        return _selected(frame, method, given, node)
-    if method in _GROUPING:
-        return Grouped(frame, given.columns())
-    if method == "agg":
-        return aggregated(Grouped(frame, Columns()), method, given, node)
-    if method in ("dropDuplicates", "drop_duplicates", "distinct", "dropDuplicatesWithinWatermark"):
-        kind = "dedupe-within" if method == "dropDuplicatesWithinWatermark" else "dedupe"
-        return with_operator(frame, kind, node, method, keys=given.columns(), given=given)
-    if method in ("join", "crossJoin"):
-        return joined(frame, given, node, method)
-    if method in _UNIONS:
-        other = given.get(0, "other")
-        return replace(
-            frame.with_other(other) if isinstance(other, Frame) else replace(frame, known=False), made_by=node
-        )
     if method == "transform":
         made = run(given.get(0, "func"), Arguments((frame, *given.positional[1:]), given.named, given.known))
         return made if isinstance(made, Frame) else replace(frame, known=False, made_by=node)
     if method in _SAME:
         return replace(frame, made_by=node)
-    return UNKNOWN
+    step = _STEPS.get(method)
+    return UNKNOWN if step is None else step(frame, method, given, node)
+
+
+def _timed(frame: Frame, _method: str, given: Arguments, node: ast.Call) -> Frame:
+    return watermarked(frame, given.text(0, "eventTime"), given.text(1, "delayThreshold"), node)
+
+
+def _grouped(frame: Frame, _method: str, given: Arguments, _node: ast.Call) -> Grouped:
+    return Grouped(frame, given.columns())
+
+
+def _over_all(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
+    return aggregated(Grouped(frame, Columns()), method, given, node)
+
+
+def _deduplicated(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
+    kind = "dedupe-within" if method == "dropDuplicatesWithinWatermark" else "dedupe"
+    return with_operator(frame, kind, node, method, keys=given.columns(), given=given)
+
+
+def _united(frame: Frame, _method: str, given: Arguments, node: ast.Call) -> Frame:
+    other = given.get(0, "other")
+    both = frame.with_other(other) if isinstance(other, Frame) else replace(frame, known=False)
+    return replace(both, made_by=node)
 
 
 def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.AST) -> Frame:
@@ -175,9 +137,7 @@ def _selected(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Fr
             chance.add(name)
         if made.names & frame.time_columns or (made.calls & _WINDOWS and not made.calls - _WINDOWS):
             time.add(name)
-    return replace(
-        frame, time_columns=frozenset(time), random_columns=frozenset(chance), made_by=node
-    )
+    return replace(frame, time_columns=frozenset(time), random_columns=frozenset(chance), made_by=node)
 
 
 def _aliases(method: str, given: Arguments) -> list[tuple[str, Columns]]:
@@ -196,9 +156,7 @@ def _aliases(method: str, given: Arguments) -> list[tuple[str, Columns]]:
 
 
 def _flat(values: list[Any]) -> list[Any]:
-    return [
-        item for value in values for item in (value.items if isinstance(value, Sequence) else (value,))
-    ]
+    return [item for value in values for item in (value.items if isinstance(value, Sequence) else (value,))]
 
 
 def with_operator(
@@ -231,7 +189,7 @@ def with_operator(
     return replace(both, operators=unique((*both.operators, operator)), time_columns=time, made_by=node)
 
 
-def joined(frame: Frame, given: Arguments, node: ast.Call, method: str) -> Frame:
+def joined(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
     """A join of two frames: it keeps state where both are streams."""
     other = given.get(0, "other")
     if not isinstance(other, Frame):
@@ -245,6 +203,17 @@ def joined(frame: Frame, given: Arguments, node: ast.Call, method: str) -> Frame
         stream = other if frame.streaming is False else frame
         return replace(stream, known=stream.known, made_by=node)
     return replace(both, known=False, made_by=node)
+
+
+_STEPS: Final[Mapping[str, Callable[[Frame, str, Arguments, ast.Call], Any]]] = {
+    "withWatermark": _timed,
+    "agg": _over_all,
+    **dict.fromkeys(("join", "crossJoin"), joined),
+    **dict.fromkeys(_SELECTING, _selected),
+    **dict.fromkeys(_GROUPING, _grouped),
+    **dict.fromkeys(_UNIONS, _united),
+    **dict.fromkeys(_DEDUPING, _deduplicated),
+}
 
 
 def of_grouped(grouped: Grouped, method: str, given: Arguments, node: ast.Call) -> Any:
@@ -339,41 +308,43 @@ def _started(writer: Writer, method: str, given: Arguments, node: ast.Call) -> A
 
 def of_holdfast(name: str, given: Arguments, node: ast.Call) -> Any:
     """What a function of Holdfast's gives."""
-    frame = given.get(0, "df")
-    if name == "join_within":
-        left, right = given.get(0, "left"), given.get(1, "right")
-        if isinstance(left, Frame) and isinstance(right, Frame):
-            both = _with_given_watermark(left, given, node).with_other(right)
-            return with_operator(both, "own", node, name)
-        return UNKNOWN
-    if name == "enrich":
-        stream = given.get(0, "stream")
-        return replace(stream, made_by=node) if isinstance(stream, Frame) else UNKNOWN
-    if not isinstance(frame, Frame):
-        return Writer(Frame(True, known=False), node, own=True) if name == "sink" else UNKNOWN
+    first = given.get(0, {"join_within": "left", "enrich": "stream"}.get(name, "df"))
     if name == "sink":
-        return Writer(replace(frame, streaming=True), node, own=True)
-    if name in ("keyed", "operate"):
-        return OwnStream(frame, name)
-    if name == "windowed":
-        return OwnStream(_with_given_watermark(frame, given, node), name)
-    if name in _BOUNDED:
-        return with_operator(_with_given_watermark(frame, given, node), "own", node, name)
-    return UNKNOWN
+        frame = replace(first, streaming=True) if isinstance(first, Frame) else Frame(True, known=False)
+        return Writer(frame, node, own=True)
+    if not isinstance(first, Frame):
+        return UNKNOWN
+    made: Any = UNKNOWN
+    if name == "enrich":
+        made = replace(first, made_by=node)
+    elif name in ("keyed", "operate"):
+        made = OwnStream(first, name)
+    elif name == "windowed":
+        made = OwnStream(_with_given_watermark(first, given, node), name)
+    elif name in _BOUNDED:
+        made = with_operator(_with_given_watermark(first, given, node), "own", node, name)
+    elif name == "join_within" and isinstance(right := given.get(1, "right"), Frame):
+        both = _with_given_watermark(first, given, node).with_other(right)
+        made = with_operator(both, "own", node, name)
+    return made
 
 
 def _with_given_watermark(frame: Frame, given: Arguments, node: ast.Call) -> Frame:
     delay = given.named.get("watermark")
     if not isinstance(delay, Const) or delay.value is None:
         return frame
-    return watermarked(frame, given.text(-1, "time") if "time" in given.named else None, str(delay.value), node)
+    return watermarked(
+        frame, given.text(-1, "time") if "time" in given.named else None, str(delay.value), node
+    )
 
 
 def of_own_stream(stream: OwnStream, method: str, given: Arguments, node: ast.Call) -> Any:
     """What a method of Holdfast's keyed or windowed stream gives."""
     if method == "connect":
         other = given.get(0, "df")
-        frame = stream.frame.with_other(other) if isinstance(other, Frame) else replace(stream.frame, known=False)
+        frame = (
+            stream.frame.with_other(other) if isinstance(other, Frame) else replace(stream.frame, known=False)
+        )
         return OwnStream(frame, stream.kind)
     if method == "process":
         return with_operator(stream.frame, "keyed", node, method, given=given)

@@ -24,7 +24,7 @@ class Hit:
 
     @property
     def line(self) -> int:
-        """The line of the name that is called, which in a chain is further down than the expression's first."""
+        """The line of the name that is called: in a chain not the first one."""
         node = self.node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return node.func.end_lineno or node.lineno

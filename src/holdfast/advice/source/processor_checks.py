@@ -1,4 +1,4 @@
-"""Processor classes: state that never goes, whole rows in lists, numbers kept as text, and no state at all."""
+"""Processor classes: state that never goes, whole rows in lists, numbers as text, and no state at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.advice.source.evaluation import Evaluated
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit
 
 _SPARK_BASES: Final = frozenset(("StatefulProcessor",))
@@ -46,14 +46,18 @@ def _spark_hits(node: ast.ClassDef) -> Iterator[Hit]:
     handed_on = any(
         isinstance(argument, ast.Name) and argument.id == "handle" for call in calls for argument in call.args
     )
-    if not states and not handed_on and _method(node, "handleInputRows") is not None:
-        if not any(_attribute(call) in _ENDING | {"listTimers"} for call in calls):
-            yield Hit("HF507", node, f"{node.name} declares no state and no timer")
+    handled = not handed_on and _method(node, "handleInputRows") is not None
+    if handled and not states and not any(_attribute(call) in _ENDING | {"listTimers"} for call in calls):
+        yield Hit("HF507", node, f"{node.name} declares no state and no timer")
     if not any(_attribute(call) in _ENDING for call in calls):
         for call, name in states:
             if not _has_ttl(call, _GETTERS[name or ""]):
-                yield Hit("HF503", call, f"{node.name} keeps {_state_text(call)} without a time to live, and removes nothing")
-    lists = {name for name in _state_attributes(node, "getListState")}
+                yield Hit(
+                    "HF503",
+                    call,
+                    f"{node.name} keeps {_state_text(call)} without a time to live, and removes nothing",
+                )
+    lists = set(_state_attributes(node, "getListState"))
     yield from _row_hits(node, lists)
     for call in calls:
         if _attribute(call) == "update" and any(_is_text_of_number(each) for each in ast.walk(call)):
@@ -70,45 +74,56 @@ def _has_ttl(call: ast.Call, position: int) -> bool:
 
 def _state_text(call: ast.Call) -> str:
     first = call.args[0] if call.args else None
-    return f"the state `{first.value}`" if isinstance(first, ast.Constant) else "a state"
+    return f"the state `{first.value!s}`" if isinstance(first, ast.Constant) else "a state"
 
 
 def _state_attributes(node: ast.ClassDef, getter: str) -> Iterator[str]:
     for each in ast.walk(node):
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and _attribute(each.value) == getter:
+        if (
+            isinstance(each, ast.Assign)
+            and isinstance(each.value, ast.Call)
+            and _attribute(each.value) == getter
+        ):
             yield from (target.attr for target in each.targets if isinstance(target, ast.Attribute))
 
 
 def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[Hit]:
-    states: dict[str, tuple[ast.Call, str]] = {}
-    for statement in node.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            full = _full_name(statement.value.func, imports)
-            if full.startswith("holdfast.") and full.rpartition(".")[2] in _OWN_STATES:
-                for target in statement.targets:
-                    if isinstance(target, ast.Name):
-                        states[target.id] = (statement.value, full.rpartition(".")[2])
+    states = _own_states(node, imports)
     calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-    handlers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name.startswith("on_")]
-    if handlers and not any(_has_descriptor(statement, imports) for statement in node.body):
-        if not any(_attribute(call) in _ENDING for call in calls):
-            yield Hit("HF507", node, f"{node.name} declares no state and sets no timer")
     ends = any(_attribute(call) in _ENDING for call in calls) or any(
         isinstance(each, ast.Delete) for each in ast.walk(node)
     )
+    handled = any(isinstance(each, ast.FunctionDef) and each.name.startswith("on_") for each in node.body)
+    if handled and not ends and not any(_has_descriptor(statement) for statement in node.body):
+        yield Hit("HF507", node, f"{node.name} declares no state and sets no timer")
     for name, (call, _) in states.items():
         if not ends and not any(keyword.arg in (None, "ttl") for keyword in call.keywords):
-            yield Hit("HF504", call, f"{node.name} keeps `{name}` without a time to live, and removes nothing")
+            seen = f"{node.name} keeps `{name}` without a time to live, and removes nothing"
+            yield Hit("HF504", call, seen)
     yield from _row_hits(node, {name for name, (_, kind) in states.items() if kind == "list"})
-    texts = {name for name, (call, kind) in states.items() if kind == "value" and _is_text_type(call)}
-    for name in sorted(texts):
-        call = states[name][0]
-        if any(
-            keyword.arg == "default"
-            and isinstance(keyword.value, ast.Constant)
-            and str(keyword.value.value).lstrip("-").replace(".", "", 1).isdecimal()
-            for keyword in call.keywords
-        ):
+    texts = {name: call for name, (call, kind) in states.items() if kind == "value" and _is_text_type(call)}
+    yield from _text_hits(node, texts)
+
+
+def _own_states(node: ast.ClassDef, imports: dict[str, str]) -> dict[str, tuple[ast.Call, str]]:
+    """The states that a class of Holdfast's declares, each with its kind."""
+    states: dict[str, tuple[ast.Call, str]] = {}
+    for statement in node.body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        room, _, kind = _full_name(statement.value.func, imports).rpartition(".")
+        if room == "holdfast" and kind in _OWN_STATES:
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    states[target.id] = (statement.value, kind)
+    return states
+
+
+def _text_hits(node: ast.ClassDef, texts: dict[str, ast.Call]) -> Iterator[Hit]:
+    """States of text that begin as a number, or are given one."""
+    for name, call in texts.items():
+        defaults = [keyword.value for keyword in call.keywords if keyword.arg == "default"]
+        if any(isinstance(each, ast.Constant) and _is_number(each.value) for each in defaults):
             yield Hit("HF506", call, f"`{name}` is text, and begins as a number")
     for each in ast.walk(node):
         if isinstance(each, ast.Assign) and _is_text_of_number(each.value):
@@ -117,12 +132,15 @@ def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[Hit]:
                     yield Hit("HF506", each, f"a number is turned into text to be kept in `{target.attr}`")
 
 
-def _has_descriptor(statement: ast.stmt, imports: dict[str, str]) -> bool:
+def _is_number(value: object) -> bool:
+    return str(value).lstrip("-").replace(".", "", 1).isdecimal()
+
+
+def _has_descriptor(statement: ast.stmt) -> bool:
     """Whether a statement of the class may declare a state: any call or name that is not a plain value."""
-    if isinstance(statement, ast.Assign):
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return not isinstance(statement.value, ast.Constant)
-    del imports
-    return isinstance(statement, ast.AnnAssign) and not isinstance(statement.value, ast.Constant)
+    return False
 
 
 def _is_text_type(call: ast.Call) -> bool:
@@ -137,7 +155,11 @@ def _is_text_of_number(node: ast.AST) -> bool:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"):
         return False
     return any(
-        (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in ("int", "float"))
+        (
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Name)
+            and inner.func.id in ("int", "float")
+        )
         or (isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Sub, ast.Mult, ast.Div)))
         or (
             isinstance(inner, ast.BinOp)
@@ -174,9 +196,10 @@ def _row_names(method: ast.FunctionDef) -> set[str]:
     elif method.name in ("on_event", "on_key") and len(names) > 1:
         given = {names[1 if method.name == "on_event" else 2]}
     for each in ast.walk(method):
-        if isinstance(each, (ast.For, ast.comprehension)) and isinstance(each.target, ast.Name):
-            if _gives_rows(each.iter, given):
-                given.add(each.target.id)
+        if not isinstance(each, (ast.For, ast.comprehension)):
+            continue
+        if isinstance(each.target, ast.Name) and _gives_rows(each.iter, given):
+            given.add(each.target.id)
     return given
 
 
@@ -197,20 +220,22 @@ def _gives_rows(node: ast.expr, rows: set[str]) -> bool:
 
 def _is_whole(node: ast.expr, rows: set[str]) -> bool:
     """Whether an expression has a whole row in it, or a column with a payload."""
+    whole = False
     if isinstance(node, ast.Name):
-        return node.id in rows
-    if isinstance(node, ast.Attribute):
-        return node.attr in _PAYLOADS and _root(node.value) in rows
-    if isinstance(node, ast.Subscript):
-        key = node.slice
-        return isinstance(key, ast.Constant) and key.value in _PAYLOADS and _root(node.value) in rows
-    if isinstance(node, ast.Call):
-        if _attribute(node) in _WHOLE and isinstance(node.func, ast.Attribute):
-            return _root(node.func.value) in rows
-        return any(_is_whole(argument, rows) for argument in node.args)
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return any(_is_whole(item, rows) for item in node.elts)
-    return isinstance(node, ast.ListComp) and _is_whole(node.elt, rows)
+        whole = node.id in rows
+    elif isinstance(node, ast.Attribute):
+        whole = node.attr in _PAYLOADS and _root(node.value) in rows
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        whole = node.slice.value in _PAYLOADS and _root(node.value) in rows
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WHOLE:
+        whole = _root(node.func.value) in rows
+    elif isinstance(node, ast.Call):
+        whole = any(_is_whole(argument, rows) for argument in node.args)
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        whole = any(_is_whole(item, rows) for item in node.elts)
+    elif isinstance(node, ast.ListComp):
+        whole = _is_whole(node.elt, rows)
+    return whole
 
 
 def _root(node: ast.AST) -> str | None:

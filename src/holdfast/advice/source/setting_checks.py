@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.advice.source.evaluation import Evaluated
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit
-from holdfast.advice.source.values import Const, Module, Settings
+from holdfast.advice.source.values import Const, Settings
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 
 STREAMING: Final = "spark.sql.streaming."
@@ -23,7 +23,10 @@ UNSAFE: Final = {
     f"{STREAMING}statefulOperator.useStrictDistribution": ("false", "rows may go where their state is not"),
     f"{STORE}stateSchemaCheck": ("false", "state is read by a schema that it was not written with"),
     f"{STORE}formatValidation.enabled": ("false", "rows of a broken store are read as they are"),
-    f"{STORE}skipNullsForStreamStreamJoins.enabled": ("true", "a damaged store of a join loses rows in silence"),
+    f"{STORE}skipNullsForStreamStreamJoins.enabled": (
+        "true",
+        "a damaged store of a join loses rows in silence",
+    ),
     "spark.sql.files.ignoreCorruptFiles": ("true", "input that cannot be read is left out in silence"),
     "spark.sql.files.ignoreMissingFiles": ("true", "input that is gone is left out in silence"),
 }
@@ -37,19 +40,18 @@ def setting_hits(found: Evaluated) -> Iterator[Hit]:
         if settings.text(key) == bad:
             yield Hit("HF305", settings.made[key][1], f"`{key}` is {bad}: {outcome}")
     for _, key, value, node in found.options:
-        if key.lower() == "failondataloss" and isinstance(value, Const) and str(value.value).lower() == "false":
+        if (
+            key.lower() == "failondataloss"
+            and isinstance(value, Const)
+            and str(value.value).lower() == "false"
+        ):
             yield Hit("HF306", node, "failOnDataLoss is false")
     yield from _plain_hits(settings)
     operators = [each for each in found.operators() if each.kind != "own" or not settings.own]
     if operators:
         yield from _stateful_hits(found)
-    for name, given, node in found.own_calls:
-        backend = given.named.get("backend")
-        if name == "job" and isinstance(backend, Module) and backend.name == "holdfast.Memory":
-            yield Hit("HF301", node, "the backend is hf.Memory")
-    if operators or settings.own:
         for name, _, node in found.own_calls:
-            if name == "Memory" and operators:
+            if name == "Memory":
                 yield Hit("HF301", node, "the backend is hf.Memory")
 
 
@@ -81,11 +83,11 @@ def _stateful_hits(found: Evaluated) -> Iterator[Hit]:
         node = settings.made["spark.dynamicAllocation.enabled"][1]
         yield Hit("HF311", node, "dynamicAllocation is on, and the query has state")
     bounded = f"{STORE}rocksdb.boundedMemoryUsage"
-    if provider == ROCKSDB_PROVIDER and settings.known and not settings.own:
-        if settings.text(bounded) == "false" or bounded not in settings.made:
-            what = "is false" if bounded in settings.made else "is not set"
-            node = settings.made[bounded if bounded in settings.made else PROVIDER][1]
-            yield Hit("HF303", node, f"RocksDB is the provider, and boundedMemoryUsage {what}")
+    unbounded = settings.text(bounded) == "false" or bounded not in settings.made
+    if provider == ROCKSDB_PROVIDER and unbounded and settings.known and not settings.own:
+        what = "is false" if bounded in settings.made else "is not set"
+        node = settings.made[bounded if bounded in settings.made else PROVIDER][1]
+        yield Hit("HF303", node, f"RocksDB is the provider, and boundedMemoryUsage {what}")
     if settings.built is None or not settings.known or settings.own:
         return
     if PROVIDER not in settings.made:

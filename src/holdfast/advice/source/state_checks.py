@@ -1,4 +1,4 @@
-"""State without an end, watermarks that do not do what they seem to, and state that is larger than it need be."""
+"""State without an end or larger than it need be, and watermarks that do not do what they seem to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.advice.source.evaluation import Evaluated
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit, listed
 from holdfast.advice.source.values import Columns, Const, Module, Stateful, Watermark, Writer
 from holdfast.config.units import parse_duration
@@ -16,12 +16,29 @@ from holdfast.errors import HoldfastError
 _WINDOWS: Final = frozenset(("window", "session_window"))
 _COLLECTING: Final = frozenset(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"))
 # Functions that have as many results as there are values.
-_KEEPING: Final = frozenset("cast lower upper trim coalesce concat concat_ws md5 sha1 sha2 hash xxhash64".split())
+_KEEPING: Final = frozenset(
+    [
+        "cast",
+        "lower",
+        "upper",
+        "trim",
+        "coalesce",
+        "concat",
+        "concat_ws",
+        "md5",
+        "sha1",
+        "sha2",
+        "hash",
+        "xxhash64",
+    ]
+)
 _CHANCE: Final = frozenset(("rand", "randn", "uuid", "random"))
 _DAY_MS: Final = 24 * 3_600_000
 _MONTH_MS: Final = 30 * _DAY_MS
 _MONTHS: Final = re.compile(r"(\d{1,4})\s*(month|year)s?")
-_LOSING: Final = frozenset(("withWatermark", "dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates"))
+_LOSING: Final = frozenset(
+    ("withWatermark", "dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates")
+)
 
 
 def state_hits(found: Evaluated) -> Iterator[Hit]:
@@ -60,7 +77,7 @@ def _of_operator(operator: Stateful) -> Iterator[Hit]:
 
 def _is_no_timeout(value: object) -> bool:
     if isinstance(value, Const):
-        return value.value == "NoTimeout"
+        return bool(value.value == "NoTimeout")
     return isinstance(value, Module) and value.name.endswith("GroupStateTimeout.NoTimeout")
 
 
@@ -75,7 +92,11 @@ def _aggregate_hits(operator: Stateful) -> Iterator[Hit]:
         if windowed or keys.names & operator.time_columns:
             yield Hit("HF101", operator.node, "windows are aggregated without a watermark")
         else:
-            yield Hit("HF102", operator.node, f"{operator.method} over {listed(keys)} has no watermark and no window")
+            yield Hit(
+                "HF102",
+                operator.node,
+                f"{operator.method} over {listed(keys)} has no watermark and no window",
+            )
         return
     if None in {mark.column for mark in operator.watermarks}:
         return
@@ -105,9 +126,13 @@ def _dedupe_hits(operator: Stateful) -> Iterator[Hit]:
 def _join_hits(operator: Stateful) -> Iterator[Hit]:
     if not operator.known:
         return
-    missing = [side for side, marks in (("left", operator.watermarks), ("right", operator.other)) if not marks]
+    missing = [
+        side for side, marks in (("left", operator.watermarks), ("right", operator.other)) if not marks
+    ]
     if missing:
-        which = "neither side has a watermark" if len(missing) == 2 else f"the {missing[0]} side has no watermark"
+        which = (
+            "neither side has a watermark" if len(missing) == 2 else f"the {missing[0]} side has no watermark"
+        )
         yield Hit("HF106", operator.node, f"two streams are joined, and {which}")
         return
     keys: Columns = operator.keys
@@ -123,12 +148,14 @@ def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Hit
     again: set[int] = set()
     for frame, node in found.dropped:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if method in _LOSING and frame.streaming is not False:
+        if method in _LOSING and (frame.streaming or method == "withWatermark"):
             yield Hit("HF201", node, f"the frame that {method} gives is not kept")
     for mark, before in found.marks:
         needing = [each for each in before.operators if each.kind == "aggregate" and not each.watermarks]
         if before.streaming and needing and needing[-1].known:
-            yield Hit("HF203", mark.node, f"the watermark stands behind the aggregate in line {_line(needing[-1])}")
+            yield Hit(
+                "HF203", mark.node, f"the watermark stands behind the aggregate in line {_line(needing[-1])}"
+            )
         if before.watermarks and before.known and not before.operators:
             again.add(id(mark.node))
             yield Hit("HF205", mark.node, "a stream that has a watermark gets another one")
@@ -184,4 +211,8 @@ def _salt_hits(writer: Writer) -> Iterator[Hit]:
     for position, operator in enumerate(aggregates):
         by_chance = operator.keys.calls & _CHANCE or operator.keys.used & operator.random_columns
         if by_chance and position == len(aggregates) - 1 and operator.known:
-            yield Hit("HF110", operator.node, "rows are grouped by a number of chance, and nothing adds the parts up")
+            yield Hit(
+                "HF110",
+                operator.node,
+                "rows are grouped by a number of chance, and nothing adds the parts up",
+            )

@@ -1,7 +1,8 @@
 """What the names of a file stand for, as far as its text tells.
 
-A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it. What
-cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no evidence.
+A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it.
+What cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no
+evidence.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ class Sequence:
     """A list or tuple whose items are known."""
 
     items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A dict whose keys are known texts."""
+
+    items: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,45 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from holdfast.advice.source.evaluation import Evaluated
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit
-from holdfast.advice.source.values import Const, Function, Instance, Settings, Writer
+from holdfast.advice.source.values import Const, Function, Settings, Writer
 
 _DEFAULT: Final = "spark.sql.streaming.checkpointLocation"
 _MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 # Spark gives queries with these sinks a checkpoint of their own that is gone with them.
 _FOR_LOOKING: Final = frozenset(("console", "memory", "noop", "rate"))
-_TEMPORARY: Final = ("/tmp/", "file:/tmp/", "file:///tmp/", "/var/tmp/", "file:///var/tmp/", "dbfs:/tmp/", "/dbfs/tmp/")  # noqa: S108 - what is looked for
+_TEMPORARY: Final = tuple(
+    f"{scheme}{place}/"
+    for scheme in ("", "file:", "file://", "dbfs:", "/dbfs")
+    for place in ("/tmp", "/var/tmp")  # noqa: S108 - what is looked for
+)
 _OBJECTS: Final = ("s3:", "s3a:", "s3n:", "gs:", "abfs:", "abfss:", "wasbs:", "oss:")
 _SERVICES: Final = frozenset(("kafka", "kinesis", "eventhubs", "pulsar", "pubsub", "delta", "iceberg"))
 _ACTIONS: Final = frozenset(
-    "write writeTo count collect show toPandas foreach foreachPartition first head take isEmpty toLocalIterator".split()
+    [
+        "write",
+        "writeTo",
+        "count",
+        "collect",
+        "show",
+        "toPandas",
+        "foreach",
+        "foreachPartition",
+        "first",
+        "head",
+        "take",
+        "isEmpty",
+        "toLocalIterator",
+    ]
 )
 _KEPT: Final = frozenset(("persist", "cache", "localCheckpoint", "checkpoint"))
-_APPENDING: Final = frozenset(("insertInto", "saveAsTable", "save", "jdbc", "append", "parquet", "json", "csv", "orc"))
-_MERGING: Final = frozenset(("merge", "executemerge", "mergeInto".lower(), "upsert", "overwritePartitions".lower()))
+_APPENDING: Final = frozenset(
+    ("insertInto", "saveAsTable", "save", "jdbc", "append", "parquet", "json", "csv", "orc")
+)
+_MERGING: Final = frozenset(
+    ("merge", "executemerge", "mergeInto".lower(), "upsert", "overwritePartitions".lower())
+)
 
 
 def writer_hits(found: Evaluated) -> Iterator[Hit]:
@@ -35,7 +57,13 @@ def writer_hits(found: Evaluated) -> Iterator[Hit]:
             yield from _looking_hits(writer)
         yield from _function_hits(writer, found)
     for name, given, node in found.own_calls:
-        place = given.named.get("checkpoint") if name == "job" else given.get(0, "storage") if name == "Checkpoint" else None
+        place = (
+            given.named.get("checkpoint")
+            if name == "job"
+            else given.get(0, "storage")
+            if name == "Checkpoint"
+            else None
+        )
         yield from _temporary_hits(place, node)
 
 
@@ -43,9 +71,16 @@ def _place_hits(writer: Writer, settings: Settings, local: bool) -> Iterator[Hit
     place, node = writer.options.get("checkpointlocation", (None, None))
     started = writer.started
     if place is None and not writer.own and started is not None:
-        if writer.known and settings.known and writer.format not in _FOR_LOOKING and _DEFAULT not in settings.made:
+        if (
+            writer.known
+            and settings.known
+            and writer.format not in _FOR_LOOKING
+            and _DEFAULT not in settings.made
+        ):
             yield Hit("HF401", started, "the query is started without a checkpointLocation")
-        place, node = settings.made.get(_DEFAULT, (None, None)) if writer.format not in _FOR_LOOKING else (None, None)
+        place, node = (
+            settings.made.get(_DEFAULT, (None, None)) if writer.format not in _FOR_LOOKING else (None, None)
+        )
     if node is None or not isinstance(place, Const) or not isinstance(place.value, str):
         return
     yield from _temporary_hits(place, node)
@@ -55,15 +90,23 @@ def _place_hits(writer: Writer, settings: Settings, local: bool) -> Iterator[Hit
     if text.startswith(_OBJECTS) and started is not None and not writer.own:
         if not writer.triggered:
             yield Hit("HF407", started, f"no trigger, and the checkpoint is at {text.partition(':')[0]}:")
-        if text.startswith(("s3a:", "s3:")) and settings.built is not None and settings.known and not settings.own:
-            if _MANAGER not in settings.made:
-                yield Hit("HF408", settings.built, f"the checkpoint is at {place.value}, with the usual file manager")
+        if (
+            text.startswith(("s3a:", "s3:"))
+            and settings.built is not None
+            and settings.known
+            and not settings.own
+        ) and _MANAGER not in settings.made:
+            yield Hit(
+                "HF408",
+                settings.built,
+                f"the checkpoint is at {place.value}, with the usual file manager",
+            )
 
 
 def _temporary_hits(place: Any, node: ast.AST) -> Iterator[Hit]:
-    if isinstance(place, Const) and isinstance(place.value, str):
-        if f"{place.value.lower()}/".startswith(_TEMPORARY):
-            yield Hit("HF402", node, f"the checkpoint is at {place.value}")
+    text = place.value if isinstance(place, Const) else None
+    if isinstance(text, str) and f"{text.lower()}/".startswith(_TEMPORARY):
+        yield Hit("HF402", node, f"the checkpoint is at {text}")
 
 
 def _looking_hits(writer: Writer) -> Iterator[Hit]:
@@ -108,16 +151,15 @@ def _definition(function: Any, writer: Writer, found: Evaluated) -> Any:
     given = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if isinstance(given, ast.Attribute):  # a method: self.write
         return found.functions.get(given.attr)
-    return None if not isinstance(function, Instance) else None
+    return None
 
 
 def _derived(body: list[ast.AST], first: str) -> set[str]:
     """The names that hold the batch, or a frame made of it."""
     names = {first}
     for node in (inner for statement in body for inner in ast.walk(statement)):
-        if isinstance(node, ast.Assign) and _root(node.value) in names:
-            if not _is_action(node.value):
-                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.Assign) and _root(node.value) in names and not _is_action(node.value):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
 
 
