@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("text", "sarif")
 
 
-@examples("visits.py", "checkpoints/visits", "visits.py --format sarif")
+@examples("visits.py", "checkpoints/visits")
 def lint(
     target: Annotated[
         str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -24,9 +23,10 @@ MB = 1 << 20
 # Of the golden checkpoints: what was set when they were made.
 FORMAT_1 = {"changelog", "rocksdb", "repartitioned"}
 NO_CHANGELOG = {"rocksdb"}
+WITH_CHANGELOG = StoreFiles(2, 20)
 
 
-def facts(  # noqa: PLR0917 - each is one thing that may differ
+def facts(
     sizes: list[int] | None = None,
     *,
     name: str = "stateStoreSave",
@@ -39,7 +39,7 @@ def facts(  # noqa: PLR0917 - each is one thing that may differ
     watermark_ms: int | None = 1,
     watermarks: tuple[int | None, int | None] = (1, 2),
     form: int = 2,
-    files: StoreFiles = StoreFiles(2, 20),
+    files: StoreFiles = WITH_CHANGELOG,
     provider: str = ROCKSDB_PROVIDER,
 ) -> CheckpointFacts:
     """A checkpoint with nothing wrong, but for what is given."""

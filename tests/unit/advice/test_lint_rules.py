@@ -1,4 +1,4 @@
-"""Each rule is found in its bad example and not in its good one, and the corpus is found as it was written down."""
+"""Each rule is found in its bad example and not in its good one, and the corpus is found as written down."""
 
 from __future__ import annotations
 

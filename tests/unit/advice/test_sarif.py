@@ -1,7 +1,7 @@
 """SARIF as its readers take it.
 
-The schema here is a part of SARIF 2.1.0, written down by hand: what is required, and the types and choices of all that
-is put out. Whatever is not in it is refused.
+The schema here is a part of SARIF 2.1.0, written down by hand: what is required, and the types and choices of
+all that is put out. Whatever is not in it is refused.
 """
 
 from __future__ import annotations
