@@ -227,7 +227,6 @@ CASES: Final = {
         lint
         lint FILE
         lint CK --format xml
-        lint JOB.py --format sarif --json
         lint PIPE
         lint SOCKET
         lint /dev/zero
