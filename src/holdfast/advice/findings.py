@@ -88,11 +88,13 @@ class LintReport(JsonShape):
         place: The file of code, or the checkpoint.
         findings: What was found, in the order of lines; what a comment suppresses is among it.
         disabled: Rules that the configuration has turned off.
+        complete: Whether all code was followed; a file that is very large is not followed to its end.
     """
 
     place: str
     findings: tuple[Finding, ...]
     disabled: tuple[str, ...] = ()
+    complete: bool = True
 
     @property
     @in_json

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.advice.catalogue.rules import BAD_SUPPRESSION, RULES
 from holdfast.advice.configuration import LintConfiguration, configuration_beside
 from holdfast.advice.findings import Evidence, Finding, LintReport, in_order
 from holdfast.config.locations import SCHEME, local_path
 from holdfast.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.advice.source.hits import Hit
 
 _SUFFIX: Final = ".py"
 
@@ -53,7 +56,8 @@ def _is_there_as_file(path: Path) -> bool:
 
 
 def _lint_source(path: Path, place: str) -> LintReport:
-    from holdfast.advice.source.source_lint import parsed, read_source
+    from holdfast.advice.source.evaluation import evaluate
+    from holdfast.advice.source.source_lint import hits_in, parsed, read_source
 
     if path.suffix == _SUFFIX and path.is_dir():
         return _lint_checkpoint(place)
@@ -67,15 +71,15 @@ def _lint_source(path: Path, place: str) -> LintReport:
             hint="name the file that has the query, or the directory with `offsets` and `commits`",
         )
     text = read_source(path)
-    tree = parsed(text, place)
+    followed = evaluate(parsed(text, place))
     configuration = configuration_beside(path.resolve().parent)
-    return _report(place, _source_findings(tree, text, place, configuration), configuration)
+    findings = _source_findings(hits_in(followed), text, place, configuration)
+    return replace(_report(place, findings, configuration), complete=followed.complete)
 
 
 def _source_findings(
-    tree: ast.Module, text: str, place: str, configuration: LintConfiguration
+    hits: Iterator[Hit], text: str, place: str, configuration: LintConfiguration
 ) -> Iterator[Finding]:
-    from holdfast.advice.source.source_lint import source_hits
     from holdfast.advice.source.suppressions import suppressions
 
     reasons: dict[tuple[int, str], str] = {}
@@ -92,7 +96,7 @@ def _source_findings(
                 configuration,
                 (comment.line, comment.column),
             )
-    for hit in source_hits(tree):
+    for hit in hits:
         at = hit.line, hit.column
         reason = reasons.get((hit.line, hit.rule))
         yield _finding(hit.rule, Evidence.SOURCE, place, hit.seen, configuration, at, reason)

@@ -76,6 +76,8 @@ def _show(report: LintReport) -> None:
     for finding in report.counted:
         output.prose(f"{_place(finding)}: {finding.rule} {finding.severity.value}: {finding.seen}")
         output.prose(f"instead: {finding.instead}", "  ")
+    if not report.complete:
+        output.prose("the file is too large to be followed to its end: more may be wrong")
     if report.counted:
         output.line()
     output.line(f"{report.place}: {_counts(report)}")

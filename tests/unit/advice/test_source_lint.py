@@ -36,6 +36,8 @@ def found(code: str) -> list[tuple[str, int]]:
         f"{READ}once = events.transform(other).dropDuplicates(['id'])",
         f"{READ}events.join(tables.shops, 'shop')",
         f"{READ}events.writeStream.options(**more).start()",
+        f"{READ}t = events.withWatermark('ts', '1 hour').toDF('a', 'b')\nt.groupBy('a').count()",
+        f"{READ}t = events.withWatermark('ts', '1 hour').select(*more)\nt.groupBy('a').count()",
         f"{READ}events.writeStream.option(key, value).format('delta').start()",
         f"{READ}events.writeStream.format('delta').option('checkpointLocation', place).start()",
     ],
@@ -95,6 +97,16 @@ def test_nested_calls_do_not_take_for_ever(tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text(f"{doubling}\ndef f40(x):\n    return x\n\nf0(spark.readStream.table('t'))\n")
     assert lint(file).findings == ()
+
+
+def test_a_file_that_is_not_followed_to_its_end_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text("a = [" + "1, " * 200_000 + "]\n" + READ + "once = events.dropDuplicates(['id'])\n")
+    report = lint(file)
+    assert (report.findings, report.complete) == ((), False)
+    file.write_text("a = [" + "1, " * 2_000 + "]\n" + READ + "once = events.dropDuplicates(['id'])\n")
+    report = lint(file)
+    assert ([finding.rule for finding in report.findings], report.complete) == (["HF103"], True)
 
 
 def test_lint_loads_no_spark_and_runs_nothing(tmp_path: Path) -> None:

@@ -130,4 +130,20 @@ SINK_RULES: Final = (
         'spark.readStream.table("events").writeStream.trigger(processingTime="1 minute")\\\n'
         '    .option("checkpointLocation", "s3a://bucket/events").toTable("copies")',
     ),
+    Rule(
+        "HF409",
+        "one-checkpoint-for-two-queries",
+        Severity.ERROR,
+        _SOURCE,
+        "Two queries that are started with the same checkpointLocation.",
+        "Run in turn, each goes on from the offsets and the state of the other, and skips input of its own."
+        " Run at once, one of them fails.",
+        "give each query a directory of its own, such as one with its name",
+        f'{_START}{_AT}.start("/tables/events")\n'
+        'orders.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/events")'
+        '.start("/tables/orders")',
+        f'{_START}{_AT}.start("/tables/events")\n'
+        'orders.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/orders")'
+        '.start("/tables/orders")',
+    ),
 )

@@ -25,6 +25,7 @@ class Evaluated:
         dropped: Frames that a statement made and nobody kept.
         own_calls: Calls of Holdfast's functions, by name.
         functions: The functions and methods of the file, by name; of several with one name the last.
+        complete: Whether all of it was followed.
     """
 
     tree: ast.Module
@@ -37,6 +38,7 @@ class Evaluated:
     dropped: list[tuple[Frame, ast.Call]] = field(default_factory=list)
     own_calls: list[tuple[str, Arguments, ast.Call]] = field(default_factory=list)
     functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
+    complete: bool = True
 
     def operators(self) -> list[Stateful]:
         """The stateful operators of streams, each call with every history that it has."""

@@ -48,7 +48,7 @@ from holdfast.advice.source.values import (
 FUNCTIONS: Final = "pyspark.sql.functions"
 # So deep calls of the file's own functions are followed, and so many expressions in all.
 _DEPTH: Final = 12
-_MOST: Final = 300_000
+_MOST: Final = 100_000
 # Functions that give what they are given.
 _HANDING_ON: Final = frozenset(("functools.partial", "builtins.list", "builtins.tuple", "builtins.sorted"))
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -66,6 +66,7 @@ def evaluate(tree: ast.Module) -> Evaluated:
         run.whatever_is_left()
     except (_Enough, RecursionError):
         run.found.settings.known = False  # what was not followed may make some
+        run.found.complete = False
     return run.found
 
 
@@ -396,7 +397,7 @@ class _Run:
         elif isinstance(base, Module):
             made = Builder(node) if name == "builder" else Module(f"{base.name}.{name}")
         elif isinstance(base, Frame):
-            made = columns_of(Const(name))
+            made = base if name in ("na", "stat") else columns_of(Const(name))
         elif name == "read" and isinstance(base, (Session, Unknown)):
             made = Reader(streaming=False)
         return made

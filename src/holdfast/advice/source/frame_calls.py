@@ -15,6 +15,7 @@ from holdfast.advice.source.values import (
     Frame,
     Grouped,
     OwnStream,
+    Pairs,
     Reader,
     Sequence,
     Stateful,
@@ -48,17 +49,15 @@ _SAME: Final = frozenset(
         "observe",
         "checkpoint",
         "localCheckpoint",
-        "toDF",
         "limit",
         "offset",
-        "mapInPandas",
-        "mapInArrow",
-        "unpivot",
-        "melt",
         "describe",
         "colRegex",
+        "fill",
     ]
 )
+# What columns there are behind these is not followed.
+_RESHAPING: Final = frozenset(["toDF", "mapInPandas", "mapInArrow", "unpivot", "melt"])
 _SELECTING: Final = frozenset(
     ["select", "selectExpr", "withColumn", "withColumns", "withColumnRenamed", "withColumnsRenamed"]
 )
@@ -74,7 +73,13 @@ _WINDOWS: Final = frozenset(("window", "session_window", "window_time"))
 # Operators of Holdfast's that bound their state by the time that they are given.
 _BOUNDED: Final = frozenset(("dedupe", "sessions", "running"))
 FRAME_METHODS: Final = (
-    _SAME | _SELECTING | _UNIONS | _GROUPING | _DEDUPING | {"withWatermark", "join", "crossJoin", "transform"}
+    _SAME
+    | _RESHAPING
+    | _SELECTING
+    | _UNIONS
+    | _GROUPING
+    | _DEDUPING
+    | {"withWatermark", "join", "crossJoin", "transform"}
 )
 
 
@@ -95,8 +100,15 @@ def of_frame(
         return made if isinstance(made, Frame) else replace(frame, known=False, made_by=node)
     if method in _SAME:
         return replace(frame, made_by=node)
+    if method in _RESHAPING:
+        return _reshaped(frame, node)
     step = _STEPS.get(method)
     return UNKNOWN if step is None else step(frame, method, given, node)
+
+
+def _reshaped(frame: Frame, node: ast.Call) -> Frame:
+    """A frame with other columns: which of them carries the event time cannot be told."""
+    return replace(frame, known=frame.known and not frame.watermarks, made_by=node)
 
 
 def _timed(frame: Frame, _method: str, given: Arguments, node: ast.Call) -> Frame:
@@ -131,6 +143,8 @@ def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.A
 
 
 def _selected(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
+    if not given.known and frame.watermarks:
+        return _reshaped(frame, node)
     time, chance = set(frame.time_columns), set(frame.random_columns)
     for name, made in _aliases(method, given):
         if made.calls & _CHANCE or made.used & frame.random_columns:
@@ -149,6 +163,15 @@ def _aliases(method: str, given: Arguments) -> list[tuple[str, Columns]]:
         old, new = given.text(0, "existing"), given.text(1, "new")
         return [] if old is None or new is None else [(new.lower(), columns_of(Const(old.lower())))]
     values = [*given.positional, *given.named.values()]
+    pairs = [pair for value in values if isinstance(value, Pairs) for pair in value.items]
+    if method == "withColumnsRenamed":
+        return [
+            (new.value.lower(), columns_of(Const(old.lower())))
+            for old, new in pairs
+            if isinstance(new, Const) and isinstance(new.value, str)
+        ]
+    if method == "withColumns":
+        return [(name.lower(), columns_of(made)) for name, made in pairs]
     if method == "selectExpr":
         texts = [value.value for value in _flat(values) if isinstance(value, Const)]
         return [alias for text in texts if isinstance(text, str) for alias in sql(text).aliases]
@@ -185,7 +208,8 @@ def with_operator(
         () if given is None else given.pairs(),
     )
     both = frame if other is None else frame.with_other(other)
-    time = both.time_columns | ({"window", "session_window"} if keys.calls & _WINDOWS else frozenset())
+    named = {name for name, made in keys.aliases if made.calls & _WINDOWS or made.names & both.time_columns}
+    time = both.time_columns | named | ({"window", "session_window"} if keys.calls & _WINDOWS else set())
     return replace(both, operators=unique((*both.operators, operator)), time_columns=time, made_by=node)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.evaluation import evaluate
 from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.processor_checks import processor_hits
@@ -21,7 +22,11 @@ _MOST_BYTES: Final = 4 << 20
 
 def source_hits(tree: ast.Module) -> Iterator[Hit]:
     """What is wrong in a file."""
-    found = evaluate(tree)
+    return hits_in(evaluate(tree))
+
+
+def hits_in(found: Evaluated) -> Iterator[Hit]:
+    """What is wrong in a file that was followed."""
     yield from state_hits(found)
     yield from setting_hits(found)
     yield from writer_hits(found)

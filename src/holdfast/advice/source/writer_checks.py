@@ -56,6 +56,7 @@ def writer_hits(found: Evaluated) -> Iterator[Hit]:
             yield from _place_hits(writer, settings, local)
             yield from _looking_hits(writer)
         yield from _function_hits(writer, found)
+    yield from _shared_hits(found)
     for name, given, node in found.own_calls:
         place = (
             given.named.get("checkpoint")
@@ -103,6 +104,42 @@ def _place_hits(writer: Writer, settings: Settings, local: bool) -> Iterator[Hit
             )
 
 
+def _shared_hits(found: Evaluated) -> Iterator[Hit]:
+    """Queries that have one checkpoint; of two branches only one runs."""
+    first: dict[str, ast.AST] = {}
+    parents = {id(inner): outer for outer in ast.walk(found.tree) for inner in ast.iter_child_nodes(outer)}
+    for writer in found.writers:
+        place, node = writer.options.get("checkpointlocation", (None, writer.node))
+        if writer.started is None or not isinstance(place, Const) or not place.whole or not place.value:
+            continue
+        before = first.setdefault(str(place.value), writer.started)
+        if before is not writer.started and not _are_alternatives(before, writer.started, parents):
+            line = Hit("", before, "").line
+            yield Hit("HF409", node, f"the query in line {line} has the checkpoint {place.value} too")
+
+
+def _are_alternatives(first: ast.AST, second: ast.AST, parents: dict[int, ast.AST]) -> bool:
+    """Whether two statements are in different branches, or in different functions."""
+    ways = [_way(node, parents) for node in (first, second)]
+    for (one, in_one), (other, in_other) in zip(*ways, strict=False):
+        if one is not other:
+            return False
+        if in_one is not in_other and isinstance(one, ast.If):
+            body = [id(each) for each in one.body]
+            return (id(in_one) in body) != (id(in_other) in body)
+    functions = [[node for node, _ in way if isinstance(node, ast.FunctionDef)] for way in ways]
+    return functions[0] != functions[1]
+
+
+def _way(node: ast.AST, parents: dict[int, ast.AST]) -> list[tuple[ast.AST, ast.AST]]:
+    """What a node is in, from the outermost on, each with the part of it that leads there."""
+    way = []
+    while id(node) in parents:
+        way.append((parents[id(node)], node))
+        node = parents[id(node)]
+    return way[::-1]
+
+
 def _temporary_hits(place: Any, node: ast.AST) -> Iterator[Hit]:
     text = place.value if isinstance(place, Const) else None
     if isinstance(text, str) and f"{text.lower()}/".startswith(_TEMPORARY):
@@ -138,7 +175,7 @@ def _function_hits(writer: Writer, found: Evaluated) -> Iterator[Hit]:
         for appended, how in _appends(body, derived):
             yield Hit("HF404", appended, f"foreachBatch {how} and does not use `{batch_id}`")
             break
-    actions = [call for call, method in _called(body, derived) if method in _ACTIONS]
+    actions = _most_actions(body, derived)
     kept = any(method in _KEPT for _, method in _called(body, derived))
     if len(actions) > 1 and not kept:
         yield Hit("HF405", actions[1], f"foreachBatch computes `{batch}` {len(actions)} times")
@@ -149,7 +186,7 @@ def _definition(function: Any, writer: Writer, found: Evaluated) -> Any:
         return function.node
     call = writer.nodes["function"]
     given = call.args[0] if isinstance(call, ast.Call) and call.args else None
-    if isinstance(given, ast.Attribute):  # a method: self.write
+    if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name) and given.value.id == "self":
         return found.functions.get(given.attr)
     return None
 
@@ -183,6 +220,23 @@ def _called(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str
             )
             if not outer:
                 yield node, node.attr
+
+
+def _most_actions(body: list[ast.AST], names: set[str]) -> list[ast.AST]:
+    """The actions on the batch along the way that has most of them: of two branches only one runs."""
+    found: list[ast.AST] = []
+    for node in body:
+        if isinstance(node, (ast.If, ast.IfExp)):
+            first = node.body if isinstance(node, ast.If) else [node.body]
+            second = node.orelse if isinstance(node, ast.If) else [node.orelse]
+            found += _most_actions([node.test], names)
+            ways = _most_actions([*first], names), _most_actions([*second], names)
+            found += ways[len(ways[1]) > len(ways[0])]
+        elif isinstance(node, (ast.With, ast.For, ast.Try, ast.While)):
+            found += _most_actions([*ast.iter_child_nodes(node)], names)
+        else:
+            found += [call for call, method in _called([node], names) if method in _ACTIONS]
+    return found
 
 
 def _reads(body: list[ast.AST], name: str) -> bool:
