@@ -75,6 +75,8 @@ def rules(found: CheckpointFacts) -> list[str]:
 STREAMING = "spark.sql.streaming."
 GROWING = [MB * (10 + step) for step in range(12)]
 SAWTOOTH = [MB * (10 + step % 4) for step in range(12)]
+SLOW = [MB * 100 + step * MB for step in range(12)]
+UP_AND_DOWN = [MB * size for size in (10, 11, 12, 13, 19, 18, 17, 16, 13, 14, 15, 16)]
 # A rule, facts in which it is to be found, and the nearest ones in which it is not.
 PAIRS = [
     (
@@ -109,6 +111,8 @@ PAIRS = [
         facts(SAWTOOTH, watermark_ms=None, watermarks=(None, None)),
     ),
     ("HF602", facts(GROWING, watermarks=(7, 7)), facts(GROWING, watermarks=(7, 8))),
+    ("HF602", facts(GROWING, watermarks=(7, 7)), facts(SLOW, watermarks=(7, 7))),
+    ("HF602", facts(GROWING, watermarks=(7, 7)), facts(UP_AND_DOWN, watermarks=(7, 7))),
     (
         "HF602",
         facts(GROWING, watermarks=(7, 7)),

@@ -33,6 +33,7 @@ def found(code: str) -> list[tuple[str, int]]:
         f"{READ}events.groupBy((F.col('n') % 8).alias('part')).count()",
         f"{READ}events.withWatermark(column, '1 hour').groupBy('user').count()",
         f"{READ}events = other(events)\nonce = events.dropDuplicates(['id'])",
+        f"{READ}if a:\n    events = events.withWatermark('ts', a)\nonce = events.dropDuplicates(['id'])",
         f"{READ}once = events.transform(other).dropDuplicates(['id'])",
         f"{READ}events.join(tables.shops, 'shop')",
         f"{READ}events.writeStream.options(**more).start()",
