@@ -61,7 +61,7 @@ bench: $(READY)  ## the measurements of docs/measurements.md
 	@$(BIN)/holdfast bench
 
 docs: $(READY)  ## write the generated reference pages
-	@$(BIN)/python docs/generate.py
+	@PYTHONPATH=tests/support $(BIN)/python docs/generate.py
 
 output: $(READY)  ## write what the verbs print to tests/golden, to be read and committed
 	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/output_scenes.py

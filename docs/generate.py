@@ -1,6 +1,6 @@
-"""Write the reference pages that code alone knows: the command line, errors, JSON, defaults.
+"""Write the reference pages that code alone knows: the command line, errors, JSON, defaults, rules.
 
-`python docs/generate.py` writes them; a test compares them with what it would write.
+`make docs` writes them; a test compares them with what it would write.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from error_catalogue import raised_errors
 from json_catalogue import json_page
+from lint_catalogue import lint_page
 
 from holdfast.config.spark_defaults import DEFAULTS
 from holdfast.errors import BY_KIND
@@ -39,6 +40,7 @@ VERBS = (
     "drill",
     "rescale",
     "check",
+    "lint",
     "skew",
     "ttl",
     "doctor",
@@ -76,6 +78,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics(),
         "json.md": json_page(NOTE),
         "modules.md": modules(),
+        "lint.md": lint_page(NOTE),
     }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from holdfast.advice.findings import LintReport
 from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
 from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
 from holdfast.at_rest.edit.audit import Audit
@@ -244,6 +245,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer("Against a savepoint or checkpoint", (UpgradeReport,)),
         Answer("Against other code, with `--compare`", (Compared,)),
     ),
+    "lint": (Answer(shapes=(LintReport,)),),
     "skew": (
         Answer(
             "Of a job",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
+    from holdfast.advice.lint_api import lint
     from holdfast.at_rest.create.bootstrap import Bootstrapped
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.edit_api import (
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.advice.lint_api": ("lint",),
     "holdfast.at_rest.edit_api": (
         "edit",
         "erase",
@@ -241,6 +243,7 @@ __all__ = [
     "late_rows",
     "least",
     "ledger",
+    "lint",
     "list",
     "map",
     "migrate",

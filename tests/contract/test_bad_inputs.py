@@ -64,6 +64,12 @@ CASES: Final = {
         state migrate nowhere new --backend rocksdb
         ttl nowhere --what-if 1h
         skew nojob
+        lint nowhere
+        lint nofile.py
+        lint empty
+        lint CAT
+        lint CK/offsets
+        lint DANGLING.py
         status nojob
         status ''
         stop nojob
@@ -218,6 +224,15 @@ CASES: Final = {
         ttl CK --what-if 0
         ttl CK --what-if -5s
         ttl CK --what-if 5
+        lint
+        lint FILE
+        lint CK --format xml
+        lint PIPE
+        lint SOCKET
+        lint /dev/zero
+        lint ''
+        lint LONG
+        lint ftp://x/y
         ttl CK --what-if soon
         ttl CK --what-if 99999999999999999999d
         ttl CK --watermark x

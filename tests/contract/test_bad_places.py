@@ -46,6 +46,7 @@ READING: Final = """
     checkpoint show CK
     checkpoint verify CK
     doctor CK
+    lint CK
     rescale CK made --partitions 3 --stopped
     savepoint diff CK SP
     savepoint take CK made
@@ -109,6 +110,7 @@ AT_HOME: Final = """
     check JOB.py --against CK
     doctor
     drill SP
+    lint CK
     list
     run JOB.py --no-rest
     serve --port 0
@@ -121,6 +123,7 @@ AT_HOME: Final = """
 OF_FILES: Final = """
     check JOB.py --against CK
     doctor --job JOB.py
+    lint JOB.py
     drill SP --job JOB.py
     fork SP --compare JOB.py --original JOB.py
     run JOB.py --dry-run

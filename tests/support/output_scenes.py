@@ -90,6 +90,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("state-erase", ("state erase saved c1 --dry-run",)),
     ("state-migrate", ("state migrate FIRST --backend memory --dry-run",)),
     ("ttl", ("ttl orders --what-if 1h", "ttl windows --watermark 1m", "ttl windows --what-if 1m")),
+    ("lint", ("lint job.py", "lint lost.py", "lint rocks", "lint orders")),
     ("skew", ("skew joined", "skew orders --keys 3", "skew shop")),
     ("restore", ("restore FIRST again --dry-run", "restore FIRST again")),
     ("fork", ("fork FIRST other --dry-run", "fork FIRST other")),
@@ -110,13 +111,14 @@ CHANCE = (
     ),
 )
 # Those of several widths.
-WIDE = ("checkpoint-history", "savepoint-list", "state-scan", "status")
+WIDE = ("lint", "checkpoint-history", "savepoint-list", "state-scan", "status")
 
 CHECKPOINTS = {
     "orders": "4.2/aggregate-format2",
     "sums": "4.2/aggregate-memory",
     "torn": "4.2/aggregate-format2",
     "joined": "4.2/join-format2",
+    "rocks": "4.2/aggregate-rocksdb",
     "keyed": "4.2/keyed-format2",
     "windows": "4.2/windowed-memory",
 }
@@ -126,6 +128,14 @@ JOB = """import holdfast as hf
 @hf.job(name="visits", trigger="30 seconds", checkpoint=hf.Checkpoint("visits", retain=10))
 def visits(spark):
     raise AssertionError("a dry run starts nothing")
+"""
+# What lint has something to say of.
+LOST = """from pyspark.sql import functions as F
+
+events = spark.readStream.format("kafka").option("failOnDataLoss", "false").load()
+unique = events.withWatermark("timestamp", "1 hour").dropDuplicates(["key"])
+counts = unique.groupBy("topic").count()  # holdfast: ignore[HF102] twelve topics
+counts.writeStream.outputMode("update").format("delta").toTable("counts")
 """
 
 
@@ -218,6 +228,7 @@ def _set_up(place: Path) -> Iterator[None]:
     newest.write_bytes(newest.read_bytes()[:-20])
     (place / "empty" / "savepoints").mkdir(parents=True)
     (place / "job.py").write_text(JOB)
+    (place / "lost.py").write_text(LOST)
     home = StateHome(place / "home")
     written_state.write_registry(home.path, 3)
     Registry(home.registry, LEADER.token).lead("shop", LEADER)

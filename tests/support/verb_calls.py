@@ -47,6 +47,8 @@ WORKING: Final = """
     drill SP
     fork SP made
     init made
+    lint CK
+    lint JOB.py
     list --home home
     rescale SP made --partitions 3
     restore SP made

@@ -24,6 +24,7 @@ import holdfast as hf
 def till(spark):
     raise AssertionError("it is not built")
 """
+LINTED = 'spark.readStream.table("visits").groupBy("customer").count()\n'
 
 
 def fields_by_verb(folder: Path) -> dict[str, list[str]]:
@@ -34,6 +35,7 @@ def fields_by_verb(folder: Path) -> dict[str, list[str]]:
     """
     golden_on_disk(KEYED, folder / "keyed")
     (folder / "job.py").write_text(JOB_FILE, encoding="utf-8")
+    (folder / "linted.py").write_text(LINTED, encoding="utf-8")
     (folder / "damaged").mkdir()
     golden_on_disk(written_state.CHECKPOINT, folder / "damaged")
     (folder / "damaged" / "commits" / "11").write_text("nonsense")
@@ -111,6 +113,8 @@ def calls() -> tuple[str, ...]:
         "state migrate SP migrated --backend memory",
         "rescale checkpoint rescaled --partitions 3 --dry-run",
         "skew checkpoint",
+        "lint checkpoint",
+        "lint linted.py",
         "ttl keyed --what-if 24h",
     )
 

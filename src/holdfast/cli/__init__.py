@@ -28,6 +28,7 @@ from holdfast.cli import (
     fork,
     former,
     init,
+    lint,
     narrow_help,
     options,
     output,
@@ -247,6 +248,7 @@ app.command("rescale", cls=former.Rescale, short_help="Make a checkpoint with an
     rescale.rescale
 )
 app.command("check", short_help="Check which state new code would keep.")(check.check)
+app.command("lint", short_help="Say what in a query's code or checkpoint will hurt.")(lint.lint)
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
 app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
 app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(

@@ -293,6 +293,7 @@ KINDS: Final[Mapping[str, Callable[[Asked], Iterator[Candidate]]]] = {
     "CHECKPOINT": _checkpoints,
     "DIR": _directories,
     "FILE": _files,
+    "FILE.py": _files,
     "FILE.py[:JOB]": _files,
     "JOB": _jobs,
     "OPERATOR": _operators,

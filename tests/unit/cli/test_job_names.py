@@ -81,6 +81,7 @@ def asked(verb: str, name: str) -> Sequence[str]:
         "rescale CK --partitions 3 --dry-run",
         "skew CK --keys 2",
         "ttl CK --what-if 1h --by count",
+        "lint CK",
         "watch CK --once",
         "doctor CK",
     ],

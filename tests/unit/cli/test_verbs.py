@@ -31,6 +31,7 @@ def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(tmp_path: P
         ("status", "nothing"): 3,
         ("skew", "nothing"): 3,
         ("doctor",): 0,
+        ("lint", "nothing.py"): 3,
         ("doctor", "--json"): 0,
     }
     found = audited(list(expected), tmp_path)

@@ -1,0 +1,105 @@
+"""The rules of lint as a page, with how well they do on the job files of the tests."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from lint_corpus import scored
+
+from holdfast.advice.catalogue.rules import GROUPS, PRELUDE, RULES
+from holdfast.advice.findings import Evidence, Rule
+
+_TEXT = """\
+`holdfast lint FILE.py` reads the code of a query, `holdfast lint CHECKPOINT` the files of its checkpoint;
+neither starts Spark, and no code is imported or run. In Python it is `hf.lint(…)`. A rule reports only what
+it has evidence for: what is not reported is not therefore right. The guide [Ten ways to lose your
+state](../guides/lose-your-state.md) shows what the worst of them do.
+
+**Evidence.** `source` is the code: names, branches, and calls of the file's own functions and methods are
+followed. A frame that comes from another module, from SQL or from a function that is not in the file is not
+known: nothing is then said of what it lacks. `facts` are the files of a checkpoint: its settings, its logs,
+and names and sizes of the files of state.
+
+**How bad.** An error loses or breaks something, a warning will cost, a note is worth a look. The exit code
+is 1 where there is an error, else 0.
+
+**Suppressing one place.** A comment on the line of the finding, with the reason, which is required:
+
+```
+counts = events.groupBy("country").count()  # holdfast: ignore[HF102] the keys are 200 countries
+```
+
+**Configuration.** In the nearest `pyproject.toml`, in the directory of the file or above it (of a
+checkpoint: in the working directory or above it):
+
+```
+[tool.holdfast.lint]
+disable = ["HF304"]
+severity = { HF204 = "error", HF102 = "note" }
+```
+
+**SARIF.** `holdfast lint FILE.py --format sarif` prints SARIF 2.1.0, with suppressed findings and their
+reasons.
+"""
+_WIDTH = 118
+
+
+def lint_page(note: str) -> str:
+    """The page."""
+    parts = ["# The rules of lint\n", note, _TEXT, _figures(), "## All rules\n", _table()]
+    parts.append(f"The examples of code begin with:\n\n```\n{PRELUDE}```\n")
+    for digit, title in GROUPS.items():
+        parts.append(f"## {title}\n")
+        parts += [text for rule in RULES.values() if rule.id[2] == digit for text in _described(rule)]
+    return "\n".join(parts)
+
+
+def _figures() -> str:
+    result = scored()
+    missed = "; ".join(f"`{each}`" for each in result.missed)
+    return _filled(
+        f"**How well.** In {result.files} job files of the tests, half of them bad and half of them good, and"
+        f" twenty of them after what people ask in public, {result.right + len(result.missed)} findings are"
+        f" written down by hand. Lint finds {result.right} of them (recall {result.recall:.1%}) and"
+        f" {len(result.false)} others (precision {result.precision:.1%}). It misses what is in SQL: {missed}."
+        " The good half has no error. The rules were made beside these files: other code may do worse."
+    )
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return (
+        textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        + "\n"
+    )
+
+
+def _item(text: str) -> str:
+    return _filled(f"- {text}", "  ").rstrip()
+
+
+def _table() -> str:
+    rows = [
+        f"| [{rule.id}](#{_anchor(rule)}) | {rule.name} | {rule.severity.value} | {_evidence(rule)} |"
+        for rule in RULES.values()
+    ]
+    return "| Rule | Name | Severity | Evidence |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _anchor(rule: Rule) -> str:
+    return f"{rule.id} {rule.name}".lower().replace(" ", "-")
+
+
+def _evidence(rule: Rule) -> str:
+    return ", ".join(evidence.value for evidence in rule.evidence)
+
+
+def _described(rule: Rule) -> Iterator[str]:
+    yield f"### {rule.id} {rule.name}\n"
+    yield f"{rule.severity.value}, from {_evidence(rule)}\n"
+    for title, text in (("Looks for", rule.looks_for), ("Why", rule.why), ("Instead", f"{rule.instead}.")):
+        yield _item(f"**{title}**: {text}")
+    if Evidence.SOURCE in rule.evidence:
+        yield f"\n```\n# bad\n{rule.bad}\n\n# good\n{rule.good}\n```\n"
+    else:
+        yield _item(f"**Comes from** {rule.bad}; **is not there with** {rule.good}.") + "\n"

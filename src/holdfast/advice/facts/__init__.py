@@ -1,0 +1,1 @@
+"""The files of a checkpoint, as far as they tell what will hurt."""

@@ -1,0 +1,129 @@
+"""What a linter finds, and the rules it goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.json_shapes import JsonShape, in_json
+
+
+class Severity(str, Enum):
+    """How bad it is: an error loses or breaks something, a warning will cost, a note is worth a look."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Evidence(str, Enum):
+    """Where a finding was seen."""
+
+    SOURCE = "source"
+    FACTS = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that a linter looks for.
+
+    Attributes:
+        id: Its id, for life.
+        name: What people call it.
+        severity: How bad it is, where no configuration says otherwise.
+        evidence: Where it is looked for.
+        looks_for: What it finds.
+        why: Why that hurts.
+        instead: What to write instead.
+        bad: Code in which it is found; for a rule of facts alone, the setting that leads there.
+        good: The same without it.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    evidence: tuple[Evidence, ...]
+    looks_for: str
+    why: str
+    instead: str
+    bad: str
+    good: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(JsonShape):
+    """One thing that was found.
+
+    Attributes:
+        rule: The id of the rule.
+        name: What people call the rule.
+        severity: `error`, `warning` or `note`.
+        evidence: Where it was seen: `source` is the code, `facts` are the files of a checkpoint.
+        place: The file of code, or the checkpoint.
+        line: The line of code; None in a checkpoint.
+        column: The column in that line, from 1; None in a checkpoint.
+        seen: What was seen.
+        instead: What to write or do instead.
+        suppressed: The reason that a comment on the line gives for keeping it; None where it counts.
+    """
+
+    rule: str
+    name: str
+    severity: Severity
+    evidence: Evidence
+    place: str
+    line: int | None
+    column: int | None
+    seen: str
+    instead: str
+    suppressed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport(JsonShape):
+    """What a linter found in one file or checkpoint.
+
+    Attributes:
+        place: The file of code, or the checkpoint.
+        findings: What was found, in the order of lines; what a comment suppresses is among it.
+        disabled: Rules that the configuration has turned off.
+        complete: Whether all code was followed; a file that is very large is not followed to its end.
+    """
+
+    place: str
+    findings: tuple[Finding, ...]
+    disabled: tuple[str, ...] = ()
+    complete: bool = True
+
+    @property
+    @in_json
+    def errors(self) -> int:
+        """How many errors count."""
+        return self._count(Severity.ERROR)
+
+    @property
+    @in_json
+    def warnings(self) -> int:
+        """How many warnings count."""
+        return self._count(Severity.WARNING)
+
+    @property
+    @in_json
+    def notes(self) -> int:
+        """How many notes count."""
+        return self._count(Severity.NOTE)
+
+    @property
+    def counted(self) -> tuple[Finding, ...]:
+        """The findings that no comment suppresses."""
+        return tuple(finding for finding in self.findings if finding.suppressed is None)
+
+    def _count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.counted)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings by line, then column, then rule; the same one of a line once."""
+    kept = {(each.line or 0, each.column or 0, each.rule, each.seen): each for each in findings}
+    return tuple(kept[key] for key in sorted(kept))

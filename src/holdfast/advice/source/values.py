@@ -1,0 +1,298 @@
+"""What the names of a file stand for, as far as its text tells.
+
+A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it.
+What cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no
+evidence.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value of which nothing is known."""
+
+
+UNKNOWN: Final = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module, or something in one, by its full name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A text or number; of an f-string only how it begins is known."""
+
+    value: Any
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list or tuple whose items are known."""
+
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A dict whose keys are known texts."""
+
+    items: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function or lambda of the file."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of the file."""
+
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance of a class of the file."""
+
+    node: ast.ClassDef
+    attributes: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """An expression over columns.
+
+    Attributes:
+        names: The columns that it is, each by itself: `ts` for `F.col("ts")`, nothing for `F.year("ts")`.
+        used: All columns that it reads.
+        calls: The functions in it, by the last part of their names.
+        aliases: The names that it gives, each with the expression that gets it.
+        texts: The texts of SQL in it.
+        compares: Whether it compares by more than equality.
+        known: Whether all of it could be told.
+    """
+
+    names: frozenset[str] = NOTHING
+    used: frozenset[str] = NOTHING
+    calls: frozenset[str] = NOTHING
+    aliases: tuple[tuple[str, Columns], ...] = ()
+    texts: tuple[str, ...] = ()
+    compares: bool = False
+    known: bool = True
+
+    def merged(self, other: Columns) -> Columns:
+        """Both beside each other."""
+        return Columns(
+            self.names | other.names,
+            self.used | other.used,
+            self.calls | other.calls,
+            self.aliases + other.aliases,
+            self.texts + other.texts,
+            self.compares or other.compares,
+            self.known and other.known,
+        )
+
+    def inside(self) -> Columns:
+        """The same as part of something larger, which is no column by itself."""
+        return replace(self, names=NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A watermark that was declared.
+
+    Attributes:
+        column: The column of event time; None where it could not be told.
+        delay: The delay as it was written; None where it could not be told.
+        node: The call.
+    """
+
+    column: str | None
+    delay: str | None
+    node: ast.AST
+
+
+@dataclass(frozen=True, slots=True)
+class Stateful:
+    """A stateful operator of a frame.
+
+    Attributes:
+        kind: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor`, `keyed` or `own` for
+            operators of Holdfast that end by themselves.
+        node: The call.
+        method: The name of the method.
+        keys: What it groups by, or the condition of a join.
+        columns: What it computes.
+        watermarks: The watermarks before it; of a join those of its left side.
+        other: Of a join the watermarks of its right side.
+        known: Whether everything before it could be told.
+        time_columns: The columns that carry the event time or a window of it.
+        random_columns: The columns made by chance.
+        arguments: The arguments of the call, positions as numbers.
+    """
+
+    kind: str
+    node: ast.Call
+    method: str
+    keys: Columns = Columns()
+    columns: Columns = Columns()
+    watermarks: tuple[Watermark, ...] = ()
+    other: tuple[Watermark, ...] = ()
+    known: bool = True
+    time_columns: frozenset[str] = NOTHING
+    random_columns: frozenset[str] = NOTHING
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame.
+
+    Attributes:
+        streaming: Whether it is a stream; None where that is not known yet.
+        known: Whether everything before it could be told.
+        sources: The formats that it is read from.
+        watermarks: All watermarks before it.
+        operators: The stateful operators before it, in order.
+        time_columns: The columns that carry the event time or a window of it.
+        random_columns: The columns made by chance.
+        made_by: The call that made it.
+    """
+
+    streaming: bool | None
+    known: bool = True
+    sources: frozenset[str] = NOTHING
+    watermarks: tuple[Watermark, ...] = ()
+    operators: tuple[Stateful, ...] = ()
+    time_columns: frozenset[str] = NOTHING
+    random_columns: frozenset[str] = NOTHING
+    made_by: ast.AST | None = field(default=None, compare=False)
+
+    def with_other(self, other: Frame) -> Frame:
+        """Both inputs of one frame."""
+        return Frame(
+            True if True in (self.streaming, other.streaming) else self.streaming,
+            self.known and other.known,
+            self.sources | other.sources,
+            unique((*self.watermarks, *other.watermarks)),
+            unique((*self.operators, *other.operators)),
+            self.time_columns | other.time_columns,
+            self.random_columns | other.random_columns,
+        )
+
+
+def unique(items: Iterable[Any]) -> tuple[Any, ...]:
+    """The items without those that stand for the same call twice."""
+    return tuple({id(item.node): item for item in items}.values())
+
+
+@dataclass(slots=True)
+class Reader:
+    """What `readStream` or `read` gives; options are noted in place, as Spark does."""
+
+    streaming: bool
+    options: dict[str, Any] = field(default_factory=dict)
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A frame that is grouped."""
+
+    frame: Frame
+    keys: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStream:
+    """What `hf.keyed`, `hf.operate` or `hf.windowed` gives."""
+
+    frame: Frame
+    kind: str
+
+
+@dataclass(slots=True)
+class Writer:
+    """What `writeStream` or `hf.sink` gives; options are noted in place, as Spark does.
+
+    Attributes:
+        frame: What is written.
+        node: Where the writing begins.
+        own: Whether `hf.sink` made it.
+        options: Options by their names in small letters, each with the node that sets it.
+        format: The format.
+        mode: The output mode.
+        triggered: Whether a trigger was given.
+        function: What foreachBatch calls.
+        known: Whether all options could be told.
+        started: The call that starts it.
+        nodes: The nodes that set format, mode and function, by these words.
+        path: The path or table that it was given.
+    """
+
+    frame: Frame
+    node: ast.AST
+    own: bool = False
+    options: dict[str, tuple[Any, ast.AST]] = field(default_factory=dict)
+    format: str | None = None
+    mode: str | None = None
+    triggered: bool = False
+    function: Any = None
+    known: bool = True
+    started: ast.AST | None = None
+    nodes: dict[str, ast.AST] = field(default_factory=dict)
+    path: Any = None
+
+
+@dataclass(slots=True)
+class Builder:
+    """A builder of a session."""
+
+    node: ast.AST
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that the file has built."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """The settings of Spark that a file makes.
+
+    Attributes:
+        made: Each with its value and where it stands; the last one counts.
+        known: Whether all of them could be told.
+        built: Where the session is built; None where the file builds none.
+        own: Whether Holdfast makes the session.
+        master: Where Spark runs, as far as the file says.
+    """
+
+    made: dict[str, tuple[Any, ast.AST]] = field(default_factory=dict)
+    known: bool = True
+    built: ast.AST | None = None
+    own: bool = False
+    master: str | None = None
+
+    def text(self, key: str) -> str | None:
+        """A setting as Spark reads it; None where it is not made, or cannot be told."""
+        value, _ = self.made.get(key, (None, None))
+        if isinstance(value, Const) and value.whole and value.value is not None:
+            return str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
+        return None

@@ -1,0 +1,10 @@
+"""The default directory of checkpoints is set."""
+spark.conf.set("spark.sql.streaming.checkpointLocation", "hdfs:/checkpoints")
+
+
+def write(rows, batch_id):
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", f"batch = {batch_id}").saveAsTable("t")
+
+
+query = spark.readStream.table("events").writeStream.foreachBatch(write).trigger(processingTime="1 minute").start()
+query.awaitTermination()

@@ -1,0 +1,15 @@
+"""A fixed number of executors and bounded RocksDB."""
+from pyspark.sql import SparkSession, functions as F
+
+spark = (
+    SparkSession.builder.config("spark.executor.instances", 6)
+    .config("spark.sql.shuffle.partitions", 48)
+    .config(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
+    .config("spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", True)
+    .getOrCreate()
+)
+metrics = spark.readStream.table("metrics").withWatermark("ts", "2 minutes")
+metrics.groupBy("host", F.window("ts", "1 minute")).avg("load").writeStream.option("checkpointLocation", "/chk/m").toTable("load")

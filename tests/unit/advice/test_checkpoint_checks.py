@@ -1,0 +1,177 @@
+"""What the files of checkpoints tell: real ones, and facts in which one thing differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from golden import NAMES, STATELESS, UNNAMED, golden, golden_files, golden_with_confs
+from holdfast.advice.catalogue.rules import RULES
+from holdfast.advice.facts.checkpoint_checks import checkpoint_findings
+from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles, read_facts
+from holdfast.advice.findings import Evidence
+from holdfast.checkpoints.state_growth import state_bytes
+from holdfast.checkpoints.values import Checkpoint, Operator, Store
+from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.operators import operator_names
+from holdfast.layout import StoreId
+from holdfast.storage.memory import MemoryStorage
+
+MB = 1 << 20
+# Of the golden checkpoints: what was set when they were made.
+FORMAT_1 = {"changelog", "rocksdb", "repartitioned"}
+NO_CHANGELOG = {"rocksdb"}
+WITH_CHANGELOG = StoreFiles(2, 20)
+
+
+def facts(
+    sizes: list[int] | None = None,
+    *,
+    name: str = "stateStoreSave",
+    partitions: int = 4,
+    store_bytes: list[int] | None = None,
+    rows: int | None = 1000,
+    confs: Mapping[str, str] | None = None,
+    batch_id: int = 50,
+    kept: int = 20,
+    watermark_ms: int | None = 1,
+    watermarks: tuple[int | None, int | None] = (1, 2),
+    form: int = 2,
+    files: StoreFiles = WITH_CHANGELOG,
+    provider: str = ROCKSDB_PROVIDER,
+) -> CheckpointFacts:
+    """A checkpoint with nothing wrong, but for what is given."""
+    given = store_bytes or [MB] * partitions
+    stores = tuple(
+        Store(StoreId(0, partition), batch_id + 1, (), None, size, 0, rows)
+        for partition, size in enumerate(given)
+    )
+    named = operator_names({0: name})[0]
+    operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named)
+    committed = tuple(range(batch_id - kept + 1, batch_id + 1))
+    checkpoint = Checkpoint(
+        uri="memory://ck",
+        query_id="q",
+        offered=committed,
+        committed=committed,
+        batch_id=batch_id,
+        watermark_ms=watermark_ms,
+        planned_ms=0,
+        confs={PROVIDER: provider, **(confs or {})},
+        sources=(),
+        operators=(operator,),
+        log_versions=(1, 1),
+    )
+    series = {batch: {0: size} for batch, size in enumerate(sizes or [MB] * 12, start=10)}
+    return CheckpointFacts(checkpoint, series, watermarks, {0: files})
+
+
+def rules(found: CheckpointFacts) -> list[str]:
+    return [rule for rule, _ in checkpoint_findings(found)]
+
+
+STREAMING = "spark.sql.streaming."
+GROWING = [MB * (10 + step) for step in range(12)]
+SAWTOOTH = [MB * (10 + step % 4) for step in range(12)]
+SLOW = [MB * 100 + step * MB for step in range(12)]
+UP_AND_DOWN = [MB * size for size in (10, 11, 12, 13, 19, 18, 17, 16, 13, 14, 15, 16)]
+# A rule, facts in which it is to be found, and the nearest ones in which it is not.
+PAIRS = [
+    (
+        "HF207",
+        facts(confs={f"{STREAMING}multipleWatermarkPolicy": "max"}),
+        facts(confs={f"{STREAMING}multipleWatermarkPolicy": "min"}),
+    ),
+    (
+        "HF301",
+        facts(provider=MEMORY_PROVIDER, store_bytes=[25 * MB] * 4),
+        facts(provider=MEMORY_PROVIDER, store_bytes=[24 * MB] * 4),
+    ),
+    ("HF307", facts(kept=2), facts(kept=3)),
+    ("HF307", facts(kept=2), facts(kept=2, batch_id=9)),
+    ("HF308", facts(files=StoreFiles(2, 0)), facts(files=StoreFiles(2, 1))),
+    (
+        "HF309",
+        facts(confs={f"{STREAMING}stateStore.rowChecksum.enabled": "false"}),
+        facts(confs={f"{STREAMING}stateStore.rowChecksum.enabled": "true"}),
+    ),
+    ("HF310", facts(form=1), facts(form=1, provider=MEMORY_PROVIDER)),
+    ("HF601", facts(partitions=32, rows=99), facts(partitions=32, rows=100)),
+    ("HF601", facts(partitions=32, rows=99), facts(partitions=31, rows=99)),
+    (
+        "HF601",
+        facts(store_bytes=[16_383] * 32, rows=None),
+        facts(store_bytes=[16_384] * 32, rows=None),
+    ),
+    (
+        "HF602",
+        facts(GROWING, watermark_ms=None, watermarks=(None, None)),
+        facts(SAWTOOTH, watermark_ms=None, watermarks=(None, None)),
+    ),
+    ("HF602", facts(GROWING, watermarks=(7, 7)), facts(GROWING, watermarks=(7, 8))),
+    ("HF602", facts(GROWING, watermarks=(7, 7)), facts(SLOW, watermarks=(7, 7))),
+    ("HF602", facts(GROWING, watermarks=(7, 7)), facts(UP_AND_DOWN, watermarks=(7, 7))),
+    (
+        "HF602",
+        facts(GROWING, watermarks=(7, 7)),
+        facts(GROWING[:8], watermarks=(7, 7)),
+    ),
+    ("HF603", facts(store_bytes=[3 * MB, MB, MB, MB]), facts(store_bytes=[2 * MB, MB, MB, MB])),
+    ("HF603", facts(store_bytes=[3 * MB, MB, MB, MB]), facts(store_bytes=[3 * MB, MB, MB])),
+    (
+        "HF604",
+        facts(name="dedupe", watermark_ms=None, watermarks=(None, None)),
+        facts(name="dedupe", watermark_ms=None, watermarks=(None, None), batch_id=9, kept=10),
+    ),
+    (
+        "HF604",
+        facts(name="symmetricHashJoin", watermark_ms=None, watermarks=(None, None)),
+        facts(name="symmetricHashJoin"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "bad", "good"), PAIRS, ids=[rule for rule, _, _ in PAIRS])
+def test_one_thing_makes_the_difference(rule: str, bad: CheckpointFacts, good: CheckpointFacts) -> None:
+    assert rules(bad) == [rule]
+    assert rule not in rules(good)
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    assert rules(facts()) == []
+
+
+def test_every_rule_of_facts_has_a_pair() -> None:
+    wanted = {rule.id for rule in RULES.values() if Evidence.FACTS in rule.evidence}
+    assert {rule for rule, _, _ in PAIRS} == wanted
+
+
+@pytest.mark.parametrize("name", [*NAMES, *UNNAMED])
+def test_real_checkpoints_are_read(name: str) -> None:
+    how = name.rpartition("-")[2]
+    wanted = (["HF308"] if how in NO_CHANGELOG else []) + (["HF310"] if how in FORMAT_1 else [])
+    assert rules(read_facts(golden(name))) == wanted
+
+
+def test_a_query_without_state_has_nothing_to_find() -> None:
+    assert rules(read_facts(golden(STATELESS))) == []
+
+
+def test_what_a_checkpoint_is_fixed_to_is_found() -> None:
+    storage = golden_with_confs("4.2/aggregate-format2", **{"stateStore.rowChecksum.enabled": "false"})
+    assert rules(read_facts(storage)) == ["HF309"]
+
+
+def test_batches_of_which_a_file_is_gone_say_nothing_of_growth() -> None:
+    storage = golden("4.2/aggregate-memory")
+    batches = range(12)
+    whole = state_bytes(storage, batches, only_whole=True)
+    assert whole == state_bytes(storage, sorted(whole))
+    gone = "state/0/0/7.delta"
+    files = {path: data for path, data in golden_files("4.2/aggregate-memory").items() if path != gone}
+    cut = state_bytes(MemoryStorage(files, uri="memory://cut"), batches, only_whole=True)
+    assert {4, 5} < set(cut) < set(whole)
+    assert 6 not in cut
+    assert cut == {batch_id: whole[batch_id] for batch_id in cut}

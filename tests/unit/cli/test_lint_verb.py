@@ -1,0 +1,85 @@
+"""`holdfast lint`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Holdfast
+
+from golden import golden_on_disk
+
+ERROR = 'events = spark.readStream.table("events")\nonce = events.dropDuplicates(["id"])\n'
+WARNING = 'events = spark.readStream.table("events")\ncounts = events.groupBy("user").count()\n'
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("error.py").write_text(ERROR)
+    Path("warning.py").write_text(WARNING)
+    Path("clean.py").write_text("a = 1\n")
+
+
+def told(said: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    assert said.returncode == code, said.stderr
+    return json.loads(said.stdout)
+
+
+def test_an_error_ends_with_exit_code_1_and_a_warning_does_not(holdfast: Holdfast) -> None:
+    said = holdfast("lint", "error.py")
+    assert said.returncode == 1
+    first, instead, empty, last = said.stdout.splitlines()
+    assert first == "error.py:2: HF103 error: dropDuplicates has no watermark before it"
+    assert instead.startswith("  instead: declare a watermark")
+    assert (empty, last) == ("", "error.py: 1 error")
+    assert holdfast("lint", "warning.py").returncode == 0
+    assert holdfast("lint", "clean.py").stdout == "clean.py: nothing found\n"
+
+
+def test_json_has_every_fact(holdfast: Holdfast) -> None:
+    found = told(holdfast("lint", "error.py", "--json"), 1)
+    assert (found["errors"], found["warnings"], found["notes"], found["disabled"]) == (1, 0, 0, [])
+    (finding,) = found["findings"]
+    assert finding["rule"] == "HF103"
+    assert (finding["severity"], finding["evidence"]) == ("error", "source")
+    assert (finding["place"], finding["line"], finding["column"]) == ("error.py", 2, 15)
+    assert finding["suppressed"] is None
+
+
+def test_sarif_is_one_document(holdfast: Holdfast) -> None:
+    said = holdfast("lint", "error.py", "--format", "sarif")
+    assert said.returncode == 1
+    document = json.loads(said.stdout)
+    assert document["version"] == "2.1.0"
+    assert [result["ruleId"] for result in document["runs"][0]["results"]] == ["HF103"]
+
+
+def test_a_checkpoint_is_read_at_its_address(holdfast: Holdfast, tmp_path: Path) -> None:
+    golden_on_disk("4.2/aggregate-rocksdb", tmp_path / "ck")
+    found = told(holdfast("lint", "ck", "--json"))
+    assert [finding["rule"] for finding in found["findings"]] == ["HF308", "HF310"]
+    assert {finding["evidence"] for finding in found["findings"]} == {"facts"}
+
+
+def test_severities_of_the_project_decide_the_exit_code(holdfast: Holdfast) -> None:
+    Path("pyproject.toml").write_text(
+        '[tool.holdfast.lint]\ndisable = ["HF103"]\nseverity = { HF102 = "error" }\n'
+    )
+    assert holdfast("lint", "error.py").returncode == 0
+    assert holdfast("lint", "warning.py").returncode == 1
+
+
+def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
+    lines = holdfast("lint", "warning.py", environ={"COLUMNS": "40"}).stdout.splitlines()
+    assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize("words", [("--format", "xml"), ("--format", "sarif", "--json")])
+def test_another_format_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -> None:
+    said = holdfast("lint", "clean.py", *words)
+    assert said.returncode == 2
+    assert said.stderr.startswith("error: this is not a format\n")
