@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,7 @@ class Bench:
         self._folder = folder
         self._task = task
         self._number = 0
+        self._keyspace = "first"
         self._stores: dict[str, Backend] = {
             MEMORY: hf.Memory(),
             ROCKSDB: hf.RocksDB(),
@@ -54,11 +56,16 @@ class Bench:
 
     def use(self, side: str) -> None:
         """Let the next queries keep their state there."""
-        for key, value in self._stores[side].spark_conf().items():
+        store = self._stores[side]
+        if isinstance(store, hf.Cassandra):
+            # Each run has tables of its own, of which the size can be told.
+            store = replace(store, keyspace=self._keyspace)
+        for key, value in store.spark_conf().items():
             self._spark.conf.set(key, value)
 
     def run(self, side: str) -> tuple[list[float], list[float], int, int]:
         """The counted batches of one run, their commits, the bytes of the state, and its rows."""
+        self._keyspace = f"run{self._number}"
         self.use(side)
         keys, rows, batches = (self._task[name] for name in ("keys", "rows", "batches"))
         source, checkpoint = self._place(), self._place()
@@ -140,7 +147,7 @@ class Bench:
             return int(redis.Redis(host, int(port)).info("memory")["used_memory"])
         if side == CASSANDRA:
             node = self._task["cassandra"]
-            return flushed_bytes(Path(node["folder"]), node["jmx"], "holdfast")
+            return flushed_bytes(Path(node["folder"]), node["jmx"], self._keyspace)
         return None
 
 
