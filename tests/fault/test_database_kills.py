@@ -1,4 +1,4 @@
-"""State in Redis, and a driver, a server and their connection that end in the middle of a batch."""
+"""State in a database, and a driver, a server and their connection that end in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from cassandra_server import CassandraServer
 from redis_server import RedisServer
 from running_job import JOBS, BatchLogs, commit_held_up, running, transaction_open, until, working_in
 from small_day import BATCHES, SmallDay, found_in_ledger
@@ -26,13 +27,15 @@ SEED = 20260911
 SOME_BYTES = (300, 2500)
 
 
+@pytest.mark.parametrize("kind", ["redis", "cassandra"])
 def test_kills_in_the_middle_of_a_commit_lose_nothing_and_count_nothing_twice(
-    own_redis: RedisServer, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """The connection is cut at some byte of a task's words with the server, and there the driver is killed.
 
     Once the server is killed with it. The last kill comes when the state is committed and the batch is not.
     """
+    server: RedisServer | CassandraServer = request.getfixturevalue(f"own_{kind}")
     rng = random.Random(SEED)
     day = SmallDay.make(SEED)
     day.write(tmp_path / "day")
@@ -43,8 +46,10 @@ def test_kills_in_the_middle_of_a_commit_lose_nothing_and_count_nothing_twice(
     def begun(batch: int) -> Callable[[], bool]:
         return lambda: logs.newest >= batch and logs.uncommitted
 
-    with CountingProxy(own_redis.port) as proxy, ExitStack() as held:
-        conf = {**hf.Redis(f"127.0.0.1:{proxy.port}").spark_conf(), **state_jars()}
+    with CountingProxy(server.port) as proxy, ExitStack() as held:
+        address = f"127.0.0.1:{proxy.port}"
+        backend = hf.Redis(address) if kind == "redis" else hf.Cassandra(address, replication=1)
+        conf = {**backend.spark_conf(), **state_jars()}
         job = held.enter_context(running(JOBS / "running_totals.py:running_totals", tmp_path, conf=conf))
         for attempt, batch in ((1, 1), (2, 3)):
             driver = job.driver(attempt)
@@ -52,8 +57,8 @@ def test_kills_in_the_middle_of_a_commit_lose_nothing_and_count_nothing_twice(
             proxy.allow(rng.randrange(*SOME_BYTES))
             until(lambda: proxy.cut, "the connection is cut")
             if attempt == 2:
-                own_redis.kill()
-                own_redis.start()
+                server.kill()
+                server.start()
             os.killpg(driver, signal.SIGKILL)
             proxy.allow(None)
         driver = job.driver(3)
