@@ -10,10 +10,18 @@ from functools import partial
 from typing import Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
-from holdfast.config.job.external_store import EXTERNAL, STORE_CHECKS, address, secret, text
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.spark_defaults import CASSANDRA_PROVIDER, FORMAT_KEY, PROVIDER_KEY, ROW_CHECKSUM_KEY
-from holdfast.config.units import Duration, Size, exact_duration, exact_size, parse_duration, parse_size
+from holdfast.config.job.external_store import (
+    EXTERNAL,
+    STORE_CHECKS,
+    Knobs,
+    address,
+    external_conf,
+    secret,
+    text,
+)
+from holdfast.config.setting_report import SettingReport, shown
+from holdfast.config.spark_defaults import CASSANDRA_PROVIDER
+from holdfast.config.units import Duration, Size
 
 CASSANDRA_PASSWORD_VARIABLE: Final = "HOLDFAST_CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
 
@@ -108,17 +116,11 @@ class Cassandra:
         Pinned in the offset log by the first start: the provider class.
         """
         conf = {
-            PROVIDER_KEY: CASSANDRA_PROVIDER,
-            FORMAT_KEY: "1",
-            ROW_CHECKSUM_KEY: "false",
+            **external_conf(CASSANDRA_PROVIDER, self),
             f"{EXTERNAL}.cassandra.contactPoints": self.contact_points,
             f"{EXTERNAL}.cassandra.keyspace": self.keyspace,
             f"{EXTERNAL}.cassandra.tls": shown(self.tls),
             f"{EXTERNAL}.cassandra.consistency": self.consistency,
-            f"{EXTERNAL}.prefix": self.prefix,
-            f"{EXTERNAL}.retain": str(self.retain),
-            f"{EXTERNAL}.cacheBytes": str(parse_size(self.cache)),
-            f"{EXTERNAL}.patienceMillis": str(parse_duration(self.patience)),
         }
         chosen = {
             "localDatacenter": self.local_datacenter,
@@ -140,74 +142,49 @@ class Cassandra:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Tell what each field becomes, in the order of the fields."""
-        conf = self.spark_conf()
-
-        def knob(name: str, value: object, key: str, why: str) -> SettingReport:
-            full = f"{EXTERNAL}.{key}"
-            becomes = f"{full} = {conf[full]}" if full in conf else f"{full}, not set"
-            return SettingReport(name, shown(value), SettingOutcome.SPARK, becomes, why)
-
-        def hidden(name: str, value: str | None, key: str, why: str) -> SettingReport:
-            word = "set" if value else "not set"
-            return SettingReport(name, word, SettingOutcome.SPARK, f"{EXTERNAL}.{key}, never shown", why)
-
+        knobs = Knobs(self.spark_conf())
         ours = "cassandra"
         variable = f"Where it is not set, {CASSANDRA_PASSWORD_VARIABLE} in the driver's environment says it."
         return (
-            knob(
+            knobs.shown(
                 "contact_points",
                 self.contact_points,
                 f"{ours}.contactPoints",
                 "Every executor connects to one of them and finds the other nodes.",
             ),
-            knob(
+            knobs.shown(
                 "local_datacenter",
                 self.local_datacenter,
                 f"{ours}.localDatacenter",
                 "Whose nodes are asked; else that of the contact points.",
             ),
-            knob("keyspace", self.keyspace, f"{ours}.keyspace", "Where the tables are."),
-            knob("user", self.user, f"{ours}.user", "For a server that asks for one."),
-            hidden("password", self.password, f"{ours}.password", variable),
-            knob("tls", self.tls, f"{ours}.tls", "Whether the connection is encrypted."),
-            knob(
+            knobs.shown("keyspace", self.keyspace, f"{ours}.keyspace", "Where the tables are."),
+            knobs.shown("user", self.user, f"{ours}.user", "For a server that asks for one."),
+            knobs.hidden("password", self.password, f"{ours}.password", variable),
+            knobs.shown("tls", self.tls, f"{ours}.tls", "Whether the connection is encrypted."),
+            knobs.shown(
                 "trust_store",
                 self.trust_store,
                 f"{ours}.trustStore",
                 "A key store on each executor with the server's certificate authority; else Java's own.",
             ),
-            hidden(
+            knobs.hidden(
                 "trust_store_password",
                 self.trust_store_password,
                 f"{ours}.trustStorePassword",
                 "What opens that file.",
             ),
-            knob(
+            knobs.shown(
                 "replication",
                 self.replication,
                 f"{ours}.replication",
                 "Copies in the local data center, if the keyspace has to be made.",
             ),
-            knob(
+            knobs.shown(
                 "consistency",
                 self.consistency,
                 f"{ours}.consistency",
                 "Of which nodes a majority has to answer: those of the data center, or all.",
             ),
-            knob("prefix", self.prefix, "prefix", "What all names of stores begin with."),
-            knob(
-                "retain", self.retain, "retain", "Batches that can be taken back; each costs what it changed."
-            ),
-            knob(
-                "cache",
-                exact_size(parse_size(self.cache)),
-                "cacheBytes",
-                "State that an executor holds on its heap, so that it need not ask again.",
-            ),
-            knob(
-                "patience",
-                exact_duration(parse_duration(self.patience)),
-                "patienceMillis",
-                "How long a task asks again where the server does not answer.",
-            ),
+            *knobs.common(self),
         )

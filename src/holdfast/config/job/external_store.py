@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.config.checks import Check, check_fields, flag, optional, refused, whole
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
@@ -75,6 +75,88 @@ STORE_CHECKS: Final[Mapping[str, Check]] = {
     "cache": parse_size,
     "patience": parse_duration,
 }
+
+
+class ExternalSettings(Protocol):
+    """What is said of every database."""
+
+    @property
+    def prefix(self) -> str:
+        """What all names in it begin with."""
+
+    @property
+    def retain(self) -> int:
+        """How many versions before the newest it keeps."""
+
+    @property
+    def cache(self) -> Size:
+        """How much of the state an executor holds."""
+
+    @property
+    def patience(self) -> Duration:
+        """How long it is asked again."""
+
+
+def external_conf(provider: str, store: ExternalSettings) -> dict[str, str]:
+    """The Spark settings that every database has."""
+    return {
+        PROVIDER_KEY: provider,
+        FORMAT_KEY: "1",
+        ROW_CHECKSUM_KEY: "false",
+        f"{EXTERNAL}.prefix": store.prefix,
+        f"{EXTERNAL}.retain": str(store.retain),
+        f"{EXTERNAL}.cacheBytes": str(parse_size(store.cache)),
+        f"{EXTERNAL}.patienceMillis": str(parse_duration(store.patience)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Reports of what fields become.
+
+    Attributes:
+        conf: The Spark settings that they are.
+    """
+
+    conf: Mapping[str, str]
+
+    def shown(self, name: str, value: object, key: str, why: str) -> SettingReport:
+        """The report of a field that may be seen."""
+        full = f"{EXTERNAL}.{key}"
+        becomes = f"{full} = {self.conf[full]}" if full in self.conf else f"{full}, not set"
+        return SettingReport(name, shown(value), SettingOutcome.SPARK, becomes, why)
+
+    @staticmethod
+    def hidden(name: str, value: str | None, key: str, why: str) -> SettingReport:
+        """The report of a secret."""
+        word = "set" if value else "not set"
+        return SettingReport(name, word, SettingOutcome.SPARK, f"{EXTERNAL}.{key}, never shown", why)
+
+    def common(self, store: ExternalSettings) -> tuple[SettingReport, ...]:
+        """The reports of the fields that every database has."""
+        return (
+            self.shown("prefix", store.prefix, "prefix", "What all names in the database begin with."),
+            self.shown(
+                "retain",
+                store.retain,
+                "retain",
+                "Batches that can be taken back; each costs what it changed.",
+            ),
+            self.shown(
+                "cache",
+                exact_size(parse_size(store.cache)),
+                "cacheBytes",
+                "State that an executor holds on its heap, so that it need not ask again.",
+            ),
+            self.shown(
+                "patience",
+                exact_duration(parse_duration(store.patience)),
+                "patienceMillis",
+                "How long a task asks again where the database does not answer.",
+            ),
+        )
+
+
 _CHECKS: Final[Mapping[str, Check]] = {
     "address": address,
     "database": partial(whole, least=0),
@@ -138,16 +220,10 @@ class Redis:
         Pinned in the offset log by the first start: the provider class.
         """
         conf = {
-            PROVIDER_KEY: REDIS_PROVIDER,
-            FORMAT_KEY: "1",
-            ROW_CHECKSUM_KEY: "false",
+            **external_conf(REDIS_PROVIDER, self),
             f"{EXTERNAL}.redis.address": self.address,
             f"{EXTERNAL}.redis.database": str(self.database),
             f"{EXTERNAL}.redis.tls": shown(self.tls),
-            f"{EXTERNAL}.prefix": self.prefix,
-            f"{EXTERNAL}.retain": str(self.retain),
-            f"{EXTERNAL}.cacheBytes": str(parse_size(self.cache)),
-            f"{EXTERNAL}.patienceMillis": str(parse_duration(self.patience)),
         }
         if self.user is not None:
             conf[f"{EXTERNAL}.redis.user"] = self.user
@@ -166,54 +242,31 @@ class Redis:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Tell what each field becomes, in the order of the fields."""
-        conf = self.spark_conf()
-
-        def knob(name: str, value: object, key: str, why: str) -> SettingReport:
-            full = f"{EXTERNAL}.{key}"
-            becomes = f"{full} = {conf[full]}" if full in conf else f"{full}, not set"
-            return SettingReport(name, shown(value), SettingOutcome.SPARK, becomes, why)
-
-        def hidden(name: str, value: str | None, key: str, why: str) -> SettingReport:
-            word = "set" if value else "not set"
-            return SettingReport(name, word, SettingOutcome.SPARK, f"{EXTERNAL}.{key}, never shown", why)
-
+        knobs = Knobs(self.spark_conf())
         return (
-            knob("address", self.address, "redis.address", "Every executor connects to it."),
-            knob("database", self.database, "redis.database", "One of the server's numbered databases."),
-            knob("user", self.user, "redis.user", "For a server with access lists."),
-            hidden(
+            knobs.shown("address", self.address, "redis.address", "Every executor connects to it."),
+            knobs.shown(
+                "database", self.database, "redis.database", "One of the server's numbered databases."
+            ),
+            knobs.shown("user", self.user, "redis.user", "For a server with access lists."),
+            knobs.hidden(
                 "password",
                 self.password,
                 "redis.password",
                 f"Where it is not set, {REDIS_PASSWORD_VARIABLE} in the driver's environment says it.",
             ),
-            knob("tls", self.tls, "redis.tls", "Whether the connection is encrypted."),
-            knob(
+            knobs.shown("tls", self.tls, "redis.tls", "Whether the connection is encrypted."),
+            knobs.shown(
                 "trust_store",
                 self.trust_store,
                 "redis.trustStore",
                 "A key store on each executor with the server's certificate authority; else Java's own.",
             ),
-            hidden(
+            knobs.hidden(
                 "trust_store_password",
                 self.trust_store_password,
                 "redis.trustStorePassword",
                 "What opens that file.",
             ),
-            knob("prefix", self.prefix, "prefix", "What all keys in the database begin with."),
-            knob(
-                "retain", self.retain, "retain", "Batches that can be taken back; each costs what it changed."
-            ),
-            knob(
-                "cache",
-                exact_size(parse_size(self.cache)),
-                "cacheBytes",
-                "State that an executor holds on its heap, so that it need not ask again.",
-            ),
-            knob(
-                "patience",
-                exact_duration(parse_duration(self.patience)),
-                "patienceMillis",
-                "How long a task asks again where the server does not answer.",
-            ),
+            *knobs.common(self),
         )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.config.checks import Check, check_fields, optional, refused
-from holdfast.config.job.external_store import EXTERNAL, STORE_CHECKS, address, text
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, ROW_CHECKSUM_KEY, TIKV_PROVIDER
-from holdfast.config.units import Duration, Size, exact_duration, exact_size, parse_duration, parse_size
+from holdfast.config.job.external_store import EXTERNAL, STORE_CHECKS, Knobs, address, external_conf, text
+from holdfast.config.setting_report import SettingReport
+from holdfast.config.spark_defaults import TIKV_PROVIDER
+from holdfast.config.units import Duration, Size
 from holdfast.errors import Invalid
 
 
@@ -84,14 +84,8 @@ class TiKV:
         Pinned in the offset log by the first start: the provider class.
         """
         conf = {
-            PROVIDER_KEY: TIKV_PROVIDER,
-            FORMAT_KEY: "1",
-            ROW_CHECKSUM_KEY: "false",
+            **external_conf(TIKV_PROVIDER, self),
             f"{EXTERNAL}.tikv.pd": self.pd,
-            f"{EXTERNAL}.prefix": self.prefix,
-            f"{EXTERNAL}.retain": str(self.retain),
-            f"{EXTERNAL}.cacheBytes": str(parse_size(self.cache)),
-            f"{EXTERNAL}.patienceMillis": str(parse_duration(self.patience)),
         }
         for name in ("authority", "certificate", "key"):
             if (file := getattr(self, name)) is not None:
@@ -104,42 +98,21 @@ class TiKV:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Tell what each field becomes, in the order of the fields."""
-        conf = self.spark_conf()
-
-        def knob(name: str, value: object, key: str, why: str) -> SettingReport:
-            full = f"{EXTERNAL}.{key}"
-            becomes = f"{full} = {conf[full]}" if full in conf else f"{full}, not set"
-            return SettingReport(name, shown(value), SettingOutcome.SPARK, becomes, why)
-
+        knobs = Knobs(self.spark_conf())
         return (
-            knob("pd", self.pd, "tikv.pd", "Every executor asks one of them where the data is."),
-            knob(
+            knobs.shown("pd", self.pd, "tikv.pd", "Every executor asks one of them where the data is."),
+            knobs.shown(
                 "authority",
                 self.authority,
                 "tikv.authority",
                 "A PEM file on driver and executors with the servers' authority; it turns TLS on.",
             ),
-            knob(
+            knobs.shown(
                 "certificate",
                 self.certificate,
                 "tikv.certificate",
                 "What driver and executors show the servers.",
             ),
-            knob("key", self.key, "tikv.key", "The file of that certificate's key, in PKCS 8."),
-            knob("prefix", self.prefix, "prefix", "What all keys in the database begin with."),
-            knob(
-                "retain", self.retain, "retain", "Batches that can be taken back; each costs what it changed."
-            ),
-            knob(
-                "cache",
-                exact_size(parse_size(self.cache)),
-                "cacheBytes",
-                "State that an executor holds on its heap, so that it need not ask again.",
-            ),
-            knob(
-                "patience",
-                exact_duration(parse_duration(self.patience)),
-                "patienceMillis",
-                "How long a task asks again where the cluster does not answer.",
-            ),
+            knobs.shown("key", self.key, "tikv.key", "The file of that certificate's key, in PKCS 8."),
+            *knobs.common(self),
         )
