@@ -110,7 +110,7 @@ AT_HOME: Final = """
     check JOB.py --against CK
     doctor
     drill SP
-    lint CK
+    lint shop
     list
     run JOB.py --no-rest
     serve --port 0
