@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from holdfast.external.cassandra_head import CassandraHead, head_of
 from holdfast.external.cassandra_place import CassandraConnection, CassandraPlace
-from holdfast.external.cassandra_store import HEAD
-from holdfast.external.redis_scripts import bucket_of
+from holdfast.external.cassandra_store import FACTS, HEAD
 from holdfast.external.shared_state import Listing, SharedHead
-from holdfast.external.store_port import index_of, note_of
+from holdfast.external.store_port import by_bucket, index_of, note_of
 
 _STORES: Final = "SELECT store, facts['layout'] FROM @.state_stores WHERE query = ?"
-_FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
 _QUERY: Final = "SELECT batch_id, run, generation FROM @.state_queries WHERE query = ?"
 _READ: Final = (
     "SELECT field, attempt, live, value FROM @.state_rows"
@@ -50,7 +48,7 @@ class CassandraReader:
     def facts(self, store: str) -> Mapping[str, str]:
         """See `QueryReader`."""
         with self._connection.asked(store):
-            row = self._connection.ask(_FACTS, self._index, store).one()
+            row = self._connection.ask(FACTS, self._index, store).one()
         return dict(row[0] or {}) if row else {}
 
     def moment(self, stores: Sequence[str]) -> CassandraMoment:
@@ -92,12 +90,9 @@ class CassandraMoment:
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
         """See `Moment`."""
-        buckets: dict[int, list[bytes]] = {}
-        for field in dict.fromkeys(fields):
-            buckets.setdefault(bucket_of(field), []).append(field)
         asked = [
             (bucket, some[first : first + _FIELDS_TOGETHER])
-            for bucket, some in buckets.items()
+            for bucket, some in by_bucket(fields).items()
             for first in range(0, len(some), _FIELDS_TOGETHER)
         ]
         lineages = [None if head is None else head.lineage(version) for head in self._found]

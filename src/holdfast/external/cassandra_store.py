@@ -19,9 +19,10 @@ from holdfast.external.cassandra_head import (
     head_of,
 )
 from holdfast.external.cassandra_place import ADDRESS, CassandraConnection, CassandraPlace
-from holdfast.external.redis_scripts import BUCKETS, bucket_of
 from holdfast.external.store_port import (
+    BUCKETS,
     StoreLook,
+    bucket_of,
     gone,
     index_of,
     lacking,
@@ -60,7 +61,7 @@ _DELETE: Final = (
     " WHERE store = ? AND bucket = ? AND field = ? AND attempt = ?"
 )
 _DESCRIBE: Final = "INSERT INTO @.state_stores (query, store, facts) VALUES (?, ?, ?)"
-_FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
+FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
 _KEYSPACES: Final = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _TABLES: Final = "SELECT table_name, default_time_to_live FROM system_schema.tables WHERE keyspace_name = %s"
 
@@ -244,7 +245,7 @@ class CassandraStore:
             )
         index = _INDEX.fullmatch(self.name)
         listed = index_of(index[1], index[2]) if index else ""
-        noted = self._connection.ask(_FACTS, listed, self.name).one()
+        noted = self._connection.ask(FACTS, listed, self.name).one()
         facts = (noted[0] if noted else None) or {}
         require_layout(facts.get("layout", ""), self.where)
         return head, facts.get("encoder", "")

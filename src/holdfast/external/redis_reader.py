@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.external.redis_place import RedisPlace
-from holdfast.external.redis_scripts import READ, bucket_of
+from holdfast.external.redis_scripts import READ
 from holdfast.external.shared_state import Listing, SharedHead
-from holdfast.external.store_port import index_of, note_of
+from holdfast.external.store_port import by_bucket, index_of, note_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -84,9 +84,7 @@ class RedisMoment:
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
         """See `Moment`."""
-        buckets: dict[int, list[bytes]] = {}
-        for field in dict.fromkeys(fields):
-            buckets.setdefault(bucket_of(field), []).append(field)
+        buckets = by_bucket(fields)
         client: Any = self._client
         script = client.register_script(READ)
         with self._place.asked(self._names[0]), client.pipeline(transaction=False) as pipeline:

@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
 
-BUCKETS: Final = 64
-
-
-def bucket_of(field: bytes) -> int:
-    """The part of a store that a field is in."""
-    return zlib.crc32(field) % BUCKETS
-
+from holdfast.external.store_port import BUCKETS
 
 _LAYERS: Final = """local head = KEYS[1]
 local function plan_of(text)

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.external.redis_place import ADDRESS, RedisPlace
-from holdfast.external.redis_scripts import BUCKETS, CLEAR, CREATE, LOOK, SCAN, bucket_of
-from holdfast.external.store_port import StoreLook, gone, lacking, not_kept, require_layout, taken
+from holdfast.external.redis_scripts import CLEAR, CREATE, LOOK, SCAN
+from holdfast.external.store_port import (
+    BUCKETS,
+    StoreLook,
+    bucket_of,
+    gone,
+    lacking,
+    not_kept,
+    require_layout,
+    taken,
+)
 
 if TYPE_CHECKING:
     from redis import Redis

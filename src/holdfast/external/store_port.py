@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Conflict, Corrupt, NotFound, Unsupported
+
+# How many parts the fields of a store are divided into; the jar has the same number.
+BUCKETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,19 @@ class Database(Protocol):
 
     def store(self, name: str) -> ExternalStore:
         """One of its stores; it need not be there."""
+
+
+def bucket_of(field: bytes) -> int:
+    """The part of a store that a field is in."""
+    return zlib.crc32(field) % BUCKETS
+
+
+def by_bucket(fields: Iterable[bytes]) -> dict[int, list[bytes]]:
+    """Fields by the part of a store that they are in, each once."""
+    buckets: dict[int, list[bytes]] = {}
+    for field in dict.fromkeys(fields):
+        buckets.setdefault(bucket_of(field), []).append(field)
+    return buckets
 
 
 def index_of(prefix: str, query_id: str) -> str:

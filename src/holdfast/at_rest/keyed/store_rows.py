@@ -8,7 +8,14 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row, numbering_of
+from holdfast.checkpoints.keyed.key_groups import (
+    BLOB,
+    KEY_GROUP,
+    KeyGroup,
+    group_key,
+    group_row,
+    numbering_of,
+)
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
@@ -21,7 +28,6 @@ from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 TIMES_BY_KEY: Final = TIMERS.label("event")
 KEYS_BY_TIME: Final = TIMER_INDEX.label("event")
 
-_BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
 _COUNT: Final = RowCodec(Struct(("count",), (Atom("long"),)))
 _NOTHING: Final = RowCodec(Struct(("__dummy__",), (Atom("void"),))).encode({"__dummy__": None})
 _AT: Final = "expiryTimestampMs"
@@ -81,13 +87,13 @@ def store_rows(
         for family in (META, FORMS):
             yield StoreRow(partition, family, key, None)
     else:
-        yield StoreRow(partition, META, key, (_BLOB.encode({"b": after.meta}),))
-        yield StoreRow(partition, FORMS, key, (_BLOB.encode({"b": after.forms}),))
+        yield StoreRow(partition, META, key, (BLOB.encode({"b": after.meta}),))
+        yield StoreRow(partition, FORMS, key, (BLOB.encode({"b": after.forms}),))
     for family in (BASE, LOG):
         had = () if before is None else getattr(before, family)
         has = () if after is None else getattr(after, family)
         if has:
-            yield StoreRow(partition, family, key, tuple(_BLOB.encode({"b": blob}) for blob in has), True)
+            yield StoreRow(partition, family, key, tuple(BLOB.encode({"b": blob}) for blob in has), True)
             yield StoreRow(partition, LIST_COUNTER.label(family), key, (_COUNT.encode({"count": len(has)}),))
         elif had:
             yield StoreRow(partition, family, key, None, True)

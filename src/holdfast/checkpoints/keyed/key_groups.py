@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.worker.state.tables.runs import Run
 
 KEY_GROUP: Final = "key_group"
+# The value of an entry that is of bytes, as an UnsafeRow.
+BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
 # What stands before the rows in a message of Arrow's: some hundred bytes for each column.
 _LONGEST_HEAD: Final = 1 << 20
 _UNREADABLE: Final = (
@@ -221,9 +223,7 @@ class KeyGroups:
         if blobs is None:
             return
         for key, value in pairs:
-            rows, _ = codec.values.rows(value, codec.where)
-            group = group_of_key(codec, key)
-            blobs[group] = tuple(bytes(codec.value_values(row)["b"]) for row in rows)
+            blobs[group_of_key(codec, key)] = blobs_in(codec, value)
 
     def groups(self) -> Iterator[KeyGroup]:
         """What was gathered, ascending, with the blobs that are in a database.
@@ -303,6 +303,12 @@ def group_key(numbering: Numbering, group: int) -> bytes:
 def numbering_of(operator: OperatorStates) -> Numbering:
     """How an operator's groups are stored, as the type of its keys tells."""
     return _numbering(operator.codec_of(operator.store_names[0], META))
+
+
+def blobs_in(codec: StateCodec, value: bytes) -> tuple[bytes, ...]:
+    """What an entry of our store has: one of bytes, or a list of them."""
+    rows, _ = codec.values.rows(value, codec.where)
+    return tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
 
 def group_of_key(codec: StateCodec, key: bytes) -> int:

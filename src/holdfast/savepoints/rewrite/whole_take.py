@@ -7,19 +7,17 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from holdfast import layout
 from holdfast.checkpoints.keyed.kept_blobs import BLOBS, KeptBlobs, operators_elsewhere
-from holdfast.checkpoints.keyed.key_groups import group_of_key, is_keyed
-from holdfast.checkpoints.state.contents import ContentSum, bare_rows
+from holdfast.checkpoints.keyed.key_groups import BLOB, blobs_in, group_of_key, is_keyed
+from holdfast.checkpoints.state.contents import ContentSum, bare_rows, store_sums
 from holdfast.checkpoints.state.rows import store_chunks
-from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import Internal
-from holdfast.formats.rows.spark_types import Atom, Struct
-from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import OwnFile, StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
@@ -39,7 +37,7 @@ from holdfast.storage.port import Storage
 from holdfast.worker.state.external.blob_name import is_name
 from holdfast.worker.state.store import BASE, LOG, Stored
 
-_BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
+Sums = dict[StateName, ContentSum]
 
 
 def take(
@@ -131,8 +129,8 @@ class _Whole:
         self._batch_id = manifest.batch_id
         self._kept = KeptBlobs(self._view)
         self._edits = StoreEdits(self._view, manifest, folder, now_ms)
-        # What each store holds that was written, by family.
-        self._sums: dict[StoreId, dict[str, ContentSum]] = {}
+        # What each store is to hold that was written.
+        self._sums: dict[StoreId, Sums] = {}
 
     def written(self, tell: ProgressCallback | None) -> FileChanges:
         """Write each store that has names of blobs, and the notes that say where those are."""
@@ -144,7 +142,7 @@ class _Whole:
             for name in operator.store_names
         ]
         for operator, store in followed(stores, tell, "reading blobs"):
-            sums: dict[str, ContentSum] = {}
+            sums: Sums = {}
             changes = self._changes(operator, store, sums)
             first = next(changes, None)
             if first is not None:
@@ -165,9 +163,7 @@ class _Whole:
         """
         operators = {each.operator_id: each for each in operator_states(made, self._batch_id)}
         for store, expected in self._sums.items():
-            found: dict[str, ContentSum] = {}
-            for codec, pairs in store_chunks(made, operators[store.operator_id], store):
-                found.setdefault(codec.name.family, ContentSum()).add(*bare_rows(codec, pairs))
+            found = store_sums(made, operators[store.operator_id], store)
             if _told(found) != _told(expected):
                 raise Internal(
                     "a store does not read as it was written, and no savepoint was made",
@@ -177,9 +173,7 @@ class _Whole:
                     hint="the checkpoint is as it was; please report this",
                 )
 
-    def _changes(
-        self, operator: OperatorStates, store: StoreId, sums: dict[str, ContentSum]
-    ) -> Iterator[RowChange]:
+    def _changes(self, operator: OperatorStates, store: StoreId, sums: Sums) -> Iterator[RowChange]:
         """The lists that have names in them, with the blobs; all rows are added up as they will be."""
         for codec, pairs in store_chunks(self._view, operator, store):
             whole = [*pairs]
@@ -189,17 +183,16 @@ class _Whole:
                     if blobs is not None:
                         whole[at] = key, codec.values.stored_list(key, blobs)
                         yield RowChange(codec, codec.key_row(key), blobs, True)
-            sums.setdefault(codec.name.family, ContentSum()).add(*bare_rows(codec, whole))
+            sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, whole))
 
     def _blobs(self, codec: StateCodec, key: bytes, value: bytes) -> tuple[bytes, ...] | None:
         """The rows of a list of blobs, whole; None of a list without a name."""
-        rows, _ = codec.values.rows(value, codec.where)
-        blobs = tuple(bytes(codec.value_values(row)["b"]) for row in rows)
+        blobs = blobs_in(codec, value)
         if not any(map(is_name, blobs)):
             return None
         whole = self._kept.of_group(group_of_key(codec, key), Stored(None, blobs, ()))
-        return tuple(_BLOB.encode({"b": blob}) for blob in whole.base)
+        return tuple(BLOB.encode({"b": blob}) for blob in whole.base)
 
 
-def _told(sums: dict[str, ContentSum]) -> dict[str, Any]:
-    return {family: (each.rows, each.digest()) for family, each in sums.items() if each.rows}
+def _told(sums: Sums) -> dict[str, Any]:
+    return {name.family: (each.rows, each.digest()) for name, each in sums.items() if each.rows}

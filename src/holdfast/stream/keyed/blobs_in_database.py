@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
-from holdfast.config.spark_defaults import (
-    CASSANDRA_PROVIDER,
-    EXTERNAL_PROVIDERS,
-    PROVIDER_KEY,
-    REDIS_PROVIDER,
-)
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
 from holdfast.external.redis_place import redis_place
+from holdfast.formats.providers import DATABASES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
 
 # Smaller blobs cost no more in Spark's store than their names would.
 BLOBS_FROM: Final = "512b"
-_CHOICES: Final = {REDIS_PROVIDER: "Redis", CASSANDRA_PROVIDER: "Cassandra"}
 
 
 def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str) -> Blobs | None:
@@ -108,7 +103,7 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
     """
     provider = spark.conf.get(PROVIDER_KEY, None)
     if provider in EXTERNAL_PROVIDERS:
-        names = [_CHOICES[provider]] if provider in _CHOICES else list(_CHOICES.values())
+        names = [DATABASES[provider]] if provider in DATABASES else list(DATABASES.values())
         choices = " or ".join(f"blobs=hf.{name}(…)" for name in names)
         place = " or ".join(names)
         raise Unsupported(

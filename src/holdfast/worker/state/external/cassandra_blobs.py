@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.worker.state.external.blob_database import BlobWrites, Replaced, blob_key
 from holdfast.worker.state.external.blob_name import BlobName
+from holdfast.worker.state.external.patience import LONGEST_PAUSE_S, Patience
 
 _PORT: Final = 9042
 # A blob is written and read in parts of so many bytes.
@@ -40,7 +41,6 @@ _CONNECT_S: Final = 5.0
 # Connections are asked so often whether they are there: the client does not notice the end of one in the
 # middle of an answer.
 _HEARTBEAT_S: Final = 2
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 # What every server from 3.0 on speaks.
 _PROTOCOL: Final = 4
 
@@ -214,7 +214,7 @@ class CassandraConnection:
     ) -> None:
         self._library = client_library()
         self._server = server
-        self._clock, self._pause = clock, pause
+        self._patience = Patience(server.patience_ms, clock, pause)
         self._lock = Lock()
         self._session: _Session | None = None
 
@@ -226,25 +226,14 @@ class CassandraConnection:
             Invalid: It refuses the user, the password or a statement, or has no such keyspace.
         """
         answers: list[list[Any] | None] = [None] * len(requests)
-        until = self._clock() + self._server.patience_ms / 1000
-        wait = _FIRST_PAUSE_S
-        while None in answers:
-            try:
-                self._opened().run(requests, answers)
-            except HoldfastError:
-                raise
-            except self._library.failures as error:
-                refusal = self._refusal(error)
-                if refusal is not None:
-                    raise refusal from error
-                if self._clock() + wait > until:
-                    raise self._silent(error) from error
-                if wait == _LONGEST_PAUSE_S and isinstance(error, self._library.cluster.NoHostAvailable):
-                    self.close()  # it has not come back by itself
-            else:
-                break
-            self._pause(wait)
-            wait = min(2 * wait, _LONGEST_PAUSE_S)
+        if requests:
+            self._patience.ask(
+                lambda: self._opened().run(requests, answers),
+                self._library.failures,
+                refusal=self._refusal,
+                silent=self._silent,
+                before_pause=self._renew,
+            )
         return [rows for rows in answers if rows is not None]
 
     def close(self) -> None:
@@ -253,6 +242,11 @@ class CassandraConnection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def _renew(self, error: Exception, wait: float) -> None:
+        """End a session that has lost all nodes and has not found them by itself."""
+        if wait == LONGEST_PAUSE_S and isinstance(error, self._library.cluster.NoHostAvailable):
+            self.close()
 
     def _opened(self) -> _Session:
         with self._lock:

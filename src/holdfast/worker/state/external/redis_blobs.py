@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.worker.state.external.blob_database import BlobWrites, Replaced, blob_key
 from holdfast.worker.state.external.blob_name import BlobName
+from holdfast.worker.state.external.patience import Patience
 
 # An answer that has stopped for so long does not come any more.
 _SILENCE_S: Final = 5.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 # A fold deletes so many blobs at most: one command holds up all others.
 _DELETED: Final = 10_000
 
@@ -152,7 +152,7 @@ class RedisConnection:
         redis = client_library()
         self._errors: Any = redis.exceptions
         self._server = server
-        self._clock, self._pause = clock, pause
+        self._patience = Patience(server.patience_ms, clock, pause)
         self._checked = False
         secured = {"ssl": True, "ssl_ca_certs": server.authorities} if server.tls else {}
         self._client: Any = redis.Redis(
@@ -178,21 +178,12 @@ class RedisConnection:
         """
         if not commands:
             return []
-        until = self._clock() + self._server.patience_ms / 1000
-        wait = _FIRST_PAUSE_S
-        while True:
-            try:
-                return self._once(commands)
-            except HoldfastError:
-                raise
-            except (self._errors.RedisError, OSError) as error:
-                refusal = self._refusal(error)
-                if refusal is not None:
-                    raise refusal from error
-                if self._clock() + wait > until:
-                    raise self._silent(error) from error
-            self._pause(wait)
-            wait = min(2 * wait, _LONGEST_PAUSE_S)
+        return self._patience.ask(
+            lambda: self._once(commands),
+            (self._errors.RedisError, OSError),
+            refusal=self._refusal,
+            silent=self._silent,
+        )
 
     def _once(self, commands: Sequence[Command]) -> list[Any]:
         if not self._checked:
