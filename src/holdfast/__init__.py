@@ -283,7 +283,17 @@ def __getattr__(name: str) -> object:
     if name not in _NAMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     home, own = _NAMES[name]
-    value: object = getattr(importlib.import_module(home), own)
+    try:
+        value: object = getattr(importlib.import_module(home), own)
+    except ModuleNotFoundError as error:
+        from holdfast.extras import missing_package
+
+        lacking = missing_package(
+            error, for_jobs=home.startswith((f"{__name__}.stream.", f"{__name__}.worker."))
+        )
+        if lacking is None:
+            raise
+        raise lacking from error
     globals()[name] = value
     return value
 

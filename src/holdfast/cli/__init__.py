@@ -55,6 +55,7 @@ from holdfast.cli import (
 )
 from holdfast.cli import list as list_
 from holdfast.errors import HoldfastError, Internal, Invalid, NotFound, Unavailable
+from holdfast.extras import missing_package
 
 TRACEBACK = "HOLDFAST_TRACEBACK"
 # What the system says of a path that no trying again makes right.
@@ -136,7 +137,7 @@ def _told(error: Exception) -> HoldfastError:
             found=error.strerror,
             hint="see that the path is right, that the disk has room, and that this user may use it",
         )
-    return Internal(
+    return missing_package(error) or Internal(
         "something went wrong inside Holdfast",
         found=f"{type(error).__name__}: {error}",
         hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",

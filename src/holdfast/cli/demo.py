@@ -15,6 +15,7 @@ from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.clock import now_ms
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, NotFound
+from holdfast.extras import require_package
 
 if TYPE_CHECKING:
     from holdfast.demo.saving import Known
@@ -53,6 +54,7 @@ def demo(
         raise Conflict("a file is where a directory should be", where=str(keep), hint="name another one")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Conflict("the folder is not empty", where=str(keep), hint="name one that is new or empty")
+    require_package("pyspark")
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         shown = _show(keep.resolve(), seed)

@@ -16,7 +16,8 @@ from holdfast.cli import next_step, options, output, server_options
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
-from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
+from holdfast.errors import Conflict, Failed, HoldfastError, Invalid, Unsupported
+from holdfast.extras import require_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,6 +116,7 @@ def run(
 
     elected = None if settings.leading is None else elections(settings.leading)
     require_job_file(target)
+    require_package("pyspark")
     place = settings.ensure_home().resolve()
     spec = DriverSpec(
         target=target,
@@ -179,8 +181,9 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
             output.insist(f"not answering over HTTP: {error}")
 
     try:
+        require_package("uvicorn")
         beside = EmbeddedServer(home, settings, not_served)
-    except Conflict as error:
+    except (Conflict, Unsupported) as error:
         not_served(error)
         yield
         return

@@ -35,7 +35,7 @@ def spark_version() -> str:
     """
     version = installed("pyspark")
     if version is None:
-        raise NotFound("pyspark is not installed", where="this Python", hint=f"pip install 'pyspark{RANGE}'")
+        raise NotFound("pyspark is not installed", where="this Python", hint="pip install 'holdfast[spark]'")
     if not OLDEST <= minor(version) < TOO_NEW:
         raise Unsupported(
             "this Spark is not one that Holdfast knows",

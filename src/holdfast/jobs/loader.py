@@ -11,6 +11,7 @@ from types import ModuleType
 
 from holdfast.config.secrets import SECRET_VARIABLES
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.extras import missing_package
 from holdfast.jobs.definition import Job
 
 # PySpark's own condition. The classic way to meet it is a UDF whose type is given as text.
@@ -153,11 +154,12 @@ def _run(path: Path) -> ModuleType:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
+        lacking = missing_package(error)
         raise Invalid(
             "the job file raised an error while it was loaded",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
-            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
+            hint=lacking.hint if lacking else _BEFORE_SPARK if _NO_SESSION in str(error) else None,
         ) from error
     return module
 

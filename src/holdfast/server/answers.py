@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, Internal, Invalid
+from holdfast.extras import missing_package
 
 OWN: Final = "/api/"
 JSON_SUFFIX: Final = ".json"
@@ -115,4 +116,6 @@ def as_error(error: Exception) -> HoldfastError:
     """Any error as one that can be told without a traceback."""
     if isinstance(error, HoldfastError):
         return error
-    return Internal("something went wrong inside Holdfast", found=type(error).__name__)
+    return missing_package(error) or Internal(
+        "something went wrong inside Holdfast", found=type(error).__name__
+    )

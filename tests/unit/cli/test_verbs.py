@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,15 @@ def test_a_bad_job_file_is_one_clear_error(
     assert said.returncode == code
     assert f"error: {fact}\n" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_a_job_file_that_imports_what_an_extra_brings_is_told_which(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as where it is not installed
+    said = holdfast("run", write(tmp_path, "from pyspark.sql import functions\n"), "--dry-run")
+    assert said.returncode == 2
+    assert "hint: pip install 'holdfast[spark]'" in said.stderr
 
 
 def test_a_home_that_cannot_be_written_is_named(holdfast: Holdfast, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         _python(),
         _checked("spark", lambda: f"pyspark {spark_version()} in {spark_home(environ)}"),
         _checked("java", lambda: _java(environ)),
-        *(_package(f"{name} for workers", name, f"pip install {name}") for name in WORKER_PACKAGES),
+        *(_package(f"{name} for workers", name, "pip install 'holdfast[spark]'") for name in WORKER_PACKAGES),
         _checked("state home", lambda: str(settings.look_at_home())),
         *(
             _package(f"extra {extra}", package, f"for {use}: pip install 'holdfast[{extra}]'", needed=False)

@@ -7,7 +7,9 @@ it uses. `lz4`, `snappy` and `zstd` are known here; `lzf` is not, since no libra
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, Final
 
 from holdfast.errors import Unsupported
@@ -97,7 +99,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     writers: dict[str, Callable[[bytes], bytes]] = {
         LZ4: _to_lz4,
         SNAPPY: _to_snappy,
-        ZSTD: lambda block: bytes(_arrow("zstd").compress(block, asbytes=True)),
+        ZSTD: _to_zstd,
     }
     if codec not in writers:
         raise Unsupported(
@@ -137,13 +139,16 @@ def snappy_block(data: bytes) -> bytes:
         raise ValueError("a block without a length") from error
     if length > SNAPPY_RATIO * len(data):
         raise ValueError(f"{length} bytes in a block of {len(data)}")
+    import cramjam
+
+    block = bytearray(length)
     try:
-        block = bytes(_arrow("snappy").decompress(data, decompressed_size=length, asbytes=True))
-    except OSError as error:
+        written = cramjam.snappy.decompress_raw_into(data, block)
+    except cramjam.DecompressionError as error:
         raise ValueError(str(error)) from error
-    if len(block) != length:
-        raise ValueError(f"{len(block)} bytes in a block of {length}")
-    return block
+    if written != length:
+        raise ValueError(f"{written} bytes in a block of {length}")
+    return bytes(block)
 
 
 def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
@@ -153,16 +158,22 @@ def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
         Corrupt: They are more than is allowed.
         ValueError: A frame is damaged.
     """
-    import pyarrow as pa
-
-    parts = []
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            while part := bytes(stream.read(_PORTION)):
+    zstd = _zstd_library()
+    parts: list[bytes] = []
+    while data:
+        frame = zstd.ZstdDecompressor()
+        given = data
+        try:
+            while not frame.eof:
+                part = frame.decompress(given, _PORTION)
                 allowance.take(len(part))
                 parts.append(part)
-    except OSError as error:
-        raise ValueError(str(error)) from error
+                given = b""
+                if not part and frame.needs_input:
+                    raise ValueError("a frame that is cut off")
+        except zstd.ZstdError as error:
+            raise ValueError(str(error)) from error
+        data = frame.unused_data
     return b"".join(parts)
 
 
@@ -186,10 +197,11 @@ def _lz4_head(method: int, size: int, length: int, value: int) -> bytes:
 
 
 def _to_snappy(data: bytes) -> bytes:
-    pack = _arrow("snappy")
+    import cramjam
+
     parts = [_SNAPPY_HEAD]
     for at in range(0, len(data), _BLOCK):
-        packed = bytes(pack.compress(data[at : at + _BLOCK], asbytes=True))
+        packed = bytes(cramjam.snappy.compress_raw(data[at : at + _BLOCK]))
         parts += [len(packed).to_bytes(4, "big"), packed]
     return b"".join(parts)
 
@@ -288,7 +300,10 @@ def _zstd(data: bytes, where: str) -> Iterator[bytes]:
     yield zstd_bytes(data, Allowance(len(data), _WHAT, where))
 
 
-def _arrow(name: str) -> Any:
-    import pyarrow as pa
+def _to_zstd(data: bytes) -> bytes:
+    return bytes(_zstd_library().compress(data))
 
-    return pa.Codec(name)
+
+def _zstd_library() -> Any:
+    """The module of Python 3.14, or what brings it to those before."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Internal
+from holdfast.extras import missing_package
 from holdfast.jobs.processes.events import Event
 
 _NICE: Final = 10
@@ -93,7 +94,9 @@ def error_of(error: Exception) -> HoldfastError:
     """An error as one that can be told."""
     if isinstance(error, HoldfastError):
         return error
-    return Internal("something went wrong inside Holdfast", found=f"{type(error).__name__}: {error}")
+    return missing_package(error) or Internal(
+        "something went wrong inside Holdfast", found=f"{type(error).__name__}: {error}"
+    )
 
 
 def one_line(error: HoldfastError) -> str:

@@ -1,0 +1,166 @@
+"""`pip install holdfast` without an extra: the verbs over files, beside any PySpark or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from golden import golden_on_disk
+
+SOURCE = Path(__file__).parents[2] / "src"
+MOST_MEGABYTES = 150
+
+
+def base_distributions() -> list[metadata.Distribution]:
+    """What comes with the package, directly or not, where no extra is asked for."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = ["holdfast"]
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in found:
+            continue
+        found[name] = metadata.distribution(name)
+        for text in found[name].requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has these distributions, and nothing else."""
+    place = tmp_path_factory.mktemp("base")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
+    for distribution in base_distributions():
+        for name in {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}:
+            if not name.endswith(".pth") and not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(distribution.locate_file(name))))
+    (packages / "source.pth").write_text(f"{SOURCE}\n")
+    return place / "bin" / "python"
+
+
+class Base:
+    """The command line of that Python, in a directory of its own."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self._python = python
+        self.folder = folder
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        kept = ("PATH", "LANG", "TMPDIR")
+        environ = {name: os.environ[name] for name in kept if name in os.environ} | {"COLUMNS": "200"}
+        return subprocess.run(
+            [str(self._python), "-m", "holdfast", *words],
+            cwd=self.folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def base(python: Path, tmp_path: Path) -> Base:
+    return Base(python, tmp_path)
+
+
+def test_it_is_small() -> None:
+    files = {
+        Path(str(distribution.locate_file(file)))
+        for distribution in base_distributions()
+        for file in distribution.files or ()
+        if distribution.name != "holdfast" and file.suffix != ".pyc"
+    }
+    own = [file for file in (SOURCE / "holdfast").rglob("*") if file.suffix != ".pyc"]
+    size = sum(file.stat().st_size for file in (*files, *own) if file.is_file())
+    assert size < MOST_MEGABYTES << 20
+
+
+@pytest.mark.parametrize("name", ["3.5/aggregate-memory", "3.5/aggregate-rocksdb", "4.2/aggregate-format2"])
+def test_verbs_over_files_need_no_extra(name: str, base: Base) -> None:
+    golden_on_disk(name, base.folder / "ck")
+
+    assert base.json("checkpoint", "verify", "ck")["ok"]
+    assert base.json("checkpoint", "show", "ck")["batch_id"] == 11
+    taken = base.json("savepoint", "take", "ck", "sps")
+    # The tenth customer of a file is one on: of the golden input, c1 comes in each of the 12 files.
+    found = base.json("state", "get", "ck", "c1")
+    amounts = [file * 10 + each for file in range(12) for each in range(10) if (file + each) % 10 == 1]
+    expected = dict(zip(("visits", "spend"), (12, sum(amounts)), strict=True))
+    assert list(found["value"].values()) == list(expected.values())
+
+    savepoint = taken["savepoint"]
+    assert base.json("savepoint", "verify", savepoint, "--deep")["problems"] == []
+    assert base.json("state", "diff", savepoint, "ck")["same"]
+    base.json("restore", savepoint, "restored")
+    assert base.json("state", "get", "restored", "c1")["value"] == found["value"]
+    base.json("fork", savepoint, "forked")
+    assert base.json("state", "history", "ck", "c1")
+    assert base.json("state", "explain", "ck", "c1")
+    assert base.json("lint", "ck")
+    if name.startswith("4."):
+        base.json("rescale", savepoint, "rescaled", "--partitions", "5")
+        assert base.json("state", "get", "rescaled", "c1")["value"] == found["value"]
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("state", "scan", "ck", "--sql", "select 1"), "sql"),
+        (("serve",), "server"),
+        (("demo",), "spark"),
+        (("ttl", "ck", "--what-if", "1h"), "sql"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_a_verb_that_needs_an_extra_says_which(words: tuple[str, ...], extra: str, base: Base) -> None:
+    golden_on_disk("4.2/aggregate-format2", base.folder / "ck")
+
+    done = base.run(*words)
+
+    assert done.returncode == 7
+    assert f"pip install 'holdfast[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
+    (base.folder / "shop.py").write_text("import holdfast as hf\n")
+
+    done = base.run("run", "shop.py")
+
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr == (
+        "error: a package that this needs is not installed\n"
+        "  found no pyspark\n"
+        "hint: pip install 'holdfast[spark]'\n"
+    )
+    assert not list(base.folder.glob(".holdfast/*"))
+
+
+@pytest.mark.parametrize(("name", "extra"), [("edit", "sql"), ("value", "spark"), ("sink", "spark")])
+def test_a_name_of_the_package_that_needs_an_extra_says_which(name: str, extra: str, python: Path) -> None:
+    program = f"import holdfast as hf\ntry: hf.{name}\nexcept hf.Unsupported as error: print(error.hint)"
+
+    done = subprocess.run(
+        [str(python), "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.stdout, done.stderr) == (f"pip install 'holdfast[{extra}]'\n", "")
