@@ -39,6 +39,12 @@ private[state] final class TiKvClient(place: TiKvPlace) {
     conf.setRawKVBatchReadTimeoutInMS(place.answerMillis)
     conf.setRawKVBatchWriteTimeoutInMS(place.answerMillis)
     conf.setRawKVScanTimeoutInMS(place.answerMillis)
+    // A log of slow calls is written while other threads still add to it, and a call that was answered fails.
+    conf.setRawKVReadSlowLogInMS(-1)
+    conf.setRawKVWriteSlowLogInMS(-1)
+    conf.setRawKVBatchReadSlowLogInMS(-1)
+    conf.setRawKVBatchWriteSlowLogInMS(-1)
+    conf.setRawKVScanSlowLogInMS(-1)
     conf.setBatchScanConcurrency(TiKvClients.ScansTogether)
     // The client warms up by writing to a key that is not ours.
     conf.setWarmUpEnable(false)

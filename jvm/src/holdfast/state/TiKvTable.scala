@@ -2,7 +2,7 @@ package holdfast.state
 
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.{List => JavaList, Optional}
+import java.util.{ConcurrentModificationException, List => JavaList, Optional}
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.mutable
@@ -539,6 +539,9 @@ private object TiKvTable {
   /** What the client throws where a server is not there, or did not say what it should. */
   private def unanswered(error: RuntimeException): Boolean = error match {
     case _: TiKVException | _: StatusRuntimeException => true
+    // The client writes a log of a call that fails while its other threads still add to it, and this hides
+    // the failure.
+    case _: ConcurrentModificationException => true
     // So it says that no placement driver has answered.
     case _: NullPointerException => String.valueOf(error.getMessage).startsWith("Failed to init client")
     case _ => false
