@@ -1,8 +1,8 @@
 """How many requests a query makes of an object store, counted from what Spark and Hadoop's S3A do.
 
 The terms were counted at a real S3 server, request by request, and each is what one step of the code asks
-for. S3A has no directories: whether a path is there is asked with a HEAD for a file of that name and, if there
-is none, with a LIST for anything below it. So nearly every look costs two requests, and one file of a
+for. S3A has no directories: whether a path is there is asked with a HEAD for a file of that name and, if
+there is none, with a LIST for anything below it. So nearly every look costs two requests, and one file of a
 checkpoint costs twenty-two.
 """
 
@@ -132,12 +132,12 @@ def daily_requests(shape: QueryShape, interval_ms: float) -> DailyRequests:
 
 
 def batch_requests(shape: QueryShape) -> Requests:
-    """The requests that a batch makes: two files of logs, one for each such source, and those of each store."""
+    """The requests that a batch makes: its two logs, the logs of sources, and what each store writes."""
     return LOG_FILE.times(2 + shape.log_sources) + _store_requests(shape).times(shape.stores)
 
 
 def snapshot_requests(shape: QueryShape) -> Requests:
-    """The requests of one snapshot of one store: its file, and its new files of data where it is RocksDB's."""
+    """The requests of one snapshot of one store: its file and, of RocksDB, its new files of data."""
     data = DATA_FILE.times(shape.snapshot_files) if shape.rocksdb else NONE
     return WHOLE_FILE.times(_files(shape)) + data
 
