@@ -175,7 +175,10 @@ def _show(report: CostReport) -> None:
             ),
             (
                 "savepoints",
-                f"{report.savepoints}, {rounded_size(report.savepoint_bytes)}, {_amount(report.money.savepoints)} {currency}",
+                (
+                    f"{report.savepoints}, {rounded_size(report.savepoint_bytes)},"
+                    f" {_amount(report.money.savepoints)} {currency}"
+                ),
             ),
             ("memory", _memory_text(report)),
             ("requests", _requests_text(report.requests, report.money, report.medium, currency)),
