@@ -23,7 +23,7 @@ def _whole_address(context: typer.Context, given: str | None) -> str | None:
     return None if given is None else whole_address(context, given)
 
 
-@examples("checkpoints/visits", "checkpoints/visits --prices prices.toml", "--rate 5000 --keys 1000000")
+@examples("checkpoints/visits", "--rate 5000 --keys 1000000")
 def cost(
     place: Annotated[
         str | None,
