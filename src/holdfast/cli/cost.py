@@ -15,7 +15,7 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from holdfast.advice.cost.money import Money
     from holdfast.advice.cost.plan_forecast import Forecast
-    from holdfast.advice.cost.report import Change, CostReport
+    from holdfast.advice.cost.report import Change, CostReport, StateCost
     from holdfast.advice.cost.requests import DailyRequests
 
 
@@ -149,7 +149,7 @@ def _show(report: CostReport) -> None:
             ],
             [
                 (
-                    _state_name(state.named.label, state.state),
+                    _state_name(state),
                     state.stores,
                     rounded_size(state.local_bytes),
                     rounded_size(state.checkpoint_bytes),
@@ -181,7 +181,12 @@ def _show(report: CostReport) -> None:
                 ),
             ),
             ("memory", _memory_text(report)),
-            ("requests", _requests_text(report.requests, report.money, report.medium, currency)),
+            (
+                "requests",
+                "none: it is a savepoint"
+                if report.is_savepoint
+                else _requests_text(report.requests, report.money, report.medium, currency),
+            ),
             ("a month", f"{_amount(report.money.total)} {currency}"),
         ]
     )
@@ -241,8 +246,9 @@ def _show_forecast(forecast: Forecast) -> None:
         output.prose(f"assumed: {each}")
 
 
-def _state_name(operator: str, state: str) -> str:
-    return operator if state == operator else f"{operator}.{state}"
+def _state_name(cost: StateCost) -> str:
+    named = cost.named
+    return named.label if cost.state == named.display_name else f"{named.label}.{cost.state}"
 
 
 def _interval_text(report: CostReport) -> str:
@@ -257,7 +263,7 @@ def _memory_text(report: CostReport) -> Any:
     from holdfast.config.units import rounded_size
 
     if report.memory_bytes is None or report.memory_from is None:
-        return "unknown"
+        return "none" if report.is_savepoint or not report.states else "unknown"
     price = (
         "no price"
         if report.money.memory is None
@@ -274,7 +280,6 @@ def _requests_text(asked: DailyRequests | None, money: Money, medium: str, curre
 
 
 def _amount(money: float) -> str:
-    """Money as people read it: to the cent, or with two digits where it is less than one."""
-    if money == 0 or abs(money) >= 1:
-        return f"{money:,.2f}"
-    return f"{money:.2g}" if abs(money) >= 0.0001 else "< 0.0001" if money > 0 else "> -0.0001"
+    from holdfast.advice.cost.money import money_text
+
+    return money_text(money)

@@ -84,8 +84,12 @@ def cost(
     )
     ratio, packed, codec = _compression(place.storage, measured)
     states = _states(measured, saved, memory, ratio)
-    if place.is_savepoint:  # its files are counted as its own, and not as a checkpoint's too
-        states = tuple(replace(state, checkpoint_bytes=0, retained_bytes=0) for state in states)
+    if place.is_savepoint:  # nothing runs from it, and its files are not those of a checkpoint too
+        asked = None
+        states = tuple(
+            replace(state, local_bytes=0, checkpoint_bytes=0, retained_bytes=0, memory_bytes=None)
+            for state in states
+        )
     states = tuple(_priced(state, paid, medium, asked, measured) for state in states)
     held = 0 if place.is_savepoint else sum(measured.all_of_state.values()) + measured.other_bytes
     memories = [state.memory_bytes for state in states]

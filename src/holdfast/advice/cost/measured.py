@@ -15,9 +15,9 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, HoldfastError, Unsupported
-from holdfast.formats.providers import provider_class
+from holdfast.formats.providers import known_provider
 from holdfast.layout import HadoopChecksum, Kind, SharedFile, SourceLogFile, SparkChecksum, StoreFile, StoreId
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.storage.port import Storage
@@ -77,7 +77,7 @@ def measure(storage: Storage) -> Measured:
     Raises:
         NotFound: There is no checkpoint.
         Corrupt: A file that was read is damaged.
-        Unsupported: The state is in a database.
+        Unsupported: The state is in a database, or of a provider that is not known here.
         Unavailable: The storage does not answer.
     """
     checkpoint = read(storage)
@@ -173,9 +173,8 @@ def _of(place: layout.Place) -> tuple[layout.Place, bool]:
 def _provider(checkpoint: Checkpoint) -> str | None:
     if not checkpoint.operators:
         return None
-    known = {ROCKSDB_PROVIDER: "rocksdb", MEMORY_PROVIDER: "memory"}
-    provider = provider_class(checkpoint.confs)
-    return known.get(provider, "memory")
+    provider = known_provider(checkpoint.confs, checkpoint.uri)
+    return "rocksdb" if provider == ROCKSDB_PROVIDER else "memory"
 
 
 def _shape(
@@ -185,13 +184,14 @@ def _shape(
     kinds = Counter(file.kind for files in versions.values() for file in files)
     changes = kinds[Kind.CHANGELOG] + kinds[Kind.DELTA]
     snapshots = kinds[Kind.ZIP]
+    incremental = changes > 0 or provider != "rocksdb"
     return QueryShape(
         stores=0,
-        incremental=changes > 0 or provider != "rocksdb",
+        incremental=incremental,
         rocksdb=provider == "rocksdb",
         checksums=checksums,
         snapshot_files=sum(shared.values()) / snapshots if snapshots else 1.0,
-        deltas_for_snapshot=_snapshot_distance(versions.values()),
+        deltas_for_snapshot=_snapshot_distance(versions.values()) if incremental else DELTAS_FOR_SNAPSHOT,
     )
 
 

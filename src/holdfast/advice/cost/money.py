@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.advice.cost.prices import DAYS_PER_MONTH, GB, Prices
 from holdfast.advice.cost.requests import Requests
 from holdfast.json_shapes import JsonShape, in_json
+
+# Less than this is as good as nothing.
+_LEAST: Final = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,13 @@ class Money(JsonShape):
     def total(self) -> float:
         """All that has a price."""
         return self.local + self.checkpoint + self.savepoints + (self.requests or 0.0) + (self.memory or 0.0)
+
+
+def money_text(money: float) -> str:
+    """Money as people read it: to the cent, or with two digits where it is less than one."""
+    if money == 0 or abs(money) >= 1:
+        return f"{money:,.2f}"
+    return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
 
 
 def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
