@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_the_interval_is_measured_or_given(tmp_path: Path) -> None:
     measured = hf.cost(folder)
     assert measured.interval_from is Origin.MEASURED
     planned = [batch.planned_ms for batch in hf.checkpoints.history(folder)]
-    apart = sorted(later - earlier for earlier, later in zip(planned, planned[1:], strict=False))
+    apart = sorted(later - earlier for earlier, later in itertools.pairwise(planned))
     assert measured.interval_ms == pytest.approx(apart[len(apart) // 2], rel=0.5)
     given = hf.cost(folder, interval="1 minute")
     assert (given.interval_ms, given.interval_from) == (60_000, Origin.GIVEN)
