@@ -41,6 +41,7 @@ VERBS = (
     "rescale",
     "check",
     "lint",
+    "cost",
     "skew",
     "ttl",
     "doctor",

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from holdfast.advice.cost.plan_forecast import Forecast
+from holdfast.advice.cost.report import CostReport
 from holdfast.advice.findings import LintReport
 from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
 from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
@@ -246,6 +248,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer("Against other code, with `--compare`", (Compared,)),
     ),
     "lint": (Answer(shapes=(LintReport,)),),
+    "cost": (Answer(shapes=(CostReport,)), Answer("of a plan", shapes=(Forecast,))),
     "skew": (
         Answer(
             "Of a job",

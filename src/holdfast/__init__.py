@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
+    from holdfast.advice.cost.cost_api import cost, forecast_cost
+    from holdfast.advice.cost.prices import Prices
     from holdfast.advice.lint_api import lint
     from holdfast.at_rest.create.bootstrap import Bootstrapped
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
@@ -96,6 +98,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.advice.cost.cost_api": ("cost", "forecast_cost"),
+    "holdfast.advice.cost.prices": ("Prices",),
     "holdfast.advice.lint_api": ("lint",),
     "holdfast.at_rest.edit_api": (
         "edit",
@@ -200,6 +204,7 @@ __all__ = [
     "MigrationPlan",
     "NotFound",
     "Operator",
+    "Prices",
     "Promise",
     "Redis",
     "RocksDB",
@@ -223,6 +228,7 @@ __all__ = [
     "committed_files",
     "compare",
     "configure",
+    "cost",
     "days",
     "dedupe",
     "drill",
@@ -235,6 +241,7 @@ __all__ = [
     "exponential",
     "failure_rate",
     "fixed_delay",
+    "forecast_cost",
     "greatest",
     "hours",
     "job",

@@ -64,6 +64,11 @@ CASES: Final = {
         state migrate nowhere new --backend rocksdb
         ttl nowhere --what-if 1h
         skew nojob
+        cost nowhere
+        cost empty
+        cost CAT
+        cost CK --prices nofile.toml
+        cost CAT/savepoints/20261124T015339.599Z-dc4ac6d3-b1-ffff
         lint nowhere
         lint nofile.py
         lint empty
@@ -224,6 +229,25 @@ CASES: Final = {
         ttl CK --what-if 0
         ttl CK --what-if -5s
         ttl CK --what-if 5
+        cost
+        cost --rate 5
+        cost --keys 5
+        cost --rate 0 --keys 5
+        cost --rate nan --keys 5
+        cost --rate 5 --keys -1
+        cost --rate 5 --keys 5 --value-bytes 0
+        cost --rate 5 --keys 5 --partitions 0
+        cost --rate 5 --keys 5 --interval 0s
+        cost --rate 5 --keys 5 --on tape
+        cost --rate x --keys 5
+        cost CK --rate 5 --keys 5
+        cost CK --interval soon
+        cost CK --interval 5
+        cost CK --prices FILE
+        cost CK --prices CK
+        cost CK --prices PIPE
+        cost CK --prices s3://x/y
+        cost ftp://x/y
         lint
         lint FILE
         lint CK --format xml

@@ -45,6 +45,7 @@ READING: Final = """
     checkpoint history CK
     checkpoint show CK
     checkpoint verify CK
+    cost CK
     doctor CK
     lint CK
     rescale CK made --partitions 3 --stopped
@@ -64,6 +65,7 @@ READING: Final = """
 """
 OF_SAVEPOINTS: Final = """
     check JOB.py --against SP
+    cost SP
     drill SP
     fork SP made
     rescale SP made --partitions 3
@@ -107,6 +109,7 @@ CHANGING: Final = """
 AT_HOME: Final = """
     alerts list
     cancel shop --yes
+    cost shop
     check JOB.py --against CK
     doctor
     drill SP

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from absent_service import absent_service
@@ -14,7 +17,20 @@ from loopback import free_ports, listens
 
 PROGRAM = Path(__file__).parents[2] / ".services" / "bin" / "versitygw"
 PATIENCE_S = 30
+# Of a line in the gateway's access log: the operation, the key, and the address.
+_REQUEST = re.compile(r" s3_(\w+) (\S+) (\S+) \d+ ")
+# What S3A says in each request, of which step of its own it is.
+_WHY = re.compile(r"/hadoop/1/(op_\w+)/")
 ACCESS, SECRET = "holdfast", "holdfast-secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked: the operation, the key or prefix, and the step of S3A's that it belongs to."""
+
+    verb: str
+    key: str
+    why: str
 
 
 class Gateway:
@@ -28,7 +44,9 @@ class Gateway:
         address = f"127.0.0.1:{port}"
         self.endpoint = f"http://{address}"
         self._log = folder / "log"
+        self._requests = folder / "requests"
         command = [str(PROGRAM), "--access", ACCESS, "--secret", SECRET, "--port", address]
+        command += ["--access-log", str(self._requests)]
         command += ["--iam-dir", str(folder / "iam"), "posix", str(folder / "root")]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -43,6 +61,19 @@ class Gateway:
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    def requests(self, bucket: str) -> list[Request]:
+        """Every request to a bucket by now, oldest first."""
+        asked = []
+        for line in self._requests.read_text(encoding="utf-8").splitlines():
+            match = _REQUEST.search(line)
+            if match is None or not match[3].startswith(f"/{bucket}"):
+                continue
+            prefix = parse_qs(urlsplit(match[3]).query).get("prefix", [""])[0]
+            why = _WHY.search(line)
+            key = prefix if match[2] == "-" else unquote(match[2])
+            asked.append(Request(match[1], key, "" if why is None else why[1]))
+        return asked
 
     def bucket(self) -> str:
         """The URI of a new, empty bucket; the environment has to be set."""

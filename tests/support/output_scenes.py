@@ -90,6 +90,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("state-erase", ("state erase saved c1 --dry-run",)),
     ("state-migrate", ("state migrate FIRST --backend memory --dry-run",)),
     ("ttl", ("ttl orders --what-if 1h", "ttl windows --watermark 1m", "ttl windows --what-if 1m")),
+    ("cost", ("cost orders", "cost FIRST", "cost --rate 5000 --keys 1000000")),
     ("lint", ("lint job.py", "lint lost.py", "lint rocks", "lint orders")),
     ("skew", ("skew joined", "skew orders --keys 3", "skew shop")),
     ("restore", ("restore FIRST again --dry-run", "restore FIRST again")),
@@ -111,7 +112,7 @@ CHANCE = (
     ),
 )
 # Those of several widths.
-WIDE = ("lint", "checkpoint-history", "savepoint-list", "state-scan", "status")
+WIDE = ("cost", "lint", "checkpoint-history", "savepoint-list", "state-scan", "status")
 
 CHECKPOINTS = {
     "orders": "4.2/aggregate-format2",

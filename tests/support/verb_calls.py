@@ -43,6 +43,9 @@ WORKING: Final = """
     checkpoint history CK
     checkpoint show joined --partitions --confs
     checkpoint verify CK
+    cost CK
+    cost SP
+    cost --rate 5000 --keys 1000000
     doctor CK
     drill SP
     fork SP made

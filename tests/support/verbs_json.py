@@ -113,6 +113,8 @@ def calls() -> tuple[str, ...]:
         "state migrate SP migrated --backend memory",
         "rescale checkpoint rescaled --partitions 3 --dry-run",
         "skew checkpoint",
+        "cost checkpoint",
+        "cost --rate 5000 --keys 1000000",
         "lint checkpoint",
         "lint linted.py",
         "ttl keyed --what-if 24h",

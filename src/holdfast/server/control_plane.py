@@ -20,6 +20,7 @@ from holdfast.checkpoints.values import Batch, Checkpoint, Store
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
+from holdfast.jobs.monitoring.job_cost import job_cost
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_arguments import Arguments
 from holdfast.jobs.registry.operation_log import Operation, Operations
@@ -32,6 +33,7 @@ from holdfast.server.server_settings import ServerSettings
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
+    from holdfast.advice.cost.report import CostReport
     from holdfast.jobs.recovery.prediction import Prediction
 
 Clock = Callable[[], int]
@@ -256,6 +258,16 @@ class ControlPlane:
             Corrupt: It is damaged.
         """
         return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
+
+    def cost(self, details: JobDetails, uri: str) -> CostReport:
+        """What the state of one of a job's queries costs, by the default prices.
+
+        Raises:
+            NotFound: There is no checkpoint yet.
+            Corrupt: It is damaged.
+            Unsupported: Its state is in a database.
+        """
+        return self.cache.get(("cost", uri), lambda: job_cost(details, uri), SETTLED_S)
 
     def readable(self, uri: str) -> Checkpoint | None:
         """The same; None where there is none yet, or the verbs of checkpoints have more to say of it."""

@@ -219,6 +219,12 @@ def test_the_page_of_checkpoints(asker: TestClient) -> None:
     assert sum(each["size_bytes"] for each in store["partitions"]) == found["size_bytes"]
     assert found["batches"][0]["batch"] == 11
     assert found["charts"][0]["newest"] == found["size_bytes"]
+    cost = found["cost"]
+    assert [state["checkpoint_bytes"] for state in cost["states"]] == [found["size_bytes"]]
+    assert cost["money"]["local"] > 0
+    shown = text_of(page(asker, "/ui/jobs/shop/checkpoints"))
+    assert "What it costs" in shown
+    assert "USD a month" in shown
 
 
 def test_a_checkpoint_that_is_not_there_is_told_readably(tmp_path: Path) -> None:

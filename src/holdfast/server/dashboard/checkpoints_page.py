@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from holdfast.advice.cost.report import CostReport
 from holdfast.checkpoints.batches import FROM_FILES
 from holdfast.checkpoints.state.shares import StoreShares, shares
 from holdfast.checkpoints.values import Batch, Checkpoint
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unsupported
+from holdfast.jobs.registry.client import JobDetails
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import Chart, Point, chart
 from holdfast.server.dashboard.jobs_page import chosen_query, head_of
@@ -45,12 +47,21 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     view = replace(view, query=chosen.name, checkpoint=chosen.checkpoint)
     try:
         view = _with_files(view, plane.checkpoint(chosen.checkpoint))
+        view = replace(view, cost=_cost(plane, details, chosen.checkpoint))
         files = [_files(batch, size) for batch, size in plane.measured(details, chosen, _LAST)]
     except HoldfastError as error:
         return replace(view, problem=error.as_dict())
     return replace(
         view, charts=_charts(files) if view.charts else (), batches=tuple(reversed(files))[:_SHOWN]
     )
+
+
+def _cost(plane: ControlPlane, details: JobDetails, checkpoint: str) -> CostReport | None:
+    """What the state costs; None of state in a database, of which only its owner knows."""
+    try:
+        return plane.cost(details, checkpoint)
+    except Unsupported:
+        return None
 
 
 def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsView:

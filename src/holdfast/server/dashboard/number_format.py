@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.advice.cost.money import money_text
 from holdfast.config.units import rounded_duration, rounded_size
 
 _COUNTS: Final = ("", "k", "M", "G")
@@ -20,6 +21,7 @@ def _known(tell: Callable[[float], str]) -> Callable[[float | None], str]:
 
 size: Final = _known(rounded_size)
 duration: Final = _known(rounded_duration)
+money: Final = _known(money_text)
 
 
 @_known

@@ -66,7 +66,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = ("size", "count", "exact", "rate", "duration", "share", "instant")
+    numbers = ("size", "count", "exact", "rate", "duration", "money", "share", "instant")
     made.filters.update({name: getattr(number_format, name) for name in numbers})
     made.filters.update(
         segment=segment,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from holdfast.advice.cost.report import CostReport
 from holdfast.checkpoints.values import Source
 from holdfast.model import JobState, KeyedState
 from holdfast.server.dashboard.charts import Chart
@@ -415,6 +416,7 @@ class CheckpointsView:
 
     Attributes:
         problem: Why nothing can be told, as errors are told everywhere.
+        cost: What its state costs; None where that cannot be told.
     """
 
     now_ms: int
@@ -438,6 +440,7 @@ class CheckpointsView:
     sources: tuple[Source, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     batches: tuple[FilesLine, ...] = ()
+    cost: CostReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

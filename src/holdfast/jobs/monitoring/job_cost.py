@@ -1,0 +1,44 @@
+"""What the state of a job's query costs: its checkpoint, with what the registry knows of it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.advice.cost.cost_api import cost
+from holdfast.config.units import Duration
+from holdfast.jobs.registry.client import JobDetails
+
+if TYPE_CHECKING:
+    from holdfast.advice.cost.prices import Prices
+    from holdfast.advice.cost.report import CostReport
+
+
+def job_cost(
+    details: JobDetails,
+    checkpoint: str,
+    *,
+    prices: Prices | str | os.PathLike[str] | None = None,
+    interval: Duration | None = None,
+) -> CostReport:
+    """As `hf.cost`, with the memory that the newest batch took, and the savepoints wherever they went.
+
+    Args:
+        details: The job.
+        checkpoint: The checkpoint of one of its queries.
+        prices: As `hf.cost` takes them.
+        interval: As `hf.cost` takes it.
+
+    Raises:
+        HoldfastError: As `hf.cost`.
+    """
+    query = next((query.name for query in details.queries if query.checkpoint == checkpoint), None)
+    newest = next((batch for batch in details.newest() if batch.query == query), None)
+    memory = (
+        None
+        if newest is None
+        else {each.display_name or each.name: each.memory_bytes for each in newest.operators}
+    )
+    directory = details.savepoint_directory
+    savepoints = details.catalogs or ([] if directory is None else [directory])
+    return cost(checkpoint, prices=prices, interval=interval, savepoints=savepoints, memory=memory)

@@ -1,0 +1,82 @@
+"""`holdfast cost`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Holdfast
+
+from golden import golden_on_disk
+
+PRICES = """
+currency = "EUR"
+local = { price = 1000000, per = "GB-month" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
+
+
+def test_a_checkpoint_is_told_by_state(holdfast: Holdfast) -> None:
+    said = holdfast("cost", "ck")
+    assert said.returncode == 0, said.stderr
+    assert "0 aggregate" in said.stdout
+    assert "requests    none: not in object storage" in said.stdout
+    assert "a month" in said.stdout
+
+
+def test_json_has_every_figure(holdfast: Holdfast) -> None:
+    found = json.loads(holdfast("cost", "ck", "--json").stdout)
+    (state,) = found["states"]
+    assert state["operator_id"] == 0
+    assert state["stores"] == 2
+    assert found["checkpoint_bytes"] > state["checkpoint_bytes"] + state["retained_bytes"] > 0
+    assert found["prices"]["local"] == 0.1
+    assert {change["kind"] for change in found["changes"]} >= {"ttl"}
+
+
+def test_prices_of_a_file_count(holdfast: Holdfast) -> None:
+    Path("prices.toml").write_text(PRICES)
+    found = json.loads(holdfast("cost", "ck", "--prices", "prices.toml", "--json").stdout)
+    bytes_ = found["local_bytes"] + found["checkpoint_bytes"]
+    assert found["money"]["total"] == pytest.approx(bytes_ / 1000)
+    assert "EUR" in holdfast("cost", "ck", "--prices", "prices.toml").stdout
+
+
+def test_a_unit_that_nobody_knows_is_refused(holdfast: Holdfast) -> None:
+    Path("prices.toml").write_text('s3 = { price = 1, per = "parsec" }')
+    said = holdfast("cost", "ck", "--prices", "prices.toml")
+    assert said.returncode == 2
+    assert said.stderr.startswith("error: the unit of a price is unknown\n")
+    assert "prices.toml: s3.per" in said.stderr
+
+
+def test_a_plan_is_forecast(holdfast: Holdfast) -> None:
+    said = holdfast("cost", "--rate", "100", "--keys", "1000", "--partitions", "4", "--value-bytes", "52")
+    assert said.returncode == 0, said.stderr
+    assert "assumed: every key is equally likely" in said.stdout
+    words = ("--rate", "100", "--keys", "1000", "--value-bytes", "52", "--interval", "10s", "--json")
+    found = json.loads(holdfast("cost", *words).stdout)
+    assert found["state_bytes"] == 1000 * (16 + 52 + 48)
+    assert found["plan"]["interval_ms"] == 10_000
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 2),
+        (("--rate", "5"), 2),
+        (("ck", "--rate", "5", "--keys", "5"), 2),
+        (("nowhere/at-all",), 3),
+        (("ck", "--prices", "nofile.toml"), 3),
+    ],
+)
+def test_bad_input_has_its_exit_code(holdfast: Holdfast, words: tuple[str, ...], code: int) -> None:
+    said = holdfast("cost", *words)
+    assert said.returncode == code, said.stderr
+    assert said.stderr.startswith("error: ")
