@@ -116,6 +116,7 @@ def test_verbs_over_files_need_no_extra(name: str, base: Base) -> None:
     assert base.json("state", "history", "ck", "c1")
     assert base.json("state", "explain", "ck", "c1")
     assert base.json("lint", "ck")
+    assert base.json("cost", "ck", "--interval", "1min")
     if name.startswith("4."):
         base.json("rescale", savepoint, "rescaled", "--partitions", "5")
         assert base.json("state", "get", "rescaled", "c1")["value"] == found["value"]
