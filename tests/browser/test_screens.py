@@ -221,6 +221,19 @@ def test_a_chart_is_read_out(page: Page, url: str) -> None:
     assert chart.locator("tbody tr").count() == chart.locator(".hit").count()
 
 
+def test_what_state_costs_is_drawn(page: Page, url: str) -> None:
+    ready(page, url + PATHS["checkpoints"])
+    card = page.locator("#cost")
+    assert "USD a month" in card.inner_text()
+    parts = card.locator(".phases rect")
+    widths = [float(part.get_attribute("width") or 0) for part in parts.all()]
+    # Each part of the bar is as wide as its share, less a gap.
+    assert sum(widths) + len(widths) == pytest.approx(600, abs=1)
+    assert card.locator("tbody th").first.inner_text() != ""
+    card.locator("summary").click()
+    assert card.get_by_text("a time to live", exact=False).is_visible()
+
+
 def test_a_table_is_sorted_and_stays_so(page: Page, url: str) -> None:
     from playwright.sync_api import expect
 

@@ -13,7 +13,7 @@ from holdfast.advice.cost.prices import Prices
 from holdfast.advice.cost.report import Change
 from holdfast.advice.cost.requests import QueryShape, Requests, daily_requests
 from holdfast.config.spark_defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY
-from holdfast.config.units import rounded_duration
+from holdfast.config.units import exact_duration, rounded_duration
 
 # So many batches are enough to go back behind a bad one.
 _FEW_BATCHES: Final = 10
@@ -132,7 +132,7 @@ def _interval(now: Situation) -> Iterator[Change]:
         safe=False,
         price=f"results come up to {rounded_duration(now.interval_ms)} later; a failed batch repeats more",
         recovery_ms=now.interval_ms,
-        how=f"hf.every({rounded_duration(then)!r}), or trigger(processingTime={rounded_duration(then)!r})",
+        how=f"hf.every({exact_duration(then)!r}), or trigger(processingTime='{then} milliseconds')",
     )
 
 

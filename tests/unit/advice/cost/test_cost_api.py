@@ -126,6 +126,7 @@ def test_changes_say_what_they_save_and_what_they_cost() -> None:
     assert by_kind["compression"].safe
     half = by_kind["interval"]
     assert half.recovery_ms == 10_000
+    assert half.how == "hf.every('20s'), or trigger(processingTime='20000 milliseconds')"
     assert half.saves_requests is not None
     assert half.saves_requests > 0
     assert half.saves_money > 0
