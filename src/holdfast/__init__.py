@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from holdfast.formats.logs.sink_log import committed_files
+    from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.monitoring.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
 # Where each public name lives.
 _HOMES = {
     "holdfast.advice.lint_api": ("lint",),
+    "holdfast.jobs.advise_api": ("advise",),
     "holdfast.at_rest.edit_api": (
         "edit",
         "erase",
@@ -214,6 +216,7 @@ __all__ = [
     "WatermarkWarning",
     "add",
     "adopt",
+    "advise",
     "aggregating",
     "available_now",
     "bootstrap",

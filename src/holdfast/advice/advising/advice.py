@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from holdfast.advice.cost.plan_forecast import Forecast
 from holdfast.advice.findings import Severity
 from holdfast.config.units import rounded_duration, rounded_size
 from holdfast.json_shapes import JsonShape
@@ -199,31 +200,6 @@ class Option(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast(JsonShape):
-    """What a job that is still a plan will have.
-
-    Attributes:
-        keys: Keys in its state.
-        state_bytes: Their bytes in a checkpoint on the advised backend.
-        interval_ms: The time between two batches.
-        rows_a_batch: Rows in each.
-        partitions: Partitions of its state.
-        files_a_day: Files that it writes into its checkpoint.
-        recovery_ms: What a restart takes to the end of its first batch.
-        settings: Settings of Spark for it.
-    """
-
-    keys: int
-    state_bytes: int
-    interval_ms: int
-    rows_a_batch: float
-    partitions: int
-    files_a_day: float
-    recovery_ms: float
-    settings: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class AdviceReport(JsonShape):
     """What would be better.
 
@@ -234,7 +210,8 @@ class AdviceReport(JsonShape):
         advice: The worst first.
         backends: Where state could be kept, where that was asked about.
         places: Where the checkpoint could be, where that was asked about.
-        forecast: What a plan leads to; None of a checkpoint.
+        forecast: What a plan comes to; None of a checkpoint.
+        settings: Settings of Spark for a plan.
         figures: Where the figures of backends come from.
         currency: What money is in.
         not_told: What could not be looked at, and what would tell it.
@@ -248,6 +225,7 @@ class AdviceReport(JsonShape):
     backends: tuple[Option, ...] = ()
     places: tuple[Option, ...] = ()
     forecast: Forecast | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     figures: str = ""
     currency: str = "USD"
     not_told: tuple[str, ...] = ()
@@ -266,8 +244,3 @@ def worst_first(advice: Iterable[Advice]) -> tuple[Advice, ...]:
         return severity, sureness, -(each.cost.money_a_month or 0.0), each.id, each.seen
 
     return tuple(sorted(advice, key=rank))
-
-
-def setting(key: str, value: str) -> str:
-    """A setting of the session as it is typed."""
-    return f'spark.conf.set("{key}", "{value}")'

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from holdfast import layout
 from holdfast.advice.advising.figures import ROCKSDB, Measured
+from holdfast.advice.cost.prices import Prices
 from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, read_facts
 from holdfast.advice.facts.place import Place, place_of
 from holdfast.checkpoints.logs.logs import Logs
@@ -58,6 +60,7 @@ class Evidence:
         batches: What a state home remembers of the job's batches, oldest first.
         needs: What people say.
         figures: What backends take.
+        prices: What bytes and requests cost.
     """
 
     facts: CheckpointFacts
@@ -68,6 +71,7 @@ class Evidence:
     batches: Sequence[BatchProgress]
     needs: Needs
     figures: Measured
+    prices: Prices
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -135,7 +139,7 @@ class Evidence:
 
 
 def read_evidence(
-    storage: Storage, batches: Sequence[BatchProgress], needs: Needs, measured: Measured
+    storage: Storage, batches: Sequence[BatchProgress], needs: Needs, measured: Measured, prices: Prices
 ) -> Evidence:
     """Read what a checkpoint tells.
 
@@ -154,7 +158,7 @@ def read_evidence(
     span = _planned(logs, (min(facts.sizes), max(facts.sizes))) if facts.sizes else []
     span_ms = span[-1] - span[0] if len(span) == 2 and span[-1] > span[0] else None
     place = place_of(facts.checkpoint.uri)
-    return Evidence(facts, place, gap_ms, span_ms, kept, batches, needs, measured)
+    return Evidence(facts, place, gap_ms, span_ms, kept, batches, needs, measured, prices)
 
 
 def _planned(logs: Logs, batches: Iterable[int]) -> list[int]:
@@ -163,7 +167,7 @@ def _planned(logs: Logs, batches: Iterable[int]) -> list[int]:
 
 
 def _gap_ms(times: Sequence[int]) -> float | None:
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
+    gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return statistics.median(gaps) if gaps else None
 
 

@@ -36,9 +36,11 @@ UNBOUNDED = Kind(
     Severity.WARNING,
     Sureness.GUESS,
     "RocksDB with so many stores that their caches and write buffers may take 1 GiB or more, where"
-    " `boundedMemoryUsage` is not known to be on. No checkpoint has this setting: `--conf` tells it, and where it says"
+    " `boundedMemoryUsage` is not known to be on. No checkpoint has this setting: `--conf` tells it, and"
+    " where it says"
     " `false` the advice is certain. Holdfast's own sessions turn it on.",
-    "What all stores take at most: each its block cache (8 MiB, or `blockCacheSizeMB`) and its write buffers (2 of"
+    "What all stores take at most: each its block cache (8 MiB, or `blockCacheSizeMB`) and its write"
+    " buffers (2 of"
     " 64 MiB, or `maxWriteBufferNumber` of `writeBufferSizeMB`).",
     "Bound it before the query starts.",
 )
@@ -49,7 +51,8 @@ MISSES = Kind(
     Severity.NOTE,
     Sureness.LIKELY,
     "Of a job: of a thousand reads or more in a batch over a fifth found their block not in memory.",
-    "The reads that went to disk, at what a slow read of RocksDB takes over a quick one (5.8 µs), as if one after the"
+    "The reads that went to disk, at what a slow read of RocksDB takes over a quick one (5.8 µs), as if"
+    " one after the"
     " other.",
     "Double the budget, where the machines have the memory.",
 )
@@ -142,13 +145,17 @@ def _unbounded(evidence: Evidence) -> Iterator[Advice]:
 
 def _number(evidence: Evidence, key: str, default: int) -> int:
     text = evidence.conf(key) or ""
-    return int(text) if text.isascii() and text.isdigit() and 0 < int(text[:9]) else default
+    return int(text) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else default
 
 
 def _misses(evidence: Evidence) -> Iterator[Advice]:
     settled = evidence.settled
     hits, misses = (
-        sum(each.store.get(f"rocksdbReadBlockCache{kind}Count", 0) for batch in settled for each in batch.operators)
+        sum(
+            each.store.get(f"rocksdbReadBlockCache{kind}Count", 0)
+            for batch in settled
+            for each in batch.operators
+        )
         for kind in ("Hit", "Miss")
     )
     reads = hits + misses

@@ -33,9 +33,11 @@ TINY = Kind(
     Severity.NOTE,
     Sureness.CERTAIN,
     "An operator with 32 partitions or more, and fewer than 100 rows (or 16 KB) in each.",
-    "The files that the partitions too many write in a day, at the pace of the newest batches; with the batches of a"
-    " job and `--cores`, their part of the time that stores take to commit.",
-    "Make a checkpoint with as many partitions as there are cores (eight where `--cores` does not say), and more"
+    "The files that the partitions too many write in a day, at the pace of the newest batches; of a job"
+    " with one"
+    " stateful operator, and with `--cores`, their part of the time that stores take to commit.",
+    "Make a checkpoint with as many partitions as there are cores (eight where `--cores` does not say),"
+    " and more"
     " where a partition would hold over 512 MiB.",
     "HF601",
 )
@@ -45,9 +47,11 @@ IDLE = Kind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Sureness.LIKELY,
-    "Fewer partitions than the cores that `--cores` gives, with 100 rows or more for each core. A guess where no"
+    "Fewer partitions than the cores that `--cores` gives, with 100 rows or more for each core. A guess"
+    " where no"
     " batches of a job show that they take more than half of the time.",
-    "The part of a batch's work that the idle cores could do: what its tasks take, times the part of the cores that"
+    "The part of a batch's work that the idle cores could do: what its tasks take, times the part of the"
+    " cores that"
     " has no partition.",
     "Make a checkpoint with a partition for each core.",
 )
@@ -57,7 +61,8 @@ LAST_WAVE = Kind(
     Topic.PARTITIONS,
     Severity.NOTE,
     Sureness.LIKELY,
-    "More partitions than cores, and no multiple of them, so that over a quarter of the cores' time is idle while"
+    "More partitions than cores, and no multiple of them, so that over a quarter of the cores' time is"
+    " idle while"
     " the last tasks run.",
     "That part of what the tasks of a batch take.",
     "Make a checkpoint with a multiple of the cores.",
@@ -69,7 +74,8 @@ UNEVEN = Kind(
     Severity.WARNING,
     Sureness.CERTAIN,
     "A store of 1 MB or more whose largest of four or more partitions has half of all bytes or more.",
-    "The bytes that the partition holds beyond an even share, which one executor has to hold; how many times as long"
+    "The bytes that the partition holds beyond an even share, which one executor has to hold; how many"
+    " times as long"
     " as an even one its task loads.",
     "Look at the largest keys. More partitions do not help where one key has most of it: split the key.",
     "HF603",
@@ -100,12 +106,23 @@ FAR = Kind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Sureness.LIKELY,
-    "Of a job: the tasks of its batches load state for a tenth of the batch or more, in the median, and not only after a"
+    "Of a job: the tasks of its batches load state for a tenth of the batch or more, in the median, and"
+    " not only after a"
     " start: they run where the store is not.",
     "That time, for each batch.",
     "Let tasks wait for the executor that has their store, and keep the executors.",
 )
-KINDS: Final = (TINY, IDLE, LAST_WAVE, UNEVEN, LARGE, BACKLOG, FAR)
+TOO_FEW_CORES = Kind(
+    "AD308",
+    "too-few-cores",
+    Topic.PARTITIONS,
+    Severity.ERROR,
+    Sureness.LIKELY,
+    "Of a plan: a `--rate` above what `--cores` work off, by the figures of the advised backend.",
+    "The rows that wait at the end of a day.",
+    "Give it as many cores as twice the rate needs: the other half is for catching up.",
+)
+KINDS: Final = (TINY, IDLE, LAST_WAVE, UNEVEN, LARGE, BACKLOG, FAR, TOO_FEW_CORES)
 
 
 def partition_advice(evidence: Evidence) -> Iterator[Advice]:
@@ -125,27 +142,45 @@ def fitting(size_bytes: int, cores: int | None) -> int:
     return each * max(1, math.ceil(size_bytes / _FULL_PARTITION / each))
 
 
+def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Advice]:
+    """Whether the cores of a plan work its rows off.
+
+    Args:
+        rate: Rows a second that come in.
+        cores: The cores that are there.
+        rows_a_second: What one core works off.
+    """
+    missing = rate - cores * rows_a_second
+    if missing > 0:
+        yield TOO_FEW_CORES.advice(
+            f"{count(rate)} rows a second come in, and {cores} cores work off {count(cores * rows_a_second)}",
+            Cost(f"{count(missing * 86_400)} rows more wait at the end of each day"),
+            f"give it {cores_for(rate, rows_a_second)} cores, and a partition for each",
+            [],
+        )
+
+
+def cores_for(rate: float, rows_a_second: float) -> int:
+    """The cores that work off twice the rows that come in; two at least."""
+    return max(2, math.ceil(2 * rate / rows_a_second))
+
+
 def _tiny(evidence: Evidence, operator: Operator) -> Advice:
     wanted = min(fitting(operator.size_bytes, evidence.needs.cores), operator.partitions - 1)
     fewer = operator.partitions - wanted
     a_day, cores = evidence.batches_a_day, evidence.needs.cores
-    commits = [
-        each.commit_ms
-        for batch in evidence.settled
-        for place, each in enumerate(batch.operators)
-        if place == operator.operator_id
-    ]
+    alone = len(evidence.checkpoint.operators) == 1
+    commits = [each.commit_ms for batch in evidence.settled if alone for each in batch.operators]
     batch_ms = statistics.median(commits) * fewer / operator.partitions / cores if commits and cores else None
     cost = Cost(
-        f"{counted(fewer, 'task')} and {counted(fewer * len(operator.store_names), 'file')} too many in each batch",
+        f"{counted(fewer, 'task')} and {counted(fewer * len(operator.store_names), 'file')} too many in"
+        " each batch",
         files_a_day=None if a_day is None else fewer * len(operator.store_names) * a_day,
         batch_ms=batch_ms,
     )
     fits = "one for each core" if cores else "enough for eight cores; --cores gives yours"
     do = f"make a checkpoint with {wanted} partitions, {fits}"
-    return TINY.advice(
-        tiny_partitions(operator) or "", cost, do, [rescale(evidence.checkpoint.uri, wanted)]
-    )
+    return TINY.advice(tiny_partitions(operator) or "", cost, do, [rescale(evidence.checkpoint.uri, wanted)])
 
 
 def _uneven(evidence: Evidence) -> Iterator[Advice]:

@@ -171,6 +171,7 @@ def least_of_thirds(series: Sequence[int]) -> tuple[int, int, int] | None:
 
 
 def name_of(operator: Operator) -> str:
+    """What sentences call an operator."""
     return f"operator {operator.named.label}"
 
 

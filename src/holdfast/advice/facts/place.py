@@ -13,7 +13,8 @@ _MOUNTS: Final = Path("/proc/mounts")
 _IN_MEMORY: Final = frozenset(("tmpfs", "ramfs"))
 _OF_CONTAINER: Final = frozenset(("overlay", "aufs"))
 _SHARED: Final = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
+    ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "gcsfuse", "gfs2")
+    + ("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
 )
 _TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked for
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\134", "\\"))
@@ -65,7 +66,9 @@ def local_place(path: PurePosixPath, mounts: str) -> Place:
         return Place(Lasting.TEMPORARY, "a directory for temporary files, which a start may empty")
     if kind in _OF_CONTAINER:
         return Place(Lasting.CONTAINER, f"{kind}, which goes with its container")
-    return Place(Lasting.DISK, "a disk of this machine" if kind is None else f"{kind}, a disk of this machine")
+    return Place(
+        Lasting.DISK, "a disk of this machine" if kind is None else f"{kind}, a disk of this machine"
+    )
 
 
 def _file_system(path: PurePosixPath, mounts: str) -> str | None:
