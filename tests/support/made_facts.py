@@ -9,7 +9,7 @@ from holdfast.checkpoints.values import Checkpoint, Operator, Store
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.operators import operator_names
-from holdfast.layout import StoreId
+from holdfast.layout import Kind, StoreFile, StoreId
 
 MB = 1 << 20
 WITH_CHANGELOG = StoreFiles(2, 20)
@@ -30,18 +30,21 @@ def facts(
     form: int = 2,
     files: StoreFiles = WITH_CHANGELOG,
     provider: str = ROCKSDB_PROVIDER,
+    changes: int = 0,
+    new_bytes: int = 0,
+    uri: str = "memory://ck",
 ) -> CheckpointFacts:
     """A checkpoint with nothing wrong, but for what is given."""
     given = store_bytes or [MB] * partitions
     stores = tuple(
-        Store(StoreId(0, partition), batch_id + 1, (), None, size, 0, rows)
+        Store(StoreId(0, partition), batch_id + 1, chain(partition, changes), None, size, new_bytes, rows)
         for partition, size in enumerate(given)
     )
     named = operator_names({0: name})[0]
     operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named)
     committed = tuple(range(batch_id - kept + 1, batch_id + 1))
     checkpoint = Checkpoint(
-        uri="memory://ck",
+        uri=uri,
         query_id="q",
         offered=committed,
         committed=committed,
@@ -55,3 +58,10 @@ def facts(
     )
     series = {batch: {0: size} for batch, size in enumerate(sizes or [MB] * 12, start=10)}
     return CheckpointFacts(checkpoint, series, watermarks, {0: files})
+
+
+def chain(partition: int, changes: int) -> tuple[StoreFile, ...]:
+    """The files of a store: a base, and so many changes since."""
+    store = StoreId(0, partition)
+    later = (StoreFile(store, version, Kind.CHANGELOG) for version in range(2, changes + 2))
+    return (StoreFile(store, 1, Kind.ZIP), *later)
