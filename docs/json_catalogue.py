@@ -11,6 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from holdfast.advice.advising.advice import AdviceReport
 from holdfast.advice.findings import LintReport
 from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
 from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
@@ -246,6 +247,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer("Against other code, with `--compare`", (Compared,)),
     ),
     "lint": (Answer(shapes=(LintReport,)),),
+    "advise": (Answer(shapes=(AdviceReport,)),),
     "skew": (
         Answer(
             "Of a job",

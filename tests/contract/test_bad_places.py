@@ -47,6 +47,7 @@ READING: Final = """
     checkpoint verify CK
     doctor CK
     lint CK
+    advise CK
     rescale CK made --partitions 3 --stopped
     savepoint diff CK SP
     savepoint take CK made
@@ -111,6 +112,7 @@ AT_HOME: Final = """
     doctor
     drill SP
     lint shop
+    advise shop
     list
     run JOB.py --no-rest
     serve --port 0

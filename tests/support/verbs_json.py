@@ -115,6 +115,8 @@ def calls() -> tuple[str, ...]:
         "skew checkpoint",
         "lint checkpoint",
         "lint linted.py",
+        "advise keyed",
+        "advise --rate 100 --keys 1000",
         "ttl keyed --what-if 24h",
     )
 

@@ -30,19 +30,20 @@ def advise(
         list[str] | None,
         typer.Option(
             "--topic",
-            metavar="TOPICS",
-            help="Some of backend, checkpoint, partitions and memory, with commas between. [all]",
+            metavar="backend|checkpoint|partitions|memory",
+            help="Only this; several with commas between. [all]",
         ),
     ] = None,
+    *,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="ROWS", help="Of a plan: rows a second.")
+        float | None, typer.Option("--rate", metavar="N", help="Of a plan: rows a second.")
     ] = None,
     keys: Annotated[
         int | None, typer.Option("--keys", metavar="N", help="Of a plan: keys in its state.")
     ] = None,
     value_bytes: Annotated[
         int | None,
-        typer.Option("--value-bytes", metavar="BYTES", help="Of a plan: the size of a key's value. [100]"),
+        typer.Option("--value-bytes", metavar="N", help="Of a plan: the bytes of a key's value. [100]"),
     ] = None,
     latency: Annotated[
         str | None,
@@ -51,9 +52,7 @@ def advise(
     cores: Annotated[
         int | None, typer.Option("--cores", metavar="N", help="The cores that run tasks.")
     ] = None,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="Other services are to read the state.")
-    ] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="Other services are to read the state.")] = False,
     conf: options.Conf = None,
     prices: Annotated[
         str | None,
@@ -126,7 +125,9 @@ def _typed(report: AdviceReport) -> str:
 
 
 def _show_advice(advice: Advice, currency: str) -> None:
-    output.prose(f"{advice.id} {advice.name}, {advice.severity.value}, {advice.sureness.value}: {advice.seen}")
+    output.prose(
+        f"{advice.id} {advice.name}, {advice.severity.value}, {advice.sureness.value}: {advice.seen}"
+    )
     output.prose(f"costs: {advice.cost.text(currency)}", "  ")
     output.prose(f"do: {advice.do}", "  ")
     for command in advice.commands:

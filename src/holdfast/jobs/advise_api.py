@@ -40,9 +40,9 @@ def advise(
     """Say what would be better for a checkpoint, or for a job that is still a plan, the worst first.
 
     Each piece of advice has what was seen, what it costs to leave it, what to do, and how sure it is. Of a
-    checkpoint its logs and the names and sizes of its files are read, while the query runs or not; nothing of
-    the state is, and no Spark is started. Where a state home has a job with this checkpoint, what it remembers
-    of the job's batches counts too. What no file tells is not guessed at: `not_told` names it.
+    checkpoint its logs and the names and sizes of its files are read, while the query runs or not; nothing
+    of the state is, and no Spark is started. Where a state home has a job with this checkpoint,
+    what it remembers of the job's batches counts too. What cannot be told is named in `not_told`.
 
     Args:
         checkpoint: The address of a checkpoint. None for a plan, which has `rate` and `keys`.
@@ -73,7 +73,8 @@ def advise(
         topics_of,
     )
 
-    topics_of(topics := tuple(topics))
+    topics = (topics,) if isinstance(topics, str) else tuple(topics)
+    topics_of(topics)
     planned = planned_of(rate, keys, value_bytes)
     if (planned is None) == (checkpoint is None):
         raise Invalid(

@@ -109,7 +109,9 @@ class Evidence:
 
     @property
     def stores(self) -> int:
-        """How many stores there are: each writes a file in each batch."""
+        """How many stores there are in files: each writes one in each batch."""
+        if self.checkpoint.external is not None:
+            return 0
         return sum(len(operator.stores) for operator in self.checkpoint.operators)
 
     @property
@@ -153,7 +155,9 @@ def read_evidence(
     """
     facts = read_facts(storage)
     logs = Logs(storage)
-    kept = sum(_kept_bytes(storage, operator) for operator in facts.checkpoint.operators)
+    # What a database has is in no file of the checkpoint.
+    in_files = facts.checkpoint.operators if facts.checkpoint.external is None else ()
+    kept = sum(_kept_bytes(storage, operator) for operator in in_files)
     gap_ms = _gap_ms(_planned(logs, logs.offered[-_LOOKED_AT:]))
     span = _planned(logs, (min(facts.sizes), max(facts.sizes))) if facts.sizes else []
     span_ms = span[-1] - span[0] if len(span) == 2 and span[-1] > span[0] else None

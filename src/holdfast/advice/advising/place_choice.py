@@ -41,7 +41,8 @@ def kept_of(evidence: Evidence) -> Kept:
     """What the place of a checkpoint keeps."""
     medium = medium_of(evidence.checkpoint.uri)
     now = EFS if medium == LOCAL and evidence.place.lasting is Lasting.SHARED else medium
-    size = max(evidence.kept_bytes, evidence.checkpoint.size_bytes)
+    in_files = evidence.checkpoint.external is None
+    size = max(evidence.kept_bytes, evidence.checkpoint.size_bytes) if in_files else 0
     return Kept(evidence.gap_ms, size, requests_a_day(evidence, evidence.gap_ms), now)
 
 
