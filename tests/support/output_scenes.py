@@ -216,7 +216,7 @@ def _same_each_time() -> Iterator[None]:
         patch.object(socket, "gethostname", lambda: "app-1"),
         patch.object(next_step, "on_terminal", lambda: True),
         patch.object(
-            advice_evidence, "place_of", lambda _: Place(Lasting.DISK, "ext4, a disk of this machine")
+            advice_evidence, "place_of", lambda _: Place(Lasting.DISK, "on ext4, a disk of this machine")
         ),
     ):
         yield

@@ -76,20 +76,19 @@ def advise(
     topics = (topics,) if isinstance(topics, str) else tuple(topics)
     topics_of(topics)
     planned = planned_of(rate, keys, value_bytes)
-    if (planned is None) == (checkpoint is None):
+    if checkpoint is not None and planned is None:
+        batches = remembered(checkpoint, home)
+        needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf, own_session=bool(batches))
+        return advise_on_checkpoint(checkpoint, batches, needs, topics, prices, measured)
+    if planned is None or checkpoint is not None:
         raise Invalid(
             "advice is on a checkpoint, or on a plan",
             found="neither" if planned is None else "both",
             expected="the address of a checkpoint, or a rate and keys",
             hint="holdfast advise CHECKPOINT, or holdfast advise --rate 5000 --keys 1000000",
         )
-    if checkpoint is None:
-        needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)
-        assert planned is not None  # noqa: S101 - one of both is there
-        return advise_on_plan(planned, needs, topics, prices, measured)
-    batches = remembered(checkpoint, home)
-    needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf, own_session=bool(batches))
-    return advise_on_checkpoint(checkpoint, batches, needs, topics, prices, measured)
+    needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)
+    return advise_on_plan(planned, needs, topics, prices, measured)
 
 
 def remembered(

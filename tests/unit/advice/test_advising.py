@@ -357,6 +357,37 @@ def test_backends_of_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "advised"),
+    [
+        (evidence(), "rocksdb"),
+        (evidence(facts(provider=MEMORY_PROVIDER)), "memory"),
+        (evidence(facts(provider=MEMORY_PROVIDER, store_bytes=[25 * MB] * 4)), "rocksdb"),
+        (evidence(IN_CASSANDRA), "cassandra"),
+        (evidence(IN_CASSANDRA, job=batches(updated=2000)), "rocksdb"),
+        (evidence(shared=True), "redis"),
+        (evidence(facts(name="transformWithStateInPandasExec"), latency_ms=500), "rocksdb"),
+    ],
+)
+def test_the_backend_of_a_checkpoint(known: Evidence, advised: str) -> None:
+    options = on_checkpoint(known, {Topic.BACKEND}).backends
+    assert [option.name for option in options if option.advised] == [advised]
+    assert all(option.fits for option in options if option.advised)
+
+
+def test_state_of_transform_with_state_is_in_rocksdb_alone() -> None:
+    known = evidence(facts(name="transformWithStateInPandasExec"), shared=True)
+    options = on_checkpoint(known, {Topic.BACKEND}).backends
+    assert [option.name for option in options if option.fits or option.advised] == []
+    advice = only(known)
+    assert (advice.id, advice.commands) == ("AD102", ())
+
+
+def test_what_removes_nothing_names_its_own_rule() -> None:
+    assert only(evidence(facts(name="dedupe", watermark_ms=None, watermarks=(None, None)))).rule == "HF604"
+    assert only(evidence(ENDLESS)).rule == "HF602"
+
+
+@pytest.mark.parametrize(
     ("needs", "keys", "advised"),
     [
         ({}, 1_000_000, "rocksdb"),
@@ -365,10 +396,11 @@ def test_backends_of_a_checkpoint() -> None:
         ({"latency_ms": 1_000}, 100_000_000, "rocksdb"),
         ({"shared": True}, 1_000_000, "redis"),
         ({"shared": True}, 100_000_000, CASSANDRA),
+        ({"shared": True, "latency_ms": 86_400_000}, 100_000_000, CASSANDRA),
     ],
 )
 def test_the_backend_of_a_plan(needs: dict[str, Any], keys: int, advised: str) -> None:
-    report = on_plan(Planned(10, keys), Needs(**needs), GUIDES, Prices(), Topic)
+    report = on_plan(Planned(10_000_000, keys), Needs(**needs), GUIDES, Prices(), Topic)
     assert [option.name for option in report.backends if option.advised] == [advised]
     assert report.settings[PROVIDER] == report.backends[0].settings[PROVIDER] or advised != "memory"
 

@@ -123,8 +123,9 @@ class Kind:
         *,
         severity: Severity | None = None,
         sureness: Sureness | None = None,
+        rule: str | None = None,
     ) -> Advice:
-        """Advice of this kind."""
+        """Advice of this kind; what is usual of it holds where nothing else is given."""
         return Advice(
             self.id,
             self.name,
@@ -135,7 +136,7 @@ class Kind:
             cost,
             do,
             tuple(commands),
-            self.rule,
+            rule or self.rule,
         )
 
 
@@ -174,7 +175,7 @@ class Option(JsonShape):
 
     Attributes:
         name: `memory`, `rocksdb`, `redis` or `cassandra`; of a place `local`, `efs`, `hdfs` or `s3`.
-        advised: Whether it is the one to take; of one list one is.
+        advised: Whether it is the one to take; of one list one is, unless none fits.
         now: Whether it is the one that is there.
         fits: Whether it could be taken at all.
         why: Why it is advised, would do, or would not.

@@ -33,7 +33,9 @@ _LOOKS: Final[Mapping[Topic, Callable[[Evidence], Iterator[Advice]]]] = {
     Topic.MEMORY: memory_advice.memory_advice,
 }
 # Rules of lint of which advice says more.
-_COVERED: Final = frozenset(kind.rule for kind in KINDS.values() if kind.rule) | {"HF604"}
+_COVERED: Final = frozenset(kind.rule for kind in KINDS.values() if kind.rule) | {
+    memory_advice.LACKS_WATERMARK
+}
 _USUAL_INTERVAL_MS: Final = 60_000
 _LEAST_INTERVAL_MS: Final = 100
 _RETAIN: Final = 100

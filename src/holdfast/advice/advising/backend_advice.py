@@ -49,6 +49,7 @@ _MADE: Final[dict[str, type[Backend]]] = {
 BUILT_IN, KEYED, OWN = "built-in", "keyed", "own"
 # As much as one server's memory holds without trouble, and the heap of executors.
 _ONE_SERVER: Final = 64 << 30
+_LARGE_HEAP: Final = 100 << 20
 _HEAP: Final = 1 << 30
 _MOST_HEAP: Final = 100 << 30
 _QUICK_MS: Final = 1_000
@@ -195,7 +196,7 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
 
 
 def choice(load: Load, measured: Measured) -> tuple[Option, ...]:
-    """The backends, of which one is advised."""
+    """The backends, of which one is advised; none where nothing carries it."""
     best = _best(load, measured)
     return tuple(_option(load, measured, backend, best) for backend in BACKENDS)
 
@@ -204,6 +205,10 @@ def _best(load: Load, measured: Measured) -> str:
     if load.shared:
         small = measured.of(REDIS).state_bytes(load.keys, load.value_bytes) <= _ONE_SERVER
         return REDIS if small else CASSANDRA
+    if load.now in (REDIS, CASSANDRA) and not load.most_keys:
+        return load.now  # whoever keeps it there may have a reason that no file tells
+    if load.now == MEMORY and (load.now_bytes or 0) < _LARGE_HEAP:
+        return MEMORY
     small = measured.of(MEMORY).state_bytes(load.keys, load.value_bytes) <= _HEAP
     quick = load.latency_ms is not None and load.latency_ms <= _QUICK_MS
     return MEMORY if small and quick and load.carried == BUILT_IN else ROCKSDB
@@ -218,7 +223,7 @@ def _option(load: Load, measured: Measured, backend: str, best: str) -> Option:
     why = unfit or _why(load, backend, state_bytes, advised=backend == best)
     return Option(
         backend,
-        backend == best,
+        backend == best and unfit is None,
         backend == load.now,
         unfit is None,
         why,
@@ -246,7 +251,7 @@ def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
             f"{size} is more than one server's memory holds",
         ),
         (
-            backend == CASSANDRA and bool(load.most_keys),
+            backend == CASSANDRA and bool(load.most_keys) and not load.shared,
             "a batch changes most keys, and each is a read and a write in the database",
         ),
     )
@@ -255,6 +260,8 @@ def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
 
 def _why(load: Load, backend: str, state_bytes: int, *, advised: bool) -> str:
     size = rounded_size(state_bytes)
+    if advised and backend == load.now and backend != ROCKSDB:
+        return f"{size} are there, and do well there; no file tells whether other services read them"
     if backend == MEMORY and advised:
         return f"results may be {rounded_duration(load.latency_ms or 0)} late, and {size} fits the heap"
     if backend == ROCKSDB and advised:

@@ -174,7 +174,7 @@ def _not_durable(evidence: Evidence) -> Iterator[Advice]:
     worst = place.lasting in (Lasting.MEMORY, Lasting.TEMPORARY)
     size = rounded_size(checkpoint.size_bytes)
     yield NOT_DURABLE.advice(
-        f"the checkpoint is on {place.what}",
+        f"the checkpoint is {place.what}",
         Cost(
             f"with that place go {size} of state, and where {counted(len(checkpoint.sources), 'source')}"
             " stood"

@@ -23,6 +23,8 @@ _WRITE_BUFFER_MB: Final = 64
 _WRITE_BUFFERS: Final = 2
 _BUDGET_MB: Final = 500
 _WRITE_BUFFERS_KEY: Final = f"{ROCKSDB}.maxWriteBufferNumber"
+# The other rule of lint that sees it.
+LACKS_WATERMARK: Final = "HF604"
 _MUCH: Final = 1 << 30
 _FEWEST_READS: Final = 1000
 _FEW_HITS: Final = 0.8
@@ -110,6 +112,7 @@ def _endless(evidence: Evidence, operator: Operator) -> Iterator[Advice]:
         "bound it by a watermark or a time to live; this shows what one would free",
         [f"holdfast ttl {place_word(evidence.checkpoint.uri)} --what-if 24h"],
         sureness=Sureness.CERTAIN if lacking is not None else None,
+        rule=LACKS_WATERMARK if growth is None else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from holdfast.advice.cost.money import Money, monthly
@@ -16,7 +16,7 @@ from holdfast.advice.cost.requests import (
     daily_requests,
 )
 from holdfast.errors import Invalid
-from holdfast.json_shapes import JsonShape
+from holdfast.json_shapes import JsonShape, in_json
 
 HEAP: Final = "memory"
 ROCKSDB: Final = "rocksdb"
@@ -104,6 +104,7 @@ class Forecast(JsonShape):
         memory_bytes: The bytes in memory: all of the state on the heap, or what RocksDB holds of it.
         requests: The requests of a day; None where the checkpoint is not in object storage.
         money: What a month costs.
+        prices: What is paid.
         assumed: What the figures rest on.
     """
 
@@ -116,9 +117,11 @@ class Forecast(JsonShape):
     memory_bytes: int
     requests: DailyRequests | None
     money: Money
-    assumed: tuple[str, ...] = field(default=())
+    prices: Prices
+    assumed: tuple[str, ...]
 
     @property
+    @in_json
     def checkpoint_bytes(self) -> int:
         """All bytes of the checkpoint."""
         return self.state_bytes + self.retained_bytes
@@ -175,6 +178,7 @@ def forecast(plan: Plan, prices: Prices | None = None) -> Forecast:
         memory_bytes,
         requests,
         money,
+        paid,
         (
             "rows are counted before compression",
             "every key is equally likely",

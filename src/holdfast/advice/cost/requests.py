@@ -1,8 +1,8 @@
 """How many requests a query makes of an object store, counted from what Spark and Hadoop's S3A do.
 
 The terms were counted at a real S3 server, request by request, and each is what one step of the code asks
-for. S3A has no directories: whether a path is there is asked with a HEAD for a file of that name and, if there
-is none, with a LIST for anything below it. So nearly every look costs two requests, and one file of a
+for. S3A has no directories: whether a path is there is asked with a HEAD for a file of that name and, if
+there is none, with a LIST for anything below it. So nearly every look costs two requests, and one file of a
 checkpoint costs twenty-two.
 """
 
@@ -71,6 +71,13 @@ WHOLE_FILE: Final = (
 )
 # A file of data that RocksDB's snapshots share: looked for, then uploaded where it belongs.
 DATA_FILE: Final = ABSENT + Requests(writes=1)
+# A file that is deleted: looked at, deleted, and S3A looks whether its folder would be empty.
+DELETED: Final = PRESENT + Requests(deletes=1, lists=1)
+# The same of a file of data, for which Spark looks for a checksum that no such file has.
+_DATA_DELETED: Final = DELETED + ABSENT
+# What RocksDB's cleaning looks through before it deletes data: the folder of data, and the one of logs, which
+# is not there.
+_CLEANING: Final = Requests(lists=1) + ABSENT
 # A file of the offset log or the commit log, of which Spark asks first whether it is there.
 LOG_FILE: Final = ABSENT + WHOLE_FILE
 
@@ -132,33 +139,45 @@ def daily_requests(shape: QueryShape, interval_ms: float) -> DailyRequests:
 
 
 def batch_requests(shape: QueryShape) -> Requests:
-    """The requests that a batch makes: two files of logs, one for each such source, and those of each store."""
-    return LOG_FILE.times(2 + shape.log_sources) + _store_requests(shape).times(shape.stores)
+    """The requests that a batch makes: its two logs, the logs of sources, and what each store writes.
+
+    Once as many batches are kept as may be, each new one lets an old one be deleted, now or with the next
+    maintenance; so what a batch writes is deleted once, and counted here.
+    """
+    logs = (LOG_FILE + DELETED).times(2 + shape.log_sources)
+    return logs + _store_requests(shape).times(shape.stores)
 
 
 def snapshot_requests(shape: QueryShape) -> Requests:
-    """The requests of one snapshot of one store: its file, and its new files of data where it is RocksDB's."""
-    data = DATA_FILE.times(shape.snapshot_files) if shape.rocksdb else NONE
-    return WHOLE_FILE.times(_files(shape)) + data
+    """The requests of one snapshot of one store, from its first file to its deletion.
+
+    That is a file with its checksum and, of RocksDB, the files of data that no earlier snapshot has.
+    """
+    own = (WHOLE_FILE + DELETED).times(_files(shape))
+    return own + (DATA_FILE + _DATA_DELETED).times(shape.snapshot_files if shape.rocksdb else 0)
 
 
 def maintenance_requests(shape: QueryShape, interval_ms: float) -> Requests:
     """The requests of one maintenance of all stores.
 
-    It makes a snapshot of each store for which enough batches have gone by, where batches make none.
+    It lists each store, a store on the heap twice; it makes a snapshot of each for which enough batches have
+    gone by, where batches make none; and it looks through the data of RocksDB when a snapshot goes.
 
     Args:
         shape: The query.
         interval_ms: The time from one batch to the next.
     """
-    if not shape.incremental:
-        return NONE
-    snapshots = min(1.0, shape.maintenance_ms / interval_ms / shape.deltas_for_snapshot)
-    return snapshot_requests(shape).times(shape.stores * snapshots)
+    batches = shape.maintenance_ms / interval_ms
+    look = Requests(lists=1 if shape.rocksdb else 2)
+    snapshots = min(1.0, batches / shape.deltas_for_snapshot) if shape.incremental else 0.0
+    cleanings = (snapshots if shape.incremental else min(1.0, batches)) if shape.rocksdb else 0.0
+    a_store = look + snapshot_requests(shape).times(snapshots) + _CLEANING.times(cleanings)
+    return a_store.times(shape.stores)
 
 
 def _store_requests(shape: QueryShape) -> Requests:
-    return WHOLE_FILE.times(_files(shape)) if shape.incremental else snapshot_requests(shape)
+    change = (WHOLE_FILE + DELETED).times(_files(shape))
+    return change if shape.incremental else snapshot_requests(shape)
 
 
 def _files(shape: QueryShape) -> int:

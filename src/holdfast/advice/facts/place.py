@@ -13,8 +13,24 @@ _MOUNTS: Final = Path("/proc/mounts")
 _IN_MEMORY: Final = frozenset(("tmpfs", "ramfs"))
 _OF_CONTAINER: Final = frozenset(("overlay", "aufs"))
 _SHARED: Final = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "gcsfuse", "gfs2")
-    + ("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
+    (
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.ceph",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "smb3",
+    )
 )
 _TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked for
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\134", "\\"))
@@ -47,7 +63,7 @@ def place_of(uri: str) -> Place:
     """Where an address leads. Of a path on this machine it is read what is mounted there."""
     path = local_path(uri)
     if path is None:
-        return Place(Lasting.SHARED, uri.partition(":")[0])
+        return Place(Lasting.SHARED, f"on {uri.partition(':')[0]}")
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -59,20 +75,19 @@ def local_place(path: PurePosixPath, mounts: str) -> Place:
     """Where a path leads, by the lines of `/proc/mounts`."""
     kind = _file_system(path, mounts)
     if kind in _IN_MEMORY:
-        return Place(Lasting.MEMORY, f"{kind}, which is memory")
+        return Place(Lasting.MEMORY, f"on {kind}, which is memory")
     if kind in _SHARED:
-        return Place(Lasting.SHARED, kind)
+        return Place(Lasting.SHARED, f"on {kind}")
     if any(path.is_relative_to(folder) for folder in _TEMPORARY):
-        return Place(Lasting.TEMPORARY, "a directory for temporary files, which a start may empty")
+        return Place(Lasting.TEMPORARY, "in a directory for temporary files, which a start may empty")
     if kind in _OF_CONTAINER:
-        return Place(Lasting.CONTAINER, f"{kind}, which goes with its container")
-    return Place(
-        Lasting.DISK, "a disk of this machine" if kind is None else f"{kind}, a disk of this machine"
-    )
+        return Place(Lasting.CONTAINER, f"on {kind}, which goes with its container")
+    disk = "on a disk of this machine" if kind is None else f"on {kind}, a disk of this machine"
+    return Place(Lasting.DISK, disk)
 
 
 def _file_system(path: PurePosixPath, mounts: str) -> str | None:
-    """What kind of file system a path is on: that of the longest mount point above it, of the last of them."""
+    """The file system that a path is on: that of the longest mount point above it, the last of several."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
         parts = line.split(" ")
