@@ -10,10 +10,9 @@ from made_facts import MB, facts
 
 from golden import NAMES, STATELESS, UNNAMED, golden
 from holdfast.advice.advising.advice import Advice, Sureness, Topic
-from holdfast.advice.advising.advising import KINDS, Planned, on_checkpoint, on_plan
-from holdfast.advice.advising.backend_advice import CASSANDRA
+from holdfast.advice.advising.advising import ALL_TOPICS, KINDS, Planned, on_checkpoint, on_plan
 from holdfast.advice.advising.evidence import Evidence, Needs, read_evidence
-from holdfast.advice.advising.figures import GUIDE, GUIDE_TEXT, Measured
+from holdfast.advice.advising.figures import CASSANDRA, GUIDE, GUIDE_TEXT, Measured
 from holdfast.advice.catalogue.rules import RULES
 from holdfast.advice.cost.prices import Prices
 from holdfast.advice.cost.requests import QueryShape, daily_requests
@@ -51,10 +50,7 @@ def batches(count: int = 10, **fields: Any) -> tuple[BatchProgress, ...]:
         "phases_ms": {"addBatch": 4_000, "walCommit": 30}, "input_rate": 50.0, "processed_rate": 100.0,
         "load_ms": 0,
     }  # fmt: skip
-    return tuple(
-        BatchProgress("q", number, number * 10_000, **{**default, **own})  # type: ignore[arg-type]
-        for number in range(count)
-    )
+    return tuple(BatchProgress("q", number, number * 10_000, **{**default, **own}) for number in range(count))
 
 
 def evidence(
@@ -77,7 +73,7 @@ def evidence(
 
 
 def given(known: Evidence) -> list[Advice]:
-    return list(on_checkpoint(known, Topic).advice)
+    return list(on_checkpoint(known, ALL_TOPICS).advice)
 
 
 def ids(known: Evidence) -> list[str]:
@@ -316,7 +312,7 @@ def test_a_topic_narrows_it() -> None:
 def test_nothing_is_said_in_two_ways() -> None:
     """What advice covers is not among the rules that lint has more of; what it does not cover is."""
     known = evidence(facts(form=1, files=StoreFiles(2, 0)))
-    report = on_checkpoint(known, Topic)
+    report = on_checkpoint(known, ALL_TOPICS)
     assert [each.rule for each in report.advice] == ["HF308"]
     assert report.lint == ("HF310",)
     assert {kind.rule for kind in KINDS.values() if kind.rule} <= set(RULES)
@@ -326,7 +322,7 @@ def test_nothing_is_said_in_two_ways() -> None:
 def test_real_checkpoints_are_read(name: str) -> None:
     storage = golden(name)
     known = read_evidence(storage, (), Needs(), GUIDES, Prices())
-    report = on_checkpoint(known, Topic)
+    report = on_checkpoint(known, ALL_TOPICS)
     assert report.batch_id == known.checkpoint.batch_id
     reported = {rule for rule, _ in checkpoint_findings(known.facts)}
     assert reported == {each.rule for each in report.advice if each.rule} | set(report.lint)
@@ -340,7 +336,7 @@ def test_the_pace_of_a_real_checkpoint() -> None:
     """Its offset logs are 766, 507, 1005, 1130, 1030 and 1081 ms apart: 1,017.5 in the median."""
     known = read_evidence(golden("4.2/aggregate-format2"), (), Needs(), GUIDES, Prices())
     assert (known.gap_ms, known.stores, known.rows) == (1_017.5, 2, 10)
-    advice = next(each for each in on_checkpoint(known, Topic).advice if each.id == "AD202")
+    advice = next(each for each in on_checkpoint(known, ALL_TOPICS).advice if each.id == "AD202")
     # Two files in each of 84,914 batches, of which a batch each two seconds has 43,200.
     assert advice.cost.files_a_day == pytest.approx(2 * (86_400 / 1.0175 - 43_200))
 
@@ -400,20 +396,20 @@ def test_what_removes_nothing_names_its_own_rule() -> None:
     ],
 )
 def test_the_backend_of_a_plan(needs: dict[str, Any], keys: int, advised: str) -> None:
-    report = on_plan(Planned(10_000_000, keys), Needs(**needs), GUIDES, Prices(), Topic)
+    report = on_plan(Planned(10_000_000, keys), Needs(**needs), GUIDES, Prices(), ALL_TOPICS)
     assert [option.name for option in report.backends if option.advised] == [advised]
     assert report.settings[PROVIDER] == report.backends[0].settings[PROVIDER] or advised != "memory"
 
 
 def test_a_plan_has_settings_and_a_forecast() -> None:
     """A core works off 132,550 rows a second on RocksDB: twice 300,000 need five."""
-    report = on_plan(Planned(300_000, 1_000_000), Needs(latency_ms=30_000), GUIDES, Prices(), Topic)
+    report = on_plan(Planned(300_000, 1_000_000), Needs(latency_ms=30_000), GUIDES, Prices(), ALL_TOPICS)
     assert report.settings[PROVIDER] == ROCKSDB_PROVIDER
     assert report.settings[SHUFFLE_PARTITIONS_KEY] == "5"
     assert report.forecast is not None
     assert (report.forecast.plan.interval_ms, report.forecast.plan.partitions) == (15_000, 5)
     assert report.advice == ()
-    few = on_plan(Planned(300_000, 1_000_000), Needs(cores=2), GUIDES, Prices(), Topic)
+    few = on_plan(Planned(300_000, 1_000_000), Needs(cores=2), GUIDES, Prices(), ALL_TOPICS)
     assert [each.id for each in few.advice] == ["AD308"]
     # Two cores leave 34,900 rows a second.
     assert few.advice[0].cost.what.startswith("3,020,000,000 rows more wait")
