@@ -415,6 +415,27 @@ def test_a_plan_has_settings_and_a_forecast() -> None:
     assert few.advice[0].cost.what.startswith("3,020,000,000 rows more wait")
 
 
+def test_a_plan_of_few_keys_has_few_partitions() -> None:
+    """A hundred keys in each, at least."""
+    partitions = {
+        keys: on_plan(Planned(10, keys), Needs(cores=64), GUIDES, Prices(), ALL_TOPICS).forecast
+        for keys in (10, 1_000, 6_399, 6_400)
+    }
+    assert [found.plan.partitions for found in partitions.values() if found] == [2, 10, 63, 64]
+
+
+def test_a_plan_says_what_is_not_known_of_it() -> None:
+    files, database = (
+        on_plan(Planned(10, 10), Needs(shared=shared), GUIDES, Prices(), ALL_TOPICS).not_told
+        for shared in (False, True)
+    )
+    assert [what.partition(":")[0] for what in files] == ["how many cores there are"]
+    assert [what.partition(":")[0] for what in database] == [
+        "how many cores there are",
+        "what the database costs",
+    ]
+
+
 def test_the_place_of_a_plan() -> None:
     slow = on_plan(Planned(10, 10), Needs(latency_ms=20_000), GUIDES, Prices(), {Topic.CHECKPOINT})
     quick = on_plan(Planned(10, 10), Needs(latency_ms=19_999), GUIDES, Prices(), {Topic.CHECKPOINT})

@@ -179,7 +179,7 @@ class Option(JsonShape):
         now: Whether it is the one that is there.
         fits: Whether it could be taken at all.
         why: Why it is advised, would do, or would not.
-        state_bytes: What the state takes there.
+        state_bytes: What the state takes there, with the versions that are kept.
         recovery_ms: What a restart takes to the end of its first batch; None where nothing tells.
         rows_a_second: Rows that a query worked off in the measurement; None where nothing tells.
         read_us: A single read of a key, in the median, in microseconds.

@@ -39,6 +39,7 @@ _COVERED: Final = frozenset(kind.rule for kind in KINDS.values() if kind.rule) |
 _USUAL_INTERVAL_MS: Final = 60_000
 _LEAST_INTERVAL_MS: Final = 100
 _RETAIN: Final = 100
+_FEW_KEYS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def on_plan(
     cores = needs.cores or cores_for(planned.rate, a_core)
     options = choice(replace(load, tasks=cores), measured)
     interval_ms = _interval_ms(needs)
-    partitions = fitting(best.state_bytes or 0, cores)
+    # More are of no use where each would hold next to nothing.
+    partitions = min(fitting(best.state_bytes or 0, cores), max(2, planned.keys // _FEW_KEYS))
     medium = advised_place(interval_ms)
     plan = Plan(
         planned.rate,
@@ -139,9 +141,7 @@ def on_plan(
         settings,
         figures=measured.source,
         currency=prices.currency,
-        not_told=()
-        if needs.cores
-        else (f"the cores: {cores} work off twice the rows; `--cores` gives yours",),
+        not_told=tuple(_not_told_of_plan(needs, cores, best.name)),
     )
 
 
