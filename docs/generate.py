@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from advice_catalogue import advice_page
 from error_catalogue import raised_errors
 from json_catalogue import json_page
 from lint_catalogue import lint_page
@@ -42,6 +43,7 @@ VERBS = (
     "check",
     "lint",
     "cost",
+    "advise",
     "skew",
     "ttl",
     "doctor",
@@ -80,6 +82,7 @@ def pages() -> dict[str, str]:
         "json.md": json_page(NOTE),
         "modules.md": modules(),
         "lint.md": lint_page(NOTE),
+        "advice.md": advice_page(NOTE),
     }
 
 

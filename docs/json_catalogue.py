@@ -11,6 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from holdfast.advice.advising.advice import AdviceReport
 from holdfast.advice.cost.plan_forecast import Forecast
 from holdfast.advice.cost.report import CostReport
 from holdfast.advice.findings import LintReport
@@ -249,6 +250,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     ),
     "lint": (Answer(shapes=(LintReport,)),),
     "cost": (Answer(shapes=(CostReport,)), Answer("of a plan", shapes=(Forecast,))),
+    "advise": (Answer(shapes=(AdviceReport,)),),
     "skew": (
         Answer(
             "Of a job",

@@ -74,7 +74,8 @@ def _filled(text: str, indent: str = "") -> str:
     )
 
 
-def _item(text: str) -> str:
+def item(text: str) -> str:
+    """An item of a list."""
     return _filled(f"- {text}", "  ").rstrip()
 
 
@@ -98,8 +99,8 @@ def _described(rule: Rule) -> Iterator[str]:
     yield f"### {rule.id} {rule.name}\n"
     yield f"{rule.severity.value}, from {_evidence(rule)}\n"
     for title, text in (("Looks for", rule.looks_for), ("Why", rule.why), ("Instead", f"{rule.instead}.")):
-        yield _item(f"**{title}**: {text}")
+        yield item(f"**{title}**: {text}")
     if Evidence.SOURCE in rule.evidence:
         yield f"\n```\n# bad\n{rule.bad}\n\n# good\n{rule.good}\n```\n"
     else:
-        yield _item(f"**Comes from** {rule.bad}; **is not there with** {rule.good}.") + "\n"
+        yield item(f"**Comes from** {rule.bad}; **is not there with** {rule.good}.") + "\n"

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from holdfast.formats.logs.sink_log import committed_files
+    from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.monitoring.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
@@ -101,6 +102,7 @@ _HOMES = {
     "holdfast.advice.cost.cost_api": ("cost", "forecast_cost"),
     "holdfast.advice.cost.prices": ("Prices",),
     "holdfast.advice.lint_api": ("lint",),
+    "holdfast.jobs.advise_api": ("advise",),
     "holdfast.at_rest.edit_api": (
         "edit",
         "erase",
@@ -219,6 +221,7 @@ __all__ = [
     "WatermarkWarning",
     "add",
     "adopt",
+    "advise",
     "aggregating",
     "available_now",
     "bootstrap",

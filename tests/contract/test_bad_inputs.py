@@ -70,6 +70,14 @@ CASES: Final = {
         cost CK --prices nofile.toml
         cost CAT/savepoints/20261124T015339.599Z-dc4ac6d3-b1-ffff
         lint nowhere
+        advise nowhere
+        advise nojob
+        advise empty
+        advise CAT
+        advise CK/offsets
+        advise FILE
+        advise CK --prices nofile.toml
+        advise CK --measured nofile.json
         lint nofile.py
         lint empty
         lint CAT
@@ -249,6 +257,38 @@ CASES: Final = {
         cost CK --prices s3://x/y
         cost ftp://x/y
         lint
+        advise
+        advise ''
+        advise CK --rate 5 --keys 5
+        advise CK --value-bytes 5
+        advise --rate 5
+        advise --keys 5
+        advise --value-bytes 5
+        advise --topic memory
+        advise --rate -5 --keys 5
+        advise --rate nan --keys 5
+        advise --rate inf --keys 5
+        advise --rate 5 --keys 0
+        advise --rate 5 --keys -1
+        advise --rate 5 --keys many
+        advise --rate 5 --keys 99999999999999999999
+        advise --rate 5 --keys 5 --value-bytes -1
+        advise --rate 5 --keys 5 --latency 0
+        advise CK --topic nothing
+        advise CK --topic memory,nothing
+        advise CK --topic ''
+        advise CK --latency soon
+        advise CK --latency -1s
+        advise CK --cores 0
+        advise CK --conf x
+        advise CK --prices CK
+        advise CK --prices /dev/zero
+        advise CK --measured CK
+        advise CK --measured FILE
+        advise CK --measured /dev/zero
+        advise CK --home ''
+        advise ftp://x/y
+        advise LONG
         lint FILE
         lint CK --format xml
         lint PIPE

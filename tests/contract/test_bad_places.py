@@ -48,6 +48,7 @@ READING: Final = """
     cost CK
     doctor CK
     lint CK
+    advise CK
     rescale CK made --partitions 3 --stopped
     savepoint diff CK SP
     savepoint take CK made
@@ -114,6 +115,7 @@ AT_HOME: Final = """
     doctor
     drill SP
     lint shop
+    advise shop
     list
     run JOB.py --no-rest
     serve --port 0

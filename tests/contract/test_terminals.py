@@ -29,7 +29,17 @@ FIELD: Final = re.compile(r"[A-Za-z][A-Za-z0-9 -]*  +")
 # What stays in one piece, however wide: a command, a key between quotes, any other word.
 PIECE: Final = re.compile(r"`[^`]*`\S*|'[^']*'\S*|\S+")
 # A line that is a command to be typed, or is of a file that is shown as it stands.
-AS_IT_STANDS: Final = ("$ ", "next: ", "  cd ", "  holdfast ", "  python ", '{"arrival_id": ')
+AS_IT_STANDS: Final = (
+    "$ ",
+    "next: ",
+    "  cd ",
+    "  holdfast ",
+    "    holdfast ",
+    "  python ",
+    "spark.conf.set(",
+    "    spark.conf.set(",
+    '{"arrival_id": ',
+)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from cli_runner import run_cli
 from written_state import LEADER, RECOVERY
 
 from golden import golden_files
+from holdfast.advice.advising import evidence as advice_evidence
+from holdfast.advice.facts.place import Lasting, Place
 from holdfast.cli import next_step
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -92,6 +94,14 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ttl", ("ttl orders --what-if 1h", "ttl windows --watermark 1m", "ttl windows --what-if 1m")),
     ("cost", ("cost orders", "cost FIRST", "cost --rate 5000 --keys 1000000")),
     ("lint", ("lint job.py", "lint lost.py", "lint rocks", "lint orders")),
+    (
+        "advise",
+        (
+            "advise orders",
+            "advise joined --topic memory,partitions --cores 8",
+            "advise --rate 5000 --keys 1000000 --value-bytes 200 --latency 30s",
+        ),
+    ),
     ("skew", ("skew joined", "skew orders --keys 3", "skew shop")),
     ("restore", ("restore FIRST again --dry-run", "restore FIRST again")),
     ("fork", ("fork FIRST other --dry-run", "fork FIRST other")),
@@ -206,6 +216,9 @@ def _same_each_time() -> Iterator[None]:
         patch.object(time, "time_ns", _Clock.now_ns),
         patch.object(socket, "gethostname", lambda: "app-1"),
         patch.object(next_step, "on_terminal", lambda: True),
+        patch.object(
+            advice_evidence, "place_of", lambda _: Place(Lasting.DISK, "on ext4, a disk of this machine")
+        ),
     ):
         yield
 

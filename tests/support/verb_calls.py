@@ -35,6 +35,8 @@ SAVEPOINTS: Final = ("SP", "EDITED")
 # A call of each verb. CK, windows, joined and keyed are checkpoints, CAT is a directory of savepoints, SP is
 # one of them and EDITED another; what is to be made is called `made`.
 WORKING: Final = """
+    advise CK
+    advise --rate 100 --keys 1000
     alerts export
     alerts export --to made
     alerts list --home home

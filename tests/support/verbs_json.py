@@ -117,6 +117,8 @@ def calls() -> tuple[str, ...]:
         "cost --rate 5000 --keys 1000000",
         "lint checkpoint",
         "lint linted.py",
+        "advise keyed",
+        "advise --rate 100 --keys 1000",
         "ttl keyed --what-if 24h",
     )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
+from made_facts import MB, facts
 
 from golden import NAMES, STATELESS, UNNAMED, golden, golden_files, golden_with_confs
 from holdfast.advice.catalogue.rules import RULES
@@ -12,60 +11,12 @@ from holdfast.advice.facts.checkpoint_checks import checkpoint_findings
 from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles, read_facts
 from holdfast.advice.findings import Evidence
 from holdfast.checkpoints.state_growth import state_bytes
-from holdfast.checkpoints.values import Checkpoint, Operator, Store
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
-from holdfast.formats.logs.offset_log import PROVIDER
-from holdfast.formats.operators import operator_names
-from holdfast.layout import StoreId
+from holdfast.config.spark_defaults import MEMORY_PROVIDER
 from holdfast.storage.memory import MemoryStorage
 
-MB = 1 << 20
 # Of the golden checkpoints: what was set when they were made.
 FORMAT_1 = {"changelog", "rocksdb", "repartitioned"}
 NO_CHANGELOG = {"rocksdb"}
-WITH_CHANGELOG = StoreFiles(2, 20)
-
-
-def facts(
-    sizes: list[int] | None = None,
-    *,
-    name: str = "stateStoreSave",
-    partitions: int = 4,
-    store_bytes: list[int] | None = None,
-    rows: int | None = 1000,
-    confs: Mapping[str, str] | None = None,
-    batch_id: int = 50,
-    kept: int = 20,
-    watermark_ms: int | None = 1,
-    watermarks: tuple[int | None, int | None] = (1, 2),
-    form: int = 2,
-    files: StoreFiles = WITH_CHANGELOG,
-    provider: str = ROCKSDB_PROVIDER,
-) -> CheckpointFacts:
-    """A checkpoint with nothing wrong, but for what is given."""
-    given = store_bytes or [MB] * partitions
-    stores = tuple(
-        Store(StoreId(0, partition), batch_id + 1, (), None, size, 0, rows)
-        for partition, size in enumerate(given)
-    )
-    named = operator_names({0: name})[0]
-    operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named)
-    committed = tuple(range(batch_id - kept + 1, batch_id + 1))
-    checkpoint = Checkpoint(
-        uri="memory://ck",
-        query_id="q",
-        offered=committed,
-        committed=committed,
-        batch_id=batch_id,
-        watermark_ms=watermark_ms,
-        planned_ms=0,
-        confs={PROVIDER: provider, **(confs or {})},
-        sources=(),
-        operators=(operator,),
-        log_versions=(1, 1),
-    )
-    series = {batch: {0: size} for batch, size in enumerate(sizes or [MB] * 12, start=10)}
-    return CheckpointFacts(checkpoint, series, watermarks, {0: files})
 
 
 def rules(found: CheckpointFacts) -> list[str]:

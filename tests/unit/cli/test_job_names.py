@@ -82,6 +82,7 @@ def asked(verb: str, name: str) -> Sequence[str]:
         "skew CK --keys 2",
         "ttl CK --what-if 1h --by count",
         "lint CK",
+        "advise CK",
         "watch CK --once",
         "doctor CK",
     ],

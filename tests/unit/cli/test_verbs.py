@@ -33,6 +33,8 @@ def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(tmp_path: P
         ("skew", "nothing"): 3,
         ("doctor",): 0,
         ("lint", "nothing.py"): 3,
+        ("advise", "nothing"): 3,
+        ("advise", "--rate", "5", "--keys", "5"): 0,
         ("doctor", "--json"): 0,
     }
     found = audited(list(expected), tmp_path)

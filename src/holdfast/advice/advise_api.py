@@ -1,0 +1,127 @@
+"""Advice on a checkpoint at an address, or on a plan: what `hf.advise` checks before, and reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from holdfast.advice.advising.advice import AdviceReport, Topic
+from holdfast.advice.advising.advising import ALL_TOPICS, Planned, on_checkpoint, on_plan
+from holdfast.advice.advising.evidence import Needs, read_evidence
+from holdfast.advice.advising.figures import figures
+from holdfast.advice.cost.prices import Prices, read_prices
+from holdfast.config.checks import fraction, whole
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.model import BatchProgress
+
+_MOST: int = 10**15
+_MOST_CORES: int = 1_000_000
+
+
+def topics_of(names: Iterable[str]) -> frozenset[Topic]:
+    """The topics of these names; all where none is given.
+
+    Raises:
+        Invalid: There is no such topic.
+    """
+    known = {topic.value: topic for topic in Topic}
+    given = list(names)
+    wrong = [name for name in given if name not in known]
+    if wrong:
+        raise Invalid(
+            "there is no such topic",
+            found=", ".join(map(repr, wrong)),
+            expected=", ".join(known),
+            hint="name some of them, with commas between",
+        )
+    return frozenset(known[name] for name in given) or frozenset(ALL_TOPICS)
+
+
+def planned_of(rate: float | None, keys: int | None, value_bytes: int | None) -> Planned | None:
+    """The plan that these describe; None where none of them is given.
+
+    Raises:
+        Invalid: One of them is missing, or no number that can be.
+    """
+    if rate is None and keys is None and value_bytes is None:
+        return None
+    if rate is None or keys is None:
+        raise Invalid(
+            "a plan has a rate and keys",
+            found="no rate" if rate is None else "no keys",
+            expected="--rate ROWS a second and --keys N; --value-bytes is 100 where it is not given",
+            hint="holdfast advise --rate 5000 --keys 1000000",
+        )
+    rows = fraction(rate, "rate", least=0.000_001, most=_MOST)
+    number = whole(keys, "keys", least=1, most=_MOST)
+    size = 100 if value_bytes is None else whole(value_bytes, "value_bytes", least=1, most=_MOST)
+    return Planned(rows, number, size)
+
+
+def needs_of(
+    *,
+    latency: Duration | None,
+    cores: int | None,
+    shared: bool,
+    conf: Mapping[str, str] | None,
+    own_session: bool = False,
+) -> Needs:
+    """What people say that they need and have.
+
+    Raises:
+        Invalid: No number that can be.
+    """
+    return Needs(
+        None if cores is None else whole(cores, "cores", least=1, most=_MOST_CORES),
+        None if latency is None else parse_duration(latency, "latency"),
+        shared,
+        dict(conf or {}),
+        own_session,
+    )
+
+
+def advise_on_checkpoint(
+    address: str | os.PathLike[str],
+    batches: Sequence[BatchProgress],
+    needs: Needs,
+    topics: Iterable[str] = (),
+    prices: str | os.PathLike[str] | None = None,
+    measured: str | os.PathLike[str] | None = None,
+) -> AdviceReport:
+    """Advice on a checkpoint.
+
+    Args:
+        address: The checkpoint.
+        batches: What is remembered of its batches, oldest first.
+        needs: What people say.
+        topics: What it is about.
+        prices: A file of prices.
+        measured: A file of `holdfast bench backends --json`.
+
+    Raises:
+        Invalid, NotFound, Corrupt, Unavailable, Unsupported: As `hf.advise`.
+    """
+    from holdfast.external.view import open_checkpoint
+
+    asked, paid, known = topics_of(topics), _prices(prices), figures(measured)
+    return on_checkpoint(read_evidence(open_checkpoint(address), batches, needs, known, paid), asked)
+
+
+def advise_on_plan(
+    planned: Planned,
+    needs: Needs,
+    topics: Iterable[str] = (),
+    prices: str | os.PathLike[str] | None = None,
+    measured: str | os.PathLike[str] | None = None,
+) -> AdviceReport:
+    """Advice on a job that is still a plan.
+
+    Raises:
+        Invalid, NotFound: As `hf.advise`.
+    """
+    return on_plan(planned, needs, figures(measured), _prices(prices), topics_of(topics))
+
+
+def _prices(file: str | os.PathLike[str] | None) -> Prices:
+    return Prices() if file is None else read_prices(file)

@@ -1,0 +1,189 @@
+"""`holdfast advise`: what would be better for a checkpoint or a job, or for a job that is still a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import options, output, tables
+from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.examples import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.advice.advising.advice import Advice, AdviceReport, Option
+
+
+@examples(
+    "checkpoints/visits",
+    "visits --topic partitions,memory --cores 16",
+    "--rate 5000 --keys 1000000 --value-bytes 200 --latency 30s",
+)
+def advise(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[CHECKPOINT|JOB]", help="A checkpoint, or a job's. None for a plan."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="backend|checkpoint|partitions|memory",
+            help="Only this; several with commas between. [all]",
+        ),
+    ] = None,
+    *,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", help="Of a plan: rows a second.")
+    ] = None,
+    keys: Annotated[
+        int | None, typer.Option("--keys", metavar="N", help="Of a plan: keys in its state.")
+    ] = None,
+    value_bytes: Annotated[
+        int | None,
+        typer.Option("--value-bytes", metavar="N", help="Of a plan: the bytes of a key's value. [100]"),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option("--latency", metavar="TIME", help="How late a result may be, such as 10s."),
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option("--cores", metavar="N", help="The cores that run tasks.")
+    ] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Other services are to read the state.")] = False,
+    conf: options.Conf = None,
+    prices: Annotated[
+        str | None,
+        typer.Option("--prices", metavar="FILE", help="A TOML file of prices. [bytes alone have prices]"),
+    ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured",
+            metavar="FILE",
+            help="What `holdfast bench backends --json` has printed here. [the guide's figures]",
+        ),
+    ] = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Say what would be better for a checkpoint or a job, or for a job that is still a plan.
+
+    The worst comes first, each with what was seen, what it costs to leave it, what to do, and how sure it is:
+    `certain` is shown by files or by the job's batches, `likely` is reckoned from them, a `guess` depends on
+    what no file tells. Then come the places where state and the checkpoint could be. The reference has every
+    kind of advice, and how its cost is reckoned. For a plan give --rate and --keys.
+
+    It reads logs, and names and sizes of files; of a job also what the state home remembers of its batches.
+    """
+    from holdfast.jobs.advise_api import advise as advised
+
+    report = advised(
+        None if target is None else checkpoint_of(target, home),
+        topics=[name.strip() for names in topic or () for name in names.split(",")],
+        rate=rate,
+        keys=keys,
+        value_bytes=value_bytes,
+        latency=latency,
+        cores=cores,
+        shared=shared,
+        conf=options.pairs("--conf", conf),
+        prices=prices,
+        measured=measured,
+        home=home,
+    )
+    output.show(report, json, _show)
+
+
+def _show(report: AdviceReport) -> None:
+    for advice in report.advice:
+        _show_advice(advice, report.currency)
+    output.line(f"{report.place or 'the plan'}: {_counts(report.advice)}")
+    if report.forecast is not None:
+        _show_plan(report)
+    if report.backends:
+        output.line()
+        _show_options("BACKEND", report.backends, report.currency, state=True)
+        output.prose(f"figures: {report.figures}")
+    if report.places:
+        output.line()
+        _show_options("PLACE", report.places, report.currency, state=False)
+    if report.not_told or report.lint:
+        output.line()
+    for what in report.not_told:
+        output.prose(f"not told: {what}")
+    if report.lint:
+        output.prose(f"lint has more: {', '.join(report.lint)}; see `holdfast lint {_typed(report)}`")
+
+
+def _typed(report: AdviceReport) -> str:
+    from holdfast.advice.advising.commands import place_word
+
+    return place_word(report.place or "")
+
+
+def _show_advice(advice: Advice, currency: str) -> None:
+    output.prose(
+        f"{advice.id} {advice.name}, {advice.severity.value}, {advice.sureness.value}: {advice.seen}"
+    )
+    output.prose(f"costs: {advice.cost.text(currency)}", "  ")
+    output.prose(f"do: {advice.do}", "  ")
+    for command in advice.commands:
+        output.whole(f"    {command}")
+    output.line()
+
+
+def _counts(advice: Sequence[Advice]) -> str:
+    from holdfast.config.units import counted
+
+    kinds = [each.severity.value for each in advice]
+    counts = [counted(kinds.count(word), word) for word in dict.fromkeys(kinds)]
+    return ", ".join(counts) if counts else "nothing to advise"
+
+
+def _show_plan(report: AdviceReport) -> None:
+    from holdfast.config.units import exact_duration, rounded_size
+
+    found = report.forecast
+    if found is None:
+        return
+    plan = found.plan
+    requests = None if found.requests is None else round(found.requests.total.total)
+    output.line()
+    output.fields(
+        [
+            ("keys", plan.keys),
+            ("state", rounded_size(found.state_bytes)),
+            ("checkpoint", rounded_size(found.checkpoint_bytes)),
+            ("memory", rounded_size(found.memory_bytes)),
+            ("a batch every", exact_duration(plan.interval_ms)),
+            ("rows in it", round(plan.rate * plan.interval_ms / 1000)),
+            ("bytes in it", rounded_size(found.batch_bytes)),
+            ("partitions", plan.partitions),
+            ("requests a day", requests),
+            ("a month", f"{found.money.total:,.2f} {report.currency}"),
+        ]
+    )
+    output.line()
+    for key, value in report.settings.items():
+        output.whole(f'spark.conf.set("{key}", "{value}")')
+
+
+def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: bool) -> None:
+    from holdfast.config.units import rounded_duration, rounded_size
+
+    def row(option: Option) -> tuple[Any, ...]:
+        word = "advised" if option.advised else "possible" if option.fits else "no"
+        size = None if option.state_bytes is None else tables.Whole(rounded_size(option.state_bytes))
+        name = f"{option.name} (now)" if option.now else option.name
+        if not state:
+            money = None if option.money_a_month is None else f"{option.money_a_month:,.2f} {currency}"
+            return name, word, size, money, option.why
+        recovery = None if option.recovery_ms is None else rounded_duration(option.recovery_ms)
+        read = None if option.read_us is None else rounded_duration(option.read_us / 1000)
+        return name, word, size, recovery, read, option.why
+
+    numbers = ("STATE", "RESTART", "READ") if state else ("BYTES", "A MONTH")
+    output.table([head, "", *numbers, "WHY"], [row(option) for option in listed], below=["WHY"])
