@@ -41,6 +41,7 @@ from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.formats.savepoint.savepoint_label import LabelChange
 from holdfast.jobs.recovery.prediction import Prediction
 from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.settings_report import JobExplained
 from holdfast.jobs.trials.comparison import Compared
@@ -204,6 +205,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     "How long the next recovery will take; null without a past.",
                 ),
                 "alerts": (list[Alert], "The alerts that fire."),
+                "sizing": (
+                    list[QuerySizing],
+                    "What each query has and needs, and how its state grows.",
+                ),
             },
         ),
         Answer("With `--watch`, a line when the state changes", (JobStatus,), EVENT),

@@ -43,8 +43,8 @@ class Growth(JsonShape):
         operator: Its number in the plan, and what people call it.
         growing: `grows`, `does_not_grow` or `too_little_seen`.
         size_bytes: What it takes now.
-        limit_bytes: How large it may become: what the query's limit leaves it beside the other operators; None
-            where the query has no limit.
+        limit_bytes: How large it may become: what the query's limit leaves it beside the other operators;
+            None where the query has no limit.
         bytes_a_day: How fast it grows by its trend; None where it does not.
         keys_a_day: Keys, or rows, that a day brings more than it removes; None where there are none.
         new_keys: Keys, or rows, that arrived in the batches that were looked at; None where not all of these
