@@ -39,9 +39,9 @@ from holdfast.engine.session.doctor import Check, Examination
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.formats.savepoint.savepoint_label import LabelChange
+from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.jobs.recovery.prediction import Prediction
 from holdfast.jobs.recovery.timings import Recovery
-from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.settings_report import JobExplained
 from holdfast.jobs.trials.comparison import Compared

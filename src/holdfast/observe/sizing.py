@@ -341,10 +341,11 @@ def _why(
         yield "few tasks have most of the work: look for hot keys with `holdfast skew`"
     if partitions is not None and load.partitions and partitions != load.partitions:
         each = load.rows // load.partitions
+        rows = counted(each, "row") if each else "less than a row"
         size = rounded_size(load.state_bytes // load.partitions)
-        has = f"has {counted(each, 'row')} of a batch and {size} of state"
-        right = counted(partitions, "partition")
-        yield f"each of {counted(load.partitions, 'partition')} {has}: {right} would be right"
+        has = f"has {rows} of a batch and {size} of state"
+        right = f"{counted(partitions, 'partition')} would be right, by `holdfast rescale`"
+        yield f"each of {counted(load.partitions, 'partition')} {has}: {right}"
     if cores is not None and load.cores and cores != load.cores:
         yield f"{counted(cores, 'core')} would do the work in half of the time, and there are {load.cores}"
 
