@@ -32,6 +32,8 @@ _LEAST_FOR_TASKS: Final = 0.1
 ROWS_A_TASK: Final = 10_000
 # More than this in a partition makes its restart, and a task that lost its executor, wait for the download.
 BYTES_A_PARTITION: Final = 512 * 1024 * 1024
+# Work that is split into shorter tasks than that is not done sooner.
+_SHORTEST_TASK_MS: Final = 100
 # What is recommended is never more than so many times what is there: measure again then.
 _STEP: Final = 4
 # Partitions that are up to so many times too many stay: another number means a rescale.
@@ -278,7 +280,8 @@ def _by_time(load: _Load) -> int | None:
         needed = min(_by_data(load) / load.partitions, 1.0)
         work_ms *= (needed + filled) / (1 + filled)
     time_ms = max(AIM * load.allowed_ms - load.driver_ms, _LEAST_FOR_TASKS * load.allowed_ms)
-    return max(1, min(math.ceil(work_ms / time_ms), _STEP * load.cores))
+    most = min(math.ceil(work_ms / _SHORTEST_TASK_MS), _STEP * load.cores)
+    return max(1, min(math.ceil(work_ms / time_ms), most))
 
 
 def _cores(load: _Load, state: Provision) -> int | None:

@@ -132,6 +132,21 @@ def test_no_more_than_four_times_the_cores_are_asked_for_at_once() -> None:
     assert (found.recommended_cores, found.recommended_partitions) == (16, 16)
 
 
+def test_work_is_not_split_into_tasks_of_less_than_a_tenth_of_a_second() -> None:
+    # 350 ms of work for an interval of 1 ms: four tasks, and not sixteen.
+    tasks = TaskTimes(jobs_ms=100, run_ms=350, longest_ms=90)
+    found = told(batches(tasks=tasks, duration_ms=120, interval_ms=1))
+    assert (found.state, found.recommended_partitions) == (Provision.UNHEALTHY, 4)
+    one = TaskTimes(jobs_ms=100, run_ms=100, longest_ms=90)
+    single = batches(tasks=one, duration_ms=120, interval_ms=1, operators=(operator(partitions=1),))
+    # 40,000 rows are for four all the same.
+    assert told(single).recommended_partitions == 4
+    fewer = batches(
+        tasks=one, duration_ms=120, interval_ms=1, input_rows=10, operators=(operator(partitions=1),)
+    )
+    assert told(fewer).recommended_partitions == 1
+
+
 def test_without_an_interval_the_alert_says_how_long_a_batch_may_take() -> None:
     tasks = TaskTimes(jobs_ms=1_500, run_ms=5_500, longest_ms=400)
     found = told(batches(tasks=tasks, duration_ms=2_000, interval_ms=None))
