@@ -42,6 +42,7 @@ from holdfast.engine.session.doctor import Check, Examination
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.formats.savepoint.savepoint_label import LabelChange
+from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.jobs.recovery.prediction import Prediction
 from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.client import JobDetails, JobStatus
@@ -207,6 +208,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     "How long the next recovery will take; null without a past.",
                 ),
                 "alerts": (list[Alert], "The alerts that fire."),
+                "sizing": (
+                    list[QuerySizing],
+                    "What each query has and needs, and how its state grows.",
+                ),
             },
         ),
         Answer("With `--watch`, a line when the state changes", (JobStatus,), EVENT),

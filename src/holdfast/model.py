@@ -212,6 +212,22 @@ class SkewReport(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """What the tasks of one batch took.
+
+    Attributes:
+        jobs_ms: How long at least one of the batch's jobs ran; the rest of a batch is the driver's own time.
+        run_ms: What all tasks took together.
+        longest_ms: The longest task of each stage, one after the other, and no more than `jobs_ms`. However
+            many cores there are, the jobs take no less with these partitions.
+    """
+
+    jobs_ms: int
+    run_ms: int
+    longest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress(JsonShape):
     """One committed batch of one query.
 
@@ -230,6 +246,9 @@ class BatchProgress(JsonShape):
         processed_rate: Rows that were worked off each second.
         load_ms: What its tasks took together to load state; None where Spark does not tell.
         commit_ms: How long it took to note in the commit log that it is done.
+        interval_ms: The interval of the query's trigger; None where it asks for none, or nobody told.
+        cores: How many tasks could run at once; None where Spark was not asked.
+        tasks: What its tasks took; None where Spark was not asked, which happens for a part of the batches.
     """
 
     query: str
@@ -246,6 +265,9 @@ class BatchProgress(JsonShape):
     processed_rate: float | None = None
     load_ms: int | None = None
     commit_ms: int = 0
+    interval_ms: int | None = None
+    cores: int | None = None
+    tasks: TaskTimes | None = None
 
     @property
     def state_rows(self) -> int | None:

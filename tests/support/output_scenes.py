@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import written_state
 from cli_runner import run_cli
-from written_state import LEADER, RECOVERY
+from written_state import BATCH, LEADER, RECOVERY
 
 from golden import golden_files
 from holdfast.advice.advising import evidence as advice_evidence
@@ -28,6 +29,7 @@ from holdfast.advice.facts.place import Lasting, Place
 from holdfast.cli import next_step
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.model import BatchProgress, TaskTimes
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import evaluate
 from holdfast.observe.metrics import sample
@@ -223,6 +225,25 @@ def _same_each_time() -> Iterator[None]:
         yield
 
 
+def _batches() -> Iterator[BatchProgress]:
+    """Batches of a job that has too many partitions and whose state grows, at an interval of two hours."""
+    (operator,) = BATCH.operators
+    for number in range(20):
+        store = {**operator.store, "rocksdbSstFileSize": 2_000_000_000 + 100_000_000 * number}
+        keyed = operator.keyed and replace(operator.keyed, added=12)
+        rows = 20_000 + 10 * number
+        yield replace(
+            BATCH,
+            batch_id=BATCH.batch_id + 1 + number,
+            committed_ms=NOW_MS - (20 - number) * 7_200_000,
+            duration_ms=1_200_000,
+            interval_ms=7_200_000,
+            cores=8,
+            tasks=TaskTimes(1_100_000, 8_000_000, 150_000),
+            operators=(replace(operator, rows=rows, partitions=200, store=store, keyed=keyed),),
+        )
+
+
 @contextmanager
 def _set_up(place: Path) -> Iterator[None]:
     """Checkpoints of several kinds, and the state home of a job that runs."""
@@ -247,6 +268,8 @@ def _set_up(place: Path) -> Iterator[None]:
     written_state.write_registry(home.path, 3)
     Registry(home.registry, LEADER.token).lead("shop", LEADER)
     Registry(home.registry).add_recovery("shop", RECOVERY)
+    for batch in _batches():
+        Registry(home.registry).add_batch("shop", 2, batch)
     standing, events = evaluate(
         [
             sample("holdfast_alert_threshold", 10.0, "shop", "state_size"),

@@ -14,6 +14,7 @@ from holdfast.cli.examples import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from holdfast.jobs.monitoring.sizing_report import QuerySizing
     from holdfast.jobs.recovery.prediction import Prediction
     from holdfast.jobs.recovery.timings import Recovery
     from holdfast.jobs.registry.client import JobDetails
@@ -29,7 +30,7 @@ def status(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show a job: state, queries, newest batches, savepoints, attempts, what recoveries take, and alerts.
+    """Show a job: state, queries, batches, sizing, savepoints, attempts, what recoveries take, and alerts.
 
     With --watch it is drawn anew every second; in a pipe each batch is a line, with --json a document.
     """
@@ -40,12 +41,14 @@ def status(
     details = control.details(job)
     prediction = control.prediction(details)
     alerts = _firing(details.status.job.name, home)
+    sized = _sized(details, home)
     if json:
         expected = None if prediction is None else prediction.as_dict()
         told = [alert.as_dict() for alert in alerts]
-        output.emit_json({**details.as_dict(), "prediction": expected, "alerts": told})
+        sizes = [query.as_dict() for query in sized]
+        output.emit_json({**details.as_dict(), "prediction": expected, "alerts": told, "sizing": sizes})
         return
-    _render(details)
+    _render(details, sized)
     _render_recoveries(details.recoveries, prediction)
     if alerts:
         output.line()
@@ -88,6 +91,13 @@ def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
     return tuple(alert for alert in alerts(place, job) if alert.phase == FIRING)
 
 
+def _sized(details: JobDetails, home: str | None) -> tuple[QuerySizing, ...]:
+    from holdfast.clock import now_ms
+    from holdfast.jobs.monitoring.sizing_report import sizings
+
+    return sizings(details, options.state_home(home), now_ms())
+
+
 def _state(details: JobDetails) -> str:
     from holdfast.jobs.registry.client import describe
 
@@ -95,7 +105,7 @@ def _state(details: JobDetails) -> str:
     return f"{word}: {reason}" if reason and reason != word.lower() else word
 
 
-def _render(details: JobDetails) -> None:
+def _render(details: JobDetails, sized: Sequence[QuerySizing]) -> None:
     from holdfast.observe.batch_numbers import watermark_ms
 
     job = details.status.job
@@ -135,6 +145,7 @@ def _render(details: JobDetails) -> None:
     if keyed:
         output.line()
         output.table(["QUERY", "OPERATOR", "STATE", "ENTRIES", "TIMERS", "EXPIRED", "BYTES"], keyed)
+    _render_sizing(sized)
     if details.savepoints:
         output.line()
         output.table(
@@ -199,6 +210,60 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
             for state in keyed.states:
                 entries, size = _known(state.entries), _known(state.size_bytes)
                 yield "", "", state.name, entries, None, expired[state.name], size
+
+
+def _render_sizing(sized: Sequence[QuerySizing]) -> None:
+    """What each query has and needs, and how state grows where that is known."""
+    from holdfast.config.units import rounded_size
+    from holdfast.observe.growth import Growing
+
+    if sized:
+        output.line()
+        output.table(
+            ["QUERY", "SIZING", "SURE", "BATCH", "AT LEAST", "PARTITIONS", "CORES", "MEMORY", "WHY"],
+            [
+                (
+                    query.query,
+                    one.state.words,
+                    one.sureness.value,
+                    output.duration(one.batch_ms),
+                    output.duration(one.critical_ms),
+                    _right(one.recommended_partitions, one.partitions),
+                    _right(one.recommended_cores, one.cores),
+                    None
+                    if one.recommended_memory_bytes is None
+                    else rounded_size(one.recommended_memory_bytes),
+                    "; ".join(one.why),
+                )
+                for query in sized
+                for one in (query.sizing,)
+            ],
+            spare=["AT LEAST", "MEMORY"],
+            below=["WHY"],
+        )
+    grown = [
+        (
+            query.query,
+            each.operator,
+            each.growing.words,
+            None if each.bytes_a_day is None else rounded_size(each.bytes_a_day),
+            None if each.keys_a_day is None else round(each.keys_a_day),
+            None if each.full_at_ms is None else output.moment(each.full_at_ms),
+        )
+        for query in sized
+        for each in query.growth
+        if each.growing is not Growing.TOO_LITTLE_SEEN
+    ]
+    if grown:
+        output.line()
+        output.table(["QUERY", "OPERATOR", "GROWTH", "BYTES A DAY", "KEYS A DAY", "FULL"], grown)
+
+
+def _right(recommended: int | None, present: int | None) -> str | None:
+    """`8, not 200`; one number where what is there is right, or where nothing is recommended."""
+    if recommended is None or present is None or recommended == present:
+        return None if present is None else str(present)
+    return f"{recommended}, not {present}"
 
 
 def _known(number: int | None) -> int | str:

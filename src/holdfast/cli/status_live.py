@@ -84,7 +84,7 @@ def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
 
 def _batch_line(batch: BatchProgress) -> str:
     from holdfast.config.units import rounded_size
-    from holdfast.observe.batch_numbers import state_bytes
+    from holdfast.observe.operator_numbers import state_bytes
 
     state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
@@ -141,7 +141,7 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
 
 def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
     from holdfast.config.units import rounded_size
-    from holdfast.observe.batch_numbers import state_bytes
+    from holdfast.observe.operator_numbers import state_bytes
 
     newest = history[-1]
     rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from holdfast.model import BatchProgress, OperatorProgress
-from holdfast.observe.forecast import full_in_ms
+from holdfast.observe.growth import growth, state_full_in_ms
 from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
-from holdfast.observe.totals import accesses, operator_label, repaired
+from holdfast.observe.operator_numbers import access_seconds, cache_hit_ratio, operator_bytes
+from holdfast.observe.sizing import Sizing, sizing
+from holdfast.observe.totals import operator_label, repaired
 
 
 def query_samples(
@@ -18,6 +20,7 @@ def query_samples(
     now_ms: int,
     *,
     limit_bytes: float | None = None,
+    limit_ms: float | None = None,
     busy_since_ms: int | None = None,
 ) -> list[Sample]:
     """The numbers of one query.
@@ -27,6 +30,7 @@ def query_samples(
         history: The query's last batches, oldest first; at least one.
         now_ms: The clock.
         limit_bytes: How large its state may be, for the forecast.
+        limit_ms: How long a batch may take, where the trigger has no interval.
         busy_since_ms: When the batch began that runs.
     """
     batch = history[-1]
@@ -42,7 +46,7 @@ def query_samples(
             "holdfast_processed_rows_per_second": batch.processed_rate,
             **_watermark(history, now_ms),
             "holdfast_late_rows_ratio": _late_ratio(lately),
-            "holdfast_state_full_seconds": _full_seconds(history, limit_bytes),
+            "holdfast_state_full_seconds": _in_seconds(state_full_in_ms(history, limit_bytes)),
         },
     )
     for phase, ms in batch.phases_ms.items():
@@ -50,45 +54,17 @@ def query_samples(
     for index, operator in enumerate(batch.operators):
         repairs = sum(repaired(former.operators[index]) for former in lately if len(former.operators) > index)
         numbers += _operator((job, batch.query, operator_label(index, operator)), operator, repairs)
+    numbers += _sizing((job, batch.query), sizing(history, now_ms, limit_ms))
+    for each in growth(history, limit_bytes):
+        if each.full_at_ms is not None and each.full_at_ms > batch.committed_ms:
+            left_s = (each.full_at_ms - batch.committed_ms) / 1000
+            labels = (job, batch.query, each.operator)
+            numbers.append(sample("holdfast_operator_full_seconds", left_s, *labels))
     for report in batch.skew:
         if report.heavy:
             share = report.heavy[0].share
             numbers.append(sample("holdfast_key_share_ratio", share, job, batch.query, report.name))
     return numbers
-
-
-def state_bytes(batch: BatchProgress) -> int:
-    """What the stores of all operators take."""
-    return sum(operator_bytes(operator) for operator in batch.operators)
-
-
-def operator_bytes(operator: OperatorProgress) -> int:
-    """What the store of an operator takes.
-
-    RocksDB has nothing in files before it writes the first; until then its memory is what there is.
-    """
-    return _stored_bytes(operator) or operator.memory_bytes
-
-
-def access_seconds(operator: OperatorProgress) -> float | None:
-    """What one get or put took on average; of a keyed operator, to look up or to write one key."""
-    kinds = accesses(operator).values()
-    count = sum(number for number, _ in kinds)
-    return sum(seconds for _, seconds in kinds) / count if count else None
-
-
-def cache_hit_ratio(operator: OperatorProgress) -> float | None:
-    """Which part of its reads found their block, or their version on the heap, in memory."""
-    store = operator.store
-    hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
-    misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
-    return hits / (hits + misses) if hits + misses else None
-
-
-def _stored_bytes(operator: OperatorProgress) -> int:
-    """The state alone, without caches and buffers; 0 where it is in no file yet."""
-    files = operator.store.get("rocksdbSstFileSize", 0)
-    return files or operator.store.get("stateOnCurrentVersionSizeBytes", 0)
 
 
 def watermark_ms(batch: BatchProgress) -> int | None:
@@ -130,18 +106,27 @@ def _late_ratio(lately: Sequence[BatchProgress]) -> float | None:
     return min(late / rows, 1.0) if rows else None
 
 
-def _full_seconds(history: Sequence[BatchProgress], limit_bytes: float | None) -> float | None:
-    """When the state reaches its limit; nothing where it has, and where it does not grow."""
-    if not history[-1].operators or limit_bytes is None:
-        return None
-    # Memory fills up to its bounds at first, which is no growth of state.
-    points = [
-        (batch.committed_ms, float(state_bytes(batch)))
-        for batch in history
-        if batch.operators and all(_stored_bytes(operator) for operator in batch.operators)
+def _in_seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
+    """What a query has, and what would be right."""
+    return [
+        sample("holdfast_provisioning", 1, *labels, found.state.value),
+        *samples_of(
+            labels,
+            {
+                "holdfast_allowed_seconds": _in_seconds(found.allowed_ms),
+                "holdfast_critical_seconds": _in_seconds(found.critical_ms),
+                "holdfast_cores": found.cores,
+                "holdfast_recommended_cores": found.recommended_cores,
+                "holdfast_partitions": found.partitions,
+                "holdfast_recommended_partitions": found.recommended_partitions,
+                "holdfast_recommended_memory_bytes": found.recommended_memory_bytes,
+            },
+        ),
     ]
-    left_ms = full_in_ms(points, limit_bytes)
-    return left_ms / 1000 if left_ms else None
 
 
 def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:

@@ -14,6 +14,11 @@ LEAST_SPAN_MS: Final = 300_000
 _RISING: Final = 0.75
 
 
+def enough(points: Sequence[tuple[int, float]]) -> bool:
+    """Whether there are enough moments to tell growth from noise: ten of them, over five minutes."""
+    return len(points) >= LEAST_POINTS and points[-1][0] - points[0][0] >= LEAST_SPAN_MS
+
+
 def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
     """How fast a value grows, as the median of the slopes between all pairs of points (Theil and Sen).
 
@@ -24,9 +29,9 @@ def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
         None if there are fewer than ten moments, if they span less than five minutes, or if the value
         does not grow.
     """
-    thin = _thinned(points)
-    if len(thin) < LEAST_POINTS or thin[-1][0] - thin[0][0] < LEAST_SPAN_MS:
+    if not enough(points):
         return None
+    thin = _thinned(points)
     slopes = [
         (later[1] - earlier[1]) / (later[0] - earlier[0])
         for index, earlier in enumerate(thin)

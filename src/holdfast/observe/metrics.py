@@ -58,6 +58,7 @@ _STORE = "the store's own counters of the newest batch"
 _KEYED = "what the tasks of keyed operators counted in the newest batch"
 _FILES = "the files of the checkpoint, looked at now and then"
 _ATTEMPTS = "the attempts of the job"
+_SIZING = "the last fifty batches with rows, and the times of their tasks"
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(
@@ -215,7 +216,46 @@ METRICS: Final[tuple[Metric, ...]] = (
         "holdfast_state_full_seconds",
         QUERY,
         "How long until state is as large as it may be, if it grows on; absent if not, and once it is.",
-        "a line through the sizes of the last batches",
+        "lines through the sizes and the keys of the last batches",
+    ),
+    Metric(
+        "holdfast_operator_full_seconds",
+        OPERATOR,
+        "The same of one operator, beside the others as they are now.",
+        "lines through the sizes and the keys of the last batches",
+    ),
+    Metric(
+        "holdfast_provisioning",
+        (*QUERY, "state"),
+        "1 for how what the query has compares with what it needs: `over_provisioned`, `right`, ….",
+        _SIZING,
+    ),
+    Metric(
+        "holdfast_allowed_seconds",
+        QUERY,
+        "How long a batch may take: the trigger's interval, else the threshold of `checkpoint_duration`.",
+        _SIZING,
+    ),
+    Metric(
+        "holdfast_critical_seconds",
+        QUERY,
+        "What a batch would take at least with any number of cores: the driver's time and the longest tasks.",
+        _SIZING,
+    ),
+    Metric("holdfast_cores", QUERY, "Tasks that can run at once.", _SIZING),
+    Metric(
+        "holdfast_recommended_cores",
+        QUERY,
+        "How many would be right; absent where that is not known, and where no number would do.",
+        _SIZING,
+    ),
+    Metric("holdfast_partitions", QUERY, "Partitions of the state.", _SIZING),
+    Metric("holdfast_recommended_partitions", QUERY, "How many would be right.", _SIZING),
+    Metric(
+        "holdfast_recommended_memory_bytes",
+        QUERY,
+        "The memory that would be right for the stores of its state.",
+        _SIZING,
     ),
     Metric(
         "holdfast_key_share_ratio",

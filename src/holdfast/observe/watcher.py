@@ -14,8 +14,10 @@ from holdfast.observe.alerting import Alert, AlertEvent, ended, evaluate
 from holdfast.observe.alerting import Key as AlertKey
 from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.files import FileFacts, alone_samples, file_samples
+from holdfast.observe.growth import state_limit
 from holdfast.observe.job_numbers import JobFacts, job_samples
 from holdfast.observe.metrics import Sample, sample
+from holdfast.observe.sizing import batch_limit_ms
 from holdfast.observe.totals import Totals
 
 BATCHES_KEPT: Final = 1000
@@ -127,9 +129,13 @@ class Watcher:
             files = dict(self._files)
             busy = dict(self._busy)
         for query, history in histories.items():
-            limit_bytes, since_ms = thresholds.get("state_size"), busy.get(query)
             numbers += query_samples(
-                self.job, history, now_ms, limit_bytes=limit_bytes, busy_since_ms=since_ms
+                self.job,
+                history,
+                now_ms,
+                limit_bytes=state_limit(thresholds),
+                limit_ms=batch_limit_ms(thresholds),
+                busy_since_ms=busy.get(query),
             )
         for query, look in files.items():
             if query in histories:

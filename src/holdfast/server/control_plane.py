@@ -21,6 +21,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.monitoring.job_cost import job_cost
+from holdfast.jobs.monitoring.sizing_report import QuerySizing, sizings
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_arguments import Arguments
 from holdfast.jobs.registry.operation_log import Operation, Operations
@@ -227,6 +228,10 @@ class ControlPlane:
         """
         key = ("prediction", details.status.job.name)
         return self.cache.get(key, lambda: self.control.prediction(details), PREDICTED_S)
+
+    def sizings(self, details: JobDetails) -> tuple[QuerySizing, ...]:
+        """Whether the queries of a job have what they need, told from the batches in these details."""
+        return sizings(details, self.home, self.clock())
 
     def savepoints(self, catalog: str) -> tuple[Listed, ...]:
         """The savepoints of a catalog, oldest first.

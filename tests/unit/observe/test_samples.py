@@ -13,7 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from golden import golden_on_disk
 from holdfast.errors import NotFound, Unavailable
-from holdfast.model import BatchProgress, HeavyKey, KeyedProgress, KeyedState, OperatorProgress, SkewReport
+from holdfast.model import (
+    BatchProgress,
+    HeavyKey,
+    KeyedProgress,
+    KeyedState,
+    OperatorProgress,
+    SkewReport,
+    TaskTimes,
+)
 from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.export.prometheus import MetricsServer, as_text
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
@@ -93,6 +101,11 @@ def test_the_newest_batch_gives_its_numbers() -> None:
         "watermark_timestamp_seconds": MORNING / 1000 - 30,
         "watermark_lag_seconds": 35.0,
         "late_rows_ratio": 0.02,
+        # Of 1.5 s, 1.2 s are spent with the rows.
+        "critical_seconds": 0.3,
+        "partitions": 4,
+        "recommended_partitions": 4,
+        "recommended_memory_bytes": 1024 * 1024,
     }
     of_operator = [each for each in samples if each.labels == ("shop", "visits", "0 dedupe")]
     assert {each.metric.removeprefix("holdfast_"): each.value for each in of_operator} == {
@@ -109,6 +122,35 @@ def test_the_newest_batch_gives_its_numbers() -> None:
         ("shop", "visits", "addBatch"): 1.2,
         ("shop", "visits", "walCommit"): 0.03,
     }
+
+
+def test_what_would_be_right_is_measured_too() -> None:
+    tasks = TaskTimes(jobs_ms=1_100, run_ms=2_000, longest_ms=100)
+    many = batch(operators=(operator(partitions=200),), interval_ms=10_000, cores=2, tasks=tasks)
+    samples = query_samples("shop", [many], MORNING + 5_000)
+    assert found(samples, "holdfast_provisioning") == {("shop", "visits", "over_provisioned"): 1}
+    assert {
+        metric: one(samples, f"holdfast_{metric}")
+        for metric in ("allowed_seconds", "critical_seconds", "cores", "recommended_cores", "partitions")
+    } == {
+        "allowed_seconds": 10,
+        "critical_seconds": 0.5,
+        "cores": 2,
+        "recommended_cores": 1,
+        "partitions": 200,
+    }
+    assert one(samples, "holdfast_recommended_partitions") == 1
+
+
+def test_the_forecast_of_an_operator_is_measured_from_its_newest_batch() -> None:
+    history = [
+        batch(each, MORNING + each * MINUTE, operators=(operator(store={"rocksdbSstFileSize": 100 * each}),))
+        for each in range(1, 21)
+    ]
+    samples = query_samples("shop", history, MORNING + 30 * MINUTE, limit_bytes=2_500)
+    # 500 bytes are left, and 100 come a minute.
+    assert found(samples, "holdfast_operator_full_seconds") == {("shop", "visits", "0 dedupe"): 300}
+    assert one(samples, "holdfast_state_full_seconds") == pytest.approx(300)
 
 
 def test_a_store_on_the_heap_has_its_own_counters() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from served import NOW_MS, SHOP, Served
+from served import NOW_MS, SHOP, Served, batch
 
+from holdfast.model import JobState, TaskTimes
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.metrics import METRICS, Sample
 from holdfast.server.server_settings import ServerSettings
@@ -33,6 +35,42 @@ def test_a_home_where_nothing_was_measured(shop: Served) -> None:
     assert get(shop, "/api/v1/alerts/events?job=shop") == {"events": []}
     assert get(shop, "/api/v1/jobs/shop/recovery") == {"recoveries": [], "prediction": None}
     assert shop.client().get("/metrics").status_code == 200
+
+
+def test_what_a_job_has_and_needs(shop: Served) -> None:
+    tasks = TaskTimes(jobs_ms=700, run_ms=1_300, longest_ms=100)
+    operator = replace(batch(3).operators[0], partitions=200)
+    sized = replace(batch(3, took_ms=900), operators=(operator,), interval_ms=1_000, cores=2, tasks=tasks)
+    shop.registry.add_batch("shop", 2, sized)
+    with shop.supervised():
+        (found,) = get(shop, "/api/v1/jobs/shop/sizing")["queries"]
+    assert (found["query"], found["state"], found["sureness"]) == ("visits", "under_provisioned", "low")
+    # The driver's 200 ms and the longest tasks' 100.
+    assert (found["batches"], found["batch_ms"], found["critical_ms"]) == (4, 900, 300)
+    assert (found["partitions"], found["recommended_partitions"]) == (200, 1)
+    assert (found["cores"], found["recommended_cores"]) == (2, 1)
+    (growth,) = found["growth"]
+    assert (growth["operator"], growth["growing"]) == ("0 aggregate", "too_little_seen")
+    # The default of alerts.state_size, for the only operator.
+    assert growth["limit_bytes"] == 10 * 1024**3
+
+
+def test_a_job_that_has_ended_is_judged_as_it_was_then(shop: Served) -> None:
+    shop.job("till", state=JobState.FINISHED)
+    (found,) = shop.client(now_ms=NOW_MS + 86_400_000).get("/api/v1/jobs/till/sizing").json()["queries"]
+    assert found["state"] == "right"
+    with shop.supervised():
+        answer = shop.client(now_ms=NOW_MS + 86_400_000).get("/api/v1/jobs/shop/sizing").json()
+    assert answer["queries"][0]["state"] == "no_new_batches"
+
+
+def test_a_day_without_a_limit_is_no_day(shop: Served) -> None:
+    threshold = Sample("holdfast_alert_threshold", ("shop", "skew"), 4.0)
+    AlertStore(shop.home.path).save("shop", NOW_MS, samples=(threshold,), totals={}, standing={})
+    with shop.supervised():
+        (found,) = get(shop, "/api/v1/jobs/shop/sizing")["queries"]
+    assert (found["state"], found["allowed_ms"]) == ("unknown", None)
+    assert found["growth"][0]["limit_bytes"] is None
 
 
 def test_numbers_for_prometheus_and_as_json(shop: Served) -> None:

@@ -418,10 +418,16 @@ def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None
 
 def _trigger(text: str) -> str | None:
     """Spark's text of a trigger as a job's own would be put."""
-    interval = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", text)
-    if interval is not None:
-        return str(every(int(interval[1]))) if int(interval[1]) else None
+    if text.startswith("ProcessingTimeTrigger"):
+        interval_ms = interval_in(text)
+        return str(every(interval_ms)) if interval_ms else None
     return str(available_now()) if text.startswith("AvailableNowTrigger") else text
+
+
+def interval_in(trigger: str) -> int | None:
+    """The interval of a trigger as Spark prints it; None where it asks for none."""
+    interval = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", trigger)
+    return int(interval[1]) or None if interval is not None else None
 
 
 def written_mode(writer: DataStreamWriter) -> str | None:

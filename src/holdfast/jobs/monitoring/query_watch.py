@@ -117,6 +117,7 @@ class Watch:
         record: bool = False,
         on_alert: Callable[[AlertEvent], None] | None = None,
     ) -> None:
+        from holdfast.engine.queries.task_times import TaskClock
         from holdfast.engine.queries.watch import (
             checkpoint_of,
             listen_to,
@@ -137,6 +138,7 @@ class Watch:
         self._lock = threading.RLock()
         self._newest: int | None = None
         self._operators: tuple[str | None, ...] = ()
+        self._clock = TaskClock()
         self._due = 0.0
         self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S, FILES_SHORTEST_S)
         self._stopping = self._stopped = self._gone = False
@@ -282,7 +284,8 @@ class Watch:
         from holdfast.engine.queries.watch import committed_batch, keyed_order
 
         self._operators = self._operators or keyed_order(self._query, progress)
-        return committed_batch(self._label, progress, at_ms, self._operators)
+        batch = committed_batch(self._label, progress, at_ms, self._operators)
+        return None if batch is None else self._clock.timed(batch, self._query, str(progress["runId"]))
 
     def _committed(self, batch: BatchProgress | None) -> None:
         # What was recent when watching began is reported once more where it was on its way just then.

@@ -26,6 +26,7 @@ from holdfast.clock import now_ms
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
+from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.jobs.definition import Job, Periodic
 from holdfast.jobs.failures import summary
@@ -159,6 +160,7 @@ class Driver:
         self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
         self._queries: dict[str, _Query] = {}
         self._ended: set[str] = set()
+        self._clock = TaskClock()
 
     def run(self) -> int:
         """Run to the end and return the exit code; every ending is reported first."""
@@ -366,7 +368,8 @@ class Driver:
                     batch = committed_batch(query.name, facts, now_ms(), query.operators)
                     if batch is not None:
                         query.committed = True
-                        self._channel.send(BatchCommitted(batch))
+                        timed = self._clock.timed(batch, query.running, str(facts["runId"]))
+                        self._channel.send(BatchCommitted(timed))
                 kind, facts = self._heard.get_nowait()
         except queue.Empty:
             return

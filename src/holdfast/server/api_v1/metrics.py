@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.jobs.monitoring import sizing_report
 from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts, metrics_json, metrics_text
 from holdfast.jobs.recovery import prediction
 from holdfast.observe import alerting, metrics
@@ -73,6 +74,16 @@ class Recoveries(Shape):
     )
 
 
+class QuerySizing(Shape, of=sizing_report.QuerySizing):
+    """What a query has and needs, and how its state grows."""
+
+
+class Sizings(Shape):
+    """What the queries of a job have and need."""
+
+    queries: list[QuerySizing] = Field(description="Each that has committed a batch.")
+
+
 def router(plane: ControlPlane) -> APIRouter:
     """The resources of what is measured."""
     api = APIRouter(tags=["watching"])
@@ -108,6 +119,12 @@ def router(plane: ControlPlane) -> APIRouter:
                 "prediction": None if predicted is None else predicted.as_dict(),
             }
         )
+
+    @api.get("/jobs/{job}/sizing", summary="What a job has and needs")
+    def sizing(job: JobName) -> Sizings:
+        """Partitions, cores and memory of each query, what would be right, and how its state grows."""
+        sized = plane.sizings(plane.details(job))
+        return Sizings.model_validate({"queries": [query.as_dict() for query in sized]})
 
     return api
 

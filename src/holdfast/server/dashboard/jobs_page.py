@@ -14,13 +14,8 @@ from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.registry.reported_skew import newest_skew
 from holdfast.model import BatchProgress, JobState, KeyedProgress, KeyedState, OperatorProgress, QueryStarted
 from holdfast.observe.alerting import FIRING
-from holdfast.observe.batch_numbers import (
-    access_seconds,
-    cache_hit_ratio,
-    operator_bytes,
-    state_bytes,
-    watermark_ms,
-)
+from holdfast.observe.batch_numbers import watermark_ms
+from holdfast.observe.operator_numbers import access_seconds, cache_hit_ratio, operator_bytes, state_bytes
 from holdfast.observe.totals import shown_kind, shown_name
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.alerts_page import alert_lines, standing
@@ -193,6 +188,7 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
             for batch in reversed(batches[-_BATCHES_SHOWN:])
         ),
         skew=_skew(details, query.name),
+        sizing=next((each for each in plane.sizings(details) if each.query == query.name), None),
     )
 
 

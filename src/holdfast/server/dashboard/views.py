@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from holdfast.advice.cost.report import CostReport
 from holdfast.checkpoints.values import Source
+from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.model import JobState, KeyedState
 from holdfast.server.dashboard.charts import Chart
 
@@ -226,6 +227,7 @@ class QueryView:
         late_rows: Rows that the batches which are kept have dropped as late.
         charts: How its batches have gone.
         batches: The newest, the newest first.
+        sizing: What it has and needs, and how its state grows; None before its first batch.
     """
 
     name: str
@@ -240,6 +242,7 @@ class QueryView:
     operators: tuple[OperatorLine, ...]
     batches: tuple[BatchLine, ...]
     skew: tuple[SkewLine, ...]
+    sizing: QuerySizing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,158 @@
+"""What the tasks of a batch took, which Spark's progress does not tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engine.queries.watch import interval_in
+from holdfast.model import BatchProgress, TaskTimes
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# The part of the time that may be spent with asking; a few dozen calls into the JVM a batch.
+_SHARE: Final = 0.002
+_SHORTEST_S: Final = 1.0
+# A batch with more jobs than that is left out, and so is one that so many newer jobs have followed.
+_MOST_JOBS: Final = 60
+# How Spark's list of tasks calls the order by run time.
+_BY_RUN_TIME: Final = "ert"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    run_ms: int
+    longest_ms: int
+
+
+class TaskClock:
+    """Adds to batches the interval of their trigger, what their tasks took, and how many can run at once.
+
+    Spark keeps both in the store behind its user interface, which is there whether or not that is shown. Only
+    some batches of a query are asked for, so that the asking takes at most a five-hundredth of the time. Of a
+    batch that the store does not have in full, nothing is said.
+
+    Args:
+        clock: Seconds that only go up.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due: dict[str, float] = {}
+        self._intervals: dict[str, int | None] = {}
+
+    def timed(self, batch: BatchProgress, query: StreamingQuery, run_id: str) -> BatchProgress:
+        """A batch of a query with the trigger's interval, and with times and cores if it is its turn.
+
+        Args:
+            batch: The batch.
+            query: The query, in this run or in an earlier one.
+            run_id: The run that the batch is from.
+        """
+        from py4j.protocol import Py4JError
+
+        if run_id not in self._intervals:
+            self._intervals[run_id] = _interval_ms(query)
+        batch = replace(batch, interval_ms=self._intervals[run_id])
+        began = self._clock()
+        if began < self._due.get(run_id, began):
+            return batch
+        try:
+            # Not in Spark's Python API; public in the JVM.
+            context: Any = query._jsq.sparkSession().sparkContext()
+            cores = _cores(context.statusStore())
+            batch = replace(batch, cores=cores, tasks=_of_batch(context, run_id, batch))
+        except (AttributeError, Py4JError):
+            pass
+        took = self._clock() - began
+        self._due[run_id] = began + max(took / _SHARE, _SHORTEST_S)
+        return batch
+
+
+def _of_batch(context: Any, run_id: str, batch: BatchProgress) -> TaskTimes | None:
+    jobs = list(_jobs(context, run_id, batch.batch_id))
+    if not jobs or len(jobs) > _MOST_JOBS:
+        return None
+    store = context.statusStore()
+    spans, stages = [], []
+    for job in jobs:
+        if not job.completionTime().isDefined() or not job.submissionTime().isDefined():
+            return None
+        spans.append((job.submissionTime().get().getTime(), job.completionTime().get().getTime()))
+        ids = job.stageIds()
+        for index in range(ids.size()):
+            stage = _stage(store, ids.apply(index))
+            if stage is not None:
+                stages.append(stage)
+    jobs_ms = min(_covered(spans), batch.duration_ms)
+    return TaskTimes(
+        jobs_ms,
+        sum(stage.run_ms for stage in stages),
+        min(sum(stage.longest_ms for stage in stages), jobs_ms),
+    )
+
+
+def _jobs(context: Any, run_id: str, batch_id: int) -> Iterator[Any]:
+    """The jobs of a batch: Spark groups jobs by the run, and says the batch in their description."""
+    ids = context.statusTracker().getJobIdsForGroup(run_id)
+    mark = f"batch = {batch_id}"
+    found = False
+    # The newest come first.
+    for index in range(min(len(ids), 2 * _MOST_JOBS)):
+        job = context.statusStore().job(ids[index])
+        described = job.description()
+        mine = described.isDefined() and str(described.get()).endswith(mark)
+        if mine:
+            yield job
+        elif found:
+            return
+        found = found or mine
+
+
+def _stage(store: Any, stage_id: int) -> _Stage | None:
+    """A stage that has run; None of one whose output was there already."""
+    from pyspark import SparkContext
+
+    stage = store.lastStageAttempt(stage_id)
+    if str(stage.status()) != "COMPLETE":
+        return None
+    jvm: Any = SparkContext._jvm
+    by_time = jvm.scala.Option.apply(_BY_RUN_TIME)
+    none: Any = jvm.java.util.ArrayList()
+    longest = store.taskList(stage_id, stage.attemptId(), 0, 1, by_time, False, none)
+    if longest.isEmpty() or not longest.head().taskMetrics().isDefined():
+        return None
+    metrics = longest.head().taskMetrics().get()
+    return _Stage(int(stage.executorRunTime()), int(metrics.executorRunTime()))
+
+
+def _cores(store: Any) -> int | None:
+    """How many tasks can run at once, over all executors that are there."""
+    executors = store.executorList(True)
+    slots = [int(executors.apply(index).maxTasks()) for index in range(executors.size())]
+    return sum(slots) or None
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """How long at least one of several spans lasted."""
+    total, until = 0, 0
+    for start, end in sorted(spans):
+        total += max(end - max(start, until), 0)
+        until = max(until, end)
+    return total
+
+
+def _interval_ms(query: StreamingQuery) -> int | None:
+    """The interval of a running query's trigger; None where it has none, or Spark's internals do not tell."""
+    from py4j.protocol import Py4JError
+
+    try:
+        mine: Any = query._jsq
+        # The run that goes on may be a later one, with another trigger.
+        running = mine.sparkSession().streams().get(str(query.id)) or mine
+        return interval_in(str(running.streamingQuery().trigger().toString()))
+    except (AttributeError, Py4JError):
+        return None

@@ -1,0 +1,380 @@
+"""Whether a query has the partitions, cores and memory that its batches need.
+
+After Qubole's StreamingLens: what a batch took, and the least that it would take with any number of cores
+(its critical time), are held against the time that it may take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from holdfast.config.units import counted, rounded_duration, rounded_size
+from holdfast.json_shapes import JsonShape
+from holdfast.model import BatchProgress
+from holdfast.observe.metrics import LATELY_MS
+from holdfast.observe.operator_numbers import cache_hit_ratio, operator_bytes
+
+# Of the newest batches with rows so many are looked at.
+BATCHES: Final = 50
+# Parts of the time that a batch may take: below the first too much is there, above the second too little;
+# cores are worked out for the part in the middle.
+OVER_BELOW: Final = 0.3
+UNDER_ABOVE: Final = 0.7
+AIM: Final = 0.5
+# However long the driver works by itself, tasks are given this part of the time: no number of cores would do
+# for less.
+_LEAST_FOR_TASKS: Final = 0.1
+# A task of so many rows takes as long for these as to begin, to load its state and to commit it.
+ROWS_A_TASK: Final = 10_000
+# More than this in a partition makes its restart, and a task that lost its executor, wait for the download.
+BYTES_A_PARTITION: Final = 512 * 1024 * 1024
+# Work that is split into shorter tasks than that is not done sooner.
+_SHORTEST_TASK_MS: Final = 100
+# What is recommended is never more than so many times what is there: measure again then.
+_STEP: Final = 4
+# Partitions that are up to so many times too many stay: another number means a rescale.
+_TOLERATED: Final = 4
+_HEADROOM: Final = 1.25
+_GOOD_CACHE: Final = 0.8
+_MIB: Final = 1024 * 1024
+_SURE_BATCHES: Final = 20
+_FAIR_BATCHES: Final = 5
+_EVEN: Final = 2.0
+
+
+class Provision(str, Enum):
+    """How what a query has compares with what it needs."""
+
+    NO_NEW_BATCHES = "no_new_batches"
+    OVER_PROVISIONED = "over_provisioned"
+    RIGHT = "right"
+    UNDER_PROVISIONED = "under_provisioned"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+
+    @property
+    def words(self) -> str:
+        """The same for people."""
+        return self.value.replace("_provisioned", "-provisioned").replace("_", " ")
+
+
+class Sureness(str, Enum):
+    """How sure a verdict is."""
+
+    HIGH = "high"
+    FAIR = "fair"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing(JsonShape):
+    """What a query has, and what would be right.
+
+    Attributes:
+        state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores would do),
+            `unhealthy` (no number would do), or `unknown` where nothing says how long a batch may take.
+        sureness: `high`, `fair` or `low`.
+        batches: How many batches with rows it is told from.
+        interval_ms: The trigger's interval; None without one.
+        allowed_ms: How long a batch may take: the trigger's interval, else the threshold of the alert
+            `checkpoint_duration`.
+        batch_ms: What nine of ten of them took at most.
+        critical_ms: What they would take at least, with any number of cores and these partitions.
+        critical_known: Whether that was measured in tasks; else it is the driver's own part of it.
+        partitions: The partitions that the state has; None without state.
+        recommended_partitions: Those that would be right; None without state.
+        cores: Tasks that can run at once; None where Spark was not asked.
+        recommended_cores: Those that would be right; None where that is not known, or no number would do.
+        memory_bytes: What the stores of its state take of memory, at most; None without state.
+        recommended_memory_bytes: The memory that would be right for them; None without state.
+        why: What the verdict rests on, in sentences.
+    """
+
+    state: Provision
+    sureness: Sureness
+    batches: int
+    interval_ms: int | None
+    allowed_ms: int | None
+    batch_ms: int | None
+    critical_ms: int | None
+    critical_known: bool
+    partitions: int | None
+    recommended_partitions: int | None
+    cores: int | None
+    recommended_cores: int | None
+    memory_bytes: int | None
+    recommended_memory_bytes: int | None
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What the batches that are looked at have in common; each number is that of nine of ten batches."""
+
+    batches: tuple[BatchProgress, ...]
+    allowed_ms: int
+    batch_ms: int
+    critical_ms: int
+    driver_ms: int
+    run_ms: int | None
+    measured: int
+    rows: int
+    state_bytes: int
+    partitions: int | None
+    cores: int | None
+
+
+def batch_limit_ms(thresholds: Mapping[str, float]) -> float | None:
+    """How long a batch may take by the thresholds of a job's alerts."""
+    seconds = thresholds.get("checkpoint_duration")
+    return None if seconds is None else seconds * 1000
+
+
+def sizing(history: Sequence[BatchProgress], now_ms: int, limit_ms: float | None) -> Sizing:
+    """Say whether a query has what it needs.
+
+    Args:
+        history: Its last batches, oldest first.
+        now_ms: The clock; for a job that has ended, when it did.
+        limit_ms: How long a batch may take where the trigger has no interval; None if nothing says so.
+    """
+    with_rows = tuple(batch for batch in history if batch.input_rows)[-BATCHES:]
+    interval_ms = history[-1].interval_ms if history else None
+    allowed = interval_ms or limit_ms
+    quiet_ms = max(LATELY_MS, 10 * (interval_ms or 0))
+    if not with_rows or now_ms - with_rows[-1].committed_ms > quiet_ms:
+        return _without_batches(history, with_rows, now_ms, interval_ms)
+    load = _load(with_rows, int(allowed) if allowed else 0)
+    state = _state(load, interval_ms)
+    cores = _cores(load, state)
+    partitions = _partitions(load)
+    memory, memory_right = _memory(with_rows)
+    return Sizing(
+        state,
+        _sureness(load, state),
+        len(with_rows),
+        interval_ms,
+        load.allowed_ms or None,
+        load.batch_ms,
+        load.critical_ms,
+        load.measured > 0,
+        load.partitions,
+        partitions,
+        load.cores,
+        cores,
+        memory,
+        memory_right,
+        tuple(_why(load, state, interval_ms, cores, partitions)),
+    )
+
+
+def _without_batches(
+    history: Sequence[BatchProgress], with_rows: Sequence[BatchProgress], now_ms: int, interval_ms: int | None
+) -> Sizing:
+    if with_rows:
+        ago = rounded_duration(now_ms - with_rows[-1].committed_ms)
+        why = (
+            f"the newest batch with rows is {ago} old; if rows do arrive, a batch hangs or a source does not"
+        )
+    else:
+        why = f"none of {counted(len(history), 'batch')} had rows"
+    newest = history[-1] if history else None
+    operators = newest.operators if newest else ()
+    return Sizing(
+        Provision.NO_NEW_BATCHES,
+        Sureness.HIGH if with_rows else Sureness.FAIR,
+        len(with_rows),
+        interval_ms,
+        interval_ms,
+        None,
+        None,
+        critical_known=False,
+        partitions=max((operator.partitions for operator in operators), default=None),
+        recommended_partitions=None,
+        cores=newest.cores if newest else None,
+        recommended_cores=None,
+        memory_bytes=sum(operator.memory_bytes for operator in operators) if operators else None,
+        recommended_memory_bytes=None,
+        why=(why,),
+    )
+
+
+def _load(batches: tuple[BatchProgress, ...], allowed_ms: int) -> _Load:
+    measured = [batch for batch in batches if batch.tasks is not None]
+    cores = next((batch.cores for batch in reversed(batches) if batch.cores), None)
+    timed = measured or batches
+    newest = batches[-1]
+    run_ms = _most_of(batch.tasks.run_ms for batch in measured if batch.tasks is not None)
+    if not measured and cores is not None:
+        # All cores may have been busy all the time that Spark worked on the rows.
+        run_ms = _most_of(batch.phases_ms.get("addBatch", batch.duration_ms) * cores for batch in batches)
+    return _Load(
+        batches,
+        allowed_ms,
+        batch_ms=_most_of(batch.duration_ms for batch in batches) or 0,
+        critical_ms=_most_of(critical_ms(batch) for batch in timed) or 0,
+        driver_ms=_most_of(driver_ms(batch) for batch in timed) or 0,
+        run_ms=run_ms,
+        measured=len(measured),
+        rows=_most_of(_rows(batch) for batch in batches) or 0,
+        state_bytes=max((operator_bytes(operator) for operator in newest.operators), default=0),
+        partitions=max((operator.partitions for operator in newest.operators), default=0) or None,
+        cores=cores,
+    )
+
+
+def driver_ms(batch: BatchProgress) -> int:
+    """What a batch spent in the driver alone; where its jobs are not known, what it spent around its rows."""
+    if batch.tasks is None:
+        return max(batch.duration_ms - batch.phases_ms.get("addBatch", batch.duration_ms), 0)
+    return max(batch.duration_ms - batch.tasks.jobs_ms, 0)
+
+
+def critical_ms(batch: BatchProgress) -> int:
+    """What a batch would take at least with any number of cores: the driver's time, and the longest tasks."""
+    longest = 0 if batch.tasks is None else batch.tasks.longest_ms
+    return min(driver_ms(batch) + longest, batch.duration_ms)
+
+
+def _rows(batch: BatchProgress) -> int:
+    return max([batch.input_rows, *(operator.updated for operator in batch.operators)])
+
+
+def _most_of(values: Iterable[int]) -> int | None:
+    """What nine of ten values do not exceed."""
+    ordered = sorted(values)
+    return ordered[math.ceil(0.9 * len(ordered)) - 1] if ordered else None
+
+
+def _state(load: _Load, interval_ms: int | None) -> Provision:
+    if not load.allowed_ms:
+        return Provision.UNKNOWN
+    if load.batch_ms <= UNDER_ABOVE * load.allowed_ms:
+        # Without an interval the cores are never idle while there are rows.
+        idle = interval_ms and load.batch_ms <= OVER_BELOW * load.allowed_ms
+        return Provision.OVER_PROVISIONED if idle else Provision.RIGHT
+    unhealthy = load.critical_ms > UNDER_ABOVE * load.allowed_ms
+    return Provision.UNHEALTHY if unhealthy else Provision.UNDER_PROVISIONED
+
+
+def _by_data(load: _Load) -> int:
+    """The partitions that rows and state need, however fast they are to be."""
+    return max(1, math.ceil(load.rows / ROWS_A_TASK), math.ceil(load.state_bytes / BYTES_A_PARTITION))
+
+
+def _by_time(load: _Load) -> int | None:
+    """The cores that get the work done in half the time that a batch may take; None where it is not known.
+
+    A task of few rows is mostly what each task costs, whatever it has to do: with fewer partitions that is
+    spent less often. A task of `ROWS_A_TASK` rows is taken to spend half its time so.
+    """
+    if load.run_ms is None or load.cores is None or not load.allowed_ms:
+        return None
+    work_ms = float(load.run_ms)
+    if load.partitions:
+        filled = load.rows / (load.partitions * ROWS_A_TASK)
+        needed = min(_by_data(load) / load.partitions, 1.0)
+        work_ms *= (needed + filled) / (1 + filled)
+    time_ms = max(AIM * load.allowed_ms - load.driver_ms, _LEAST_FOR_TASKS * load.allowed_ms)
+    most = min(math.ceil(work_ms / _SHORTEST_TASK_MS), _STEP * load.cores)
+    return max(1, min(math.ceil(work_ms / time_ms), most))
+
+
+def _cores(load: _Load, state: Provision) -> int | None:
+    if state is Provision.RIGHT:
+        return load.cores
+    # Where the driver alone takes that long, no number of cores would do.
+    return None if load.driver_ms >= AIM * load.allowed_ms else _by_time(load)
+
+
+def _partitions(load: _Load) -> int | None:
+    """A power of two, so that it can be halved and doubled; the present number where that is near enough."""
+    if load.partitions is None:
+        return None
+    needed = max(_by_data(load), _by_time(load) or 1)
+    right = 1 << (needed - 1).bit_length()
+    return load.partitions if right <= load.partitions <= _TOLERATED * right else right
+
+
+def _memory(batches: Sequence[BatchProgress]) -> tuple[int | None, int | None]:
+    """What the stores took at most, and what would be right: more where reads miss their cache, and room."""
+    if not batches[-1].operators:
+        return None, None
+    used = max(sum(operator.memory_bytes for operator in batch.operators) for batch in batches)
+    more = 0
+    for operator in batches[-1].operators:
+        hits = cache_hit_ratio(operator)
+        if hits is not None and hits < _GOOD_CACHE:
+            more += max(min(operator.memory_bytes, operator_bytes(operator) - operator.memory_bytes), 0)
+    return used, math.ceil((used + more) * _HEADROOM / _MIB) * _MIB
+
+
+def _sureness(load: _Load, state: Provision) -> Sureness:
+    number = len(load.batches)
+    if state is Provision.UNKNOWN or number < _FAIR_BATCHES:
+        return Sureness.LOW
+    if not load.measured:
+        # What is at least so long is too long, and what is short enough is short enough.
+        return Sureness.LOW if state is Provision.UNDER_PROVISIONED else Sureness.FAIR
+    times = sorted(batch.duration_ms for batch in load.batches)
+    even = load.batch_ms <= _EVEN * max(times[(len(times) - 1) // 2], 1)
+    enough = number >= _SURE_BATCHES and load.measured >= _FAIR_BATCHES
+    return Sureness.HIGH if enough and even else Sureness.FAIR
+
+
+def _why(
+    load: _Load, state: Provision, interval_ms: int | None, cores: int | None, partitions: int | None
+) -> Iterable[str]:
+    took = rounded_duration(load.batch_ms)
+    if not load.allowed_ms:
+        yield "without a trigger interval or the alert checkpoint_duration, a batch may take any time"
+    else:
+        part = load.batch_ms / load.allowed_ms
+        limit = "the trigger's interval" if interval_ms else "the threshold of checkpoint_duration"
+        shown = f"{part:.0%} of" if part < 2 else f"{part:,.0f} times"
+        yield f"a batch takes {took}, {shown} {rounded_duration(load.allowed_ms)}, {limit}"
+    yield from _compared(load, state)
+    if not load.measured:
+        yield "the times of tasks are not known, so that the least time of a batch and its work are bounds"
+    elif state in (Provision.UNDER_PROVISIONED, Provision.UNHEALTHY) and _uneven(load):
+        yield "few tasks have most of the work: look for hot keys with `holdfast skew`"
+    if partitions is not None and load.partitions and partitions != load.partitions:
+        each = load.rows // load.partitions
+        rows = counted(each, "row") if each else "less than a row"
+        size = rounded_size(load.state_bytes // load.partitions)
+        has = f"has {rows} of a batch and {size} of state"
+        right = f"{counted(partitions, 'partition')} would be right, by `holdfast rescale`"
+        yield f"each of {counted(load.partitions, 'partition')} {has}: {right}"
+    if cores is not None and load.cores and cores != load.cores:
+        yield f"{counted(cores, 'core')} would do the work in half of the time, and there are {load.cores}"
+
+
+def _uneven(load: _Load) -> bool:
+    """Whether the longest tasks take more than twice what they would if all tasks were alike."""
+    if not load.cores:
+        return False
+    tasks = [batch.tasks for batch in load.batches if batch.tasks is not None]
+    longest, run = sum(task.longest_ms for task in tasks), sum(task.run_ms for task in tasks)
+    return longest > 2 * run / max(min(load.partitions or load.cores, load.cores), 1)
+
+
+def _compared(load: _Load, state: Provision) -> Iterable[str]:
+    least = rounded_duration(load.critical_ms)
+    at_least = f"with any number of cores it would take {least} at least"
+    if state is Provision.RIGHT:
+        yield f"that leaves room, and {at_least}"
+    elif state is Provision.OVER_PROVISIONED:
+        yield f"most of the time nothing is done; {at_least}, so that a shorter interval would do too"
+    elif state is Provision.UNDER_PROVISIONED:
+        yield f"{at_least}: more cores would help, or less to do"
+    elif state is Provision.UNHEALTHY:
+        yield f"{at_least}, which is too long by itself"
+        longer = f"give the trigger an interval of {rounded_duration(load.critical_ms / AIM)} or more"
+        if load.driver_ms >= AIM * load.allowed_ms:
+            yield f"{rounded_duration(load.driver_ms)} of that is the driver's own: {longer}"
+        else:
+            yield f"the longest tasks take the rest: more partitions make them shorter, or {longer}"
