@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
-    from holdfast.advice.lint_api import lint
     from holdfast.at_rest.create.bootstrap import Bootstrapped
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.edit_api import (
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.trials.comparison import compare
     from holdfast.jobs.trials.compatibility import check
     from holdfast.jobs.trials.drill import drill
+    from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
     from holdfast.stream.aggregates.running import running
     from holdfast.stream.aggregates.sessions import sessions
@@ -96,7 +96,6 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
-    "holdfast.advice.lint_api": ("lint",),
     "holdfast.at_rest.edit_api": (
         "edit",
         "erase",
@@ -138,6 +137,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.compatibility": ("check",),
+    "holdfast.jobs.trials.linting": ("lint",),
     "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),

@@ -99,9 +99,9 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
         NotFound: There is neither a directory nor a job of this name, or the job has no such query.
         Invalid: The job has several queries, each with a checkpoint of its own, and none is named.
     """
-    if _is_address(given):
+    if is_address(given):
         return given
-    details = _job(given, home)
+    details = job_details(given, home)
     checkpoints = {named.name: named.checkpoint for named in details.queries}
     if query is not None and checkpoints:
         if query not in checkpoints:
@@ -127,9 +127,9 @@ def checkpoints_of(given: str, home: str | None) -> list[str]:
     Raises:
         NotFound: As `checkpoint_of`.
     """
-    if _is_address(given):
+    if is_address(given):
         return [given]
-    details = _job(given, home)
+    details = job_details(given, home)
     return [query.checkpoint for query in details.queries] or [details.status.job.checkpoint]
 
 
@@ -140,7 +140,7 @@ def catalog_of(given: str, home: str | None) -> str:
         NotFound: There is neither a directory nor a job of this name.
         Invalid: Nobody has said where the job's savepoints go.
     """
-    return given if _is_address(given) else savepoints_of(_job(given, home))
+    return given if is_address(given) else savepoints_of(job_details(given, home))
 
 
 def catalog_for(given: str, home: str | None) -> str:
@@ -153,8 +153,8 @@ def catalog_for(given: str, home: str | None) -> str:
     from holdfast.layout import SAVEPOINTS_BESIDE, beside
     from holdfast.storage import open_storage
 
-    if not _is_address(given):
-        return savepoints_of(_job(given, home))
+    if not is_address(given):
+        return savepoints_of(job_details(given, home))
     uri = open_storage(given).uri
     place = beside(uri, SAVEPOINTS_BESIDE)
     if place is None:
@@ -194,11 +194,17 @@ def place_of(given: str, home: str | None) -> str:
     return checkpoint_of(given, home)
 
 
-def _is_address(given: str) -> bool:
+def is_address(given: str) -> bool:
+    """Whether something is written like a path or a URI, or names a directory, and so names no job."""
     return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
 
 
-def _job(given: str, home: str | None) -> JobDetails:
+def job_details(given: str, home: str | None) -> JobDetails:
+    """What the state home has of a job.
+
+    Raises:
+        NotFound: There is no such job, and no directory either.
+    """
     try:
         return options.control(home).details(given)
     except NotFound as error:

@@ -10,7 +10,7 @@ from lint_corpus import CORPUS, expected, scored
 
 from holdfast.advice.catalogue.rules import BAD_SUPPRESSION, GROUPS, PRELUDE, RULES
 from holdfast.advice.findings import Evidence, Rule, Severity
-from holdfast.advice.lint_api import lint
+from holdfast.advice.lint_api import lint_path as lint
 from holdfast.advice.source.source_lint import source_hits
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from lint_corpus import CORPUS
 
 from golden import golden_on_disk
 from holdfast.advice.catalogue.rules import RULES
-from holdfast.advice.lint_api import lint
+from holdfast.advice.lint_api import lint_path as lint
 from holdfast.advice.sarif import sarif
 
 

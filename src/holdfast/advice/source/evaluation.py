@@ -376,7 +376,7 @@ class _Run:
     def _value_subscript(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
         base, key = self.value(node.value, names), self.value(node.slice, names)
         if isinstance(base, Frame):
-            return columns_of(key)
+            return _column_of(base, columns_of(key))
         if isinstance(base, Columns):
             return base.inside()
         if isinstance(base, Sequence) and isinstance(key, Const) and isinstance(key.value, int):
@@ -397,7 +397,7 @@ class _Run:
         elif isinstance(base, Module):
             made = Builder(node) if name == "builder" else Module(f"{base.name}.{name}")
         elif isinstance(base, Frame):
-            made = base if name in ("na", "stat") else columns_of(Const(name))
+            made = base if name in ("na", "stat") else _column_of(base, columns_of(Const(name)))
         elif name == "read" and isinstance(base, (Session, Unknown)):
             made = Reader(streaming=False)
         return made
@@ -536,6 +536,11 @@ class _Run:
         if isinstance(made, Writer):
             self.found.writers.append(made)
         return Session() if name == "session" else self._kept(made)
+
+
+def _column_of(frame: Frame, column: Columns) -> Columns:
+    """A column as a frame has it: without a mark where its watermark comes later."""
+    return replace(column, unmarked=column.names - frame.time_columns) if frame.known else column
 
 
 def _added(first: Any, second: Any) -> Any:

@@ -151,6 +151,8 @@ def _selected(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Fr
             chance.add(name)
         if made.names & frame.time_columns or (made.calls & _WINDOWS and not made.calls - _WINDOWS):
             time.add(name)
+        elif made.known:
+            time.discard(name)
     return replace(frame, time_columns=frozenset(time), random_columns=frozenset(chance), made_by=node)
 
 
@@ -301,6 +303,7 @@ def of_writer(writer: Writer, method: str, given: Arguments, node: ast.Call) -> 
         writer.options.update({key.lower(): (value, node) for key, value in named.items()})
     elif method == "trigger":
         writer.triggered = True
+        writer.ends = bool(named.keys() & {"availableNow", "once"})
     elif method in ("foreachBatch", "foreach"):
         writer.function, writer.nodes["function"] = given.get(0, "func"), node
         writer.format = writer.format or method
