@@ -22,7 +22,7 @@ def ending_hits(found: Evaluated) -> Iterator[Hit]:
     query for its exception, may do so for this one: neither is reported.
     """
     nodes = list(ast.walk(found.tree))
-    if any(_called(node) in _ENDING | {"exception"} for node in nodes):
+    if any(_called(node) in _ENDING or _asks(node) for node in nodes):
         return
     looped = {
         id(inner) for node in nodes if isinstance(node, (ast.While, ast.For)) for inner in ast.walk(node)
@@ -44,6 +44,11 @@ def _called(node: ast.AST) -> str:
         node = node.func
         return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     return node.name if isinstance(node, ast.alias) else ""
+
+
+def _asks(node: ast.AST) -> bool:
+    """Whether a query is asked for its exception; a logger is told one."""
+    return isinstance(node, ast.Call) and _called(node) == "exception" and not node.args
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

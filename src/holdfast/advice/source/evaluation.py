@@ -25,6 +25,8 @@ from holdfast.advice.source.frame_calls import (
     of_writer,
 )
 from holdfast.advice.source.noted_settings import note_dict, note_setting, of_builder
+from holdfast.advice.source.sql_frames import selected
+from holdfast.advice.source.sql_text import select_in
 from holdfast.advice.source.values import (
     UNKNOWN,
     Builder,
@@ -451,8 +453,10 @@ class _Run:
     def _method(self, base: Any, name: str, given: Arguments, node: ast.Call) -> Any:
         """What a call of a method gives."""
         note_setting(self.found.settings, name, given, node)
-        if isinstance(base, Unknown) and name in FRAME_METHODS:
-            base = Frame(None, known=False)
+        if isinstance(base, Unknown):
+            if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
+                return self._kept(self._of_views(name, given, node, UNKNOWN))
+            base = Frame(None, known=False) if name in FRAME_METHODS else base
         for kind, step in self.steps_by_kind:
             if isinstance(base, kind):
                 return self._kept(step(base, name, given, node))
@@ -464,7 +468,7 @@ class _Run:
             self.found.marks.append((made.watermarks[-1], frame))
         if name in ("createOrReplaceTempView", "createTempView", "createGlobalTempView"):
             view = given.text(0, "name")
-            self.views |= {} if view is None else {view: frame}
+            self.views |= {} if view is None else {view.lower(): frame}
         return made
 
     def _of_instance(self, one: Instance, name: str, given: Arguments, _node: ast.Call) -> Any:
@@ -475,10 +479,22 @@ class _Run:
             method, Arguments((one, *given.positional), given.named, given.known), self._home(one.node)
         )
 
-    def _of_session(self, _session: Session, name: str, given: Arguments, _node: ast.Call) -> Any:
-        if name not in ("table", "sql"):
-            return UNKNOWN
-        return self.views.get(given.text(0, "tableName") or "", Frame(None, known=False))
+    def _of_session(self, _session: Session, name: str, given: Arguments, node: ast.Call) -> Any:
+        return (
+            self._of_views(name, given, node, Frame(None, known=False))
+            if name in ("table", "sql")
+            else UNKNOWN
+        )
+
+    def _of_views(self, name: str, given: Arguments, node: ast.Call, other: Any) -> Any:
+        """A view of the file, or what a text of SQL makes of some; something else where there is none."""
+        if name == "table":
+            return self.views.get((given.text(0, "tableName") or "").lower(), other)
+        select = select_in(given.text(0, "sqlQuery") or "")
+        made = None if select is None else selected(select, self.views, node)
+        if made is not None and select is not None and select.view is not None:
+            self.views[select.view] = made
+        return other if made is None else made
 
     def _kept(self, made: Any) -> Any:
         if isinstance(made, Frame):

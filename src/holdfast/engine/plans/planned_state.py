@@ -25,11 +25,8 @@ _WINDOW_MARKS: Final = ("spark.timeWindow", "spark.sessionWindow")
 _COLLECTING: Final = re.compile(r"\b(collect_list|collect_set|listagg|string_agg)\((struct|named_struct)?")
 # Expressions that have as many results as their input has values.
 _KEEPING: Final = frozenset(
-    (
-        "AttributeReference GetStructField Alias Cast Lower Upper StringTrim Coalesce Concat ConcatWs"
-        " Md5 Sha1 Sha2 XxHash64"
-    ).split()
-)
+    ("AttributeReference", "GetStructField", "Alias", "Cast", "Lower", "Upper", "StringTrim")
+) | frozenset(("Coalesce", "Concat", "ConcatWs", "Md5", "Sha1", "Sha2", "XxHash64"))
 # With this watermark, in the far future, Spark is asked whether the rows of a join have an end at all. It is
 # larger than an int, which Py4J would not hand over as a long.
 _SOME_TIME_MS: Final = 1 << 45
