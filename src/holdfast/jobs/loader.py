@@ -157,9 +157,15 @@ def _run(path: Path) -> ModuleType:
             "the job file raised an error while it was loaded",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
-            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
+            hint=_hint(error),
         ) from error
     return module
+
+
+def _hint(error: BaseException) -> str | None:
+    if isinstance(error, ModuleNotFoundError):
+        return f"install it for {sys.executable}, or put the module beside the job file"
+    return _BEFORE_SPARK if _NO_SESSION in str(error) else None
 
 
 def _last_line_in(path: Path, error: BaseException) -> str:

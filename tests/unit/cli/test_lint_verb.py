@@ -87,7 +87,8 @@ def test_another_format_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -
 
 PLAIN = 'spark = SparkSession.builder.getOrCreate()\nspark.readStream.table("events").writeStream.start()\n'
 BROKEN = "import holdfast as hf\n\n\n@hf.job(name='visits', checkpoint='c')\ndef visits(spark:\n"
-MISSING = "import no_such_package\nimport holdfast as hf\n\n\n@hf.job(name='v', checkpoint='c')\ndef v(spark):\n    pass\n"
+JOB = "import holdfast as hf\n\n\n@hf.job(name='v', checkpoint='c')\ndef v(spark):\n    pass\n"
+MISSING = f"import no_such_package\n{JOB}"
 STARTS = """import holdfast as hf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 

@@ -25,8 +25,8 @@ from holdfast.advice.source.frame_calls import (
     of_writer,
 )
 from holdfast.advice.source.noted_settings import note_dict, note_setting, of_builder
-from holdfast.advice.source.sql_frames import selected
-from holdfast.advice.source.sql_text import select_in
+from holdfast.advice.source.sql.sql_frames import selected
+from holdfast.advice.source.sql.sql_text import select_in
 from holdfast.advice.source.values import (
     UNKNOWN,
     Builder,

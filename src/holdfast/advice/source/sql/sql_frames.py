@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.advice.source.column_calls import BOUNDING, Arguments, columns_of, sql
 from holdfast.advice.source.frame_calls import aggregated, joined, selected_from, with_operator
-from holdfast.advice.source.sql_text import Joined, Select
+from holdfast.advice.source.sql.sql_text import Joined, Select
 from holdfast.advice.source.values import Columns, Const, Frame, Grouped
 
 # Expressions that have few results.
