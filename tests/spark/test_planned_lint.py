@@ -229,7 +229,9 @@ def visits(spark, delay="10 minutes"):
     timed = helper.timed(events, delay)
     once = timed.dropDuplicates(["id"])
     counts = once.groupBy("user", F.window("ts", "1 hour")).count()
-    return hf.sink(counts).foreach_batch(lambda batch, batch_id: batch.write.mode("overwrite").save(str(batch_id)))
+    return hf.sink(counts).foreach_batch(
+        lambda batch, batch_id: batch.write.mode("overwrite").save(str(batch_id))
+    )
 """
 HELPER = """
 def timed(frame, delay):
@@ -300,7 +302,7 @@ def test_a_strict_job_is_refused_with_its_errors(spark: SparkSession, job: Path)
 
 def test_a_job_that_starts_its_query_is_refused(spark: SparkSession, job: Path) -> None:
     job.write_text(
-        JOB.replace(
+        job.read_text().replace(
             "return hf.sink(counts)", 'counts.writeStream.format("noop").start()\n    return hf.sink(counts)'
         )
     )
@@ -310,7 +312,7 @@ def test_a_job_that_starts_its_query_is_refused(spark: SparkSession, job: Path) 
 
 
 def test_the_demo_has_no_error(spark: SparkSession, tmp_path: Path) -> None:
-    CoffeeDay.make(11, customers=5, files=1).write(tmp_path / "day")
+    CoffeeDay.make(11, customers=9, files=9).write(tmp_path / "day")
     given = {"day": str(tmp_path / "day"), "out": str(tmp_path / "tables")}
     report = hf.lint(ROOT / "src/holdfast/demo/coffee_shop/job.py", plan=True, spark=spark, overrides=given)
     assert [finding for finding in report.counted if finding.severity is Severity.ERROR] == []
