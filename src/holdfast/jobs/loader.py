@@ -150,6 +150,13 @@ def _run(path: Path) -> ModuleType:
             found=f"{error.msg}: {(error.text or '').strip()}",
             hint=f"mend it, and see with `python -m py_compile {path.name}`",
         ) from error
+    except ModuleNotFoundError as error:
+        raise Invalid(
+            "the job file needs a module that is not installed",
+            where=_last_line_in(path, error),
+            found=f"{type(error).__name__}: {error}",
+            hint="install it for the Python that runs Holdfast, or put it beside the job file",
+        ) from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -157,15 +164,9 @@ def _run(path: Path) -> ModuleType:
             "the job file raised an error while it was loaded",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
-            hint=_hint(error),
+            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
         ) from error
     return module
-
-
-def _hint(error: BaseException) -> str | None:
-    if isinstance(error, ModuleNotFoundError):
-        return f"install it for {sys.executable}, or put the module beside the job file"
-    return _BEFORE_SPARK if _NO_SESSION in str(error) else None
 
 
 def _last_line_in(path: Path, error: BaseException) -> str:

@@ -106,7 +106,7 @@ def v(spark):
     [
         (PLAIN, "the file has no job whose plan could be built", "no @hf.job"),
         (BROKEN, "the file is not valid Python", "'(' was never closed"),
-        (MISSING, "the job file raised an error while it was loaded", "No module named 'no_such_package'"),
+        (MISSING, "the job file needs a module that is not installed", "No module named 'no_such_package'"),
         (STARTS, "the code starts its query itself", "DataStreamWriter.start()"),
     ],
 )
