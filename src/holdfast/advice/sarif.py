@@ -61,6 +61,8 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "locations": [{"physicalLocation": place}],
         "properties": {"evidence": [evidence.value for evidence in finding.evidence]},
     }
+    if finding.in_plan is not None:
+        result["properties"]["inPlan"] = finding.in_plan
     if finding.suppressed is not None:
         result["suppressions"] = [{"kind": "inSource", "justification": finding.suppressed}]
     return result

@@ -63,7 +63,8 @@ def _place(source: SourceFile, operator: PlannedOperator) -> tuple[int, int] | N
     ]
     keys = {key.lower() for key in operator.keys}
     named = [each for each in alike if keys and _keys(each) == keys]
-    places = {(id(each.node), Hit("", each.node, "")) for each in named or alike}
+    open_ = [each for each in alike if not (keys and _keys(each))]  # whose keys may be these
+    places = {(id(each.node), Hit("", each.node, "")) for each in named or open_}
     if len({node for node, _ in places}) != 1:
         return None
     hit = next(iter(places))[1]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 _NO_JOB: Final = (
     "a plain script is never run, since it would start its queries on their real sources: lint it without"
-    " a plan,"
-    " or put the query into a function below @hf.job"
+    " a plan, or put the query into a function below @hf.job"
 )
 _SHOWN: Final = 5
 
@@ -48,8 +47,8 @@ def refuse_errors(job: Job, target: str, sinks: list[Sink], cores: int) -> None:
             where=job.name,
             found="; ".join(_in_words(error) for error in errors[:_SHOWN]) + more,
             expected="no error of lint: @hf.job(strict=True)",
-            hint=f"see what to write instead with `holdfast lint {target} --plan`; a comment with a"
-            f" reason keeps one",
+            hint=f"see what to write instead with `holdfast lint {target} --plan`; a comment with a reason"
+            " keeps one",
         )
 
 
