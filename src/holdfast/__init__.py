@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast import shared, skew
     from holdfast.advice.cost.cost_api import cost, forecast_cost
     from holdfast.advice.cost.prices import Prices
-    from holdfast.advice.lint_api import lint
     from holdfast.at_rest.create.bootstrap import Bootstrapped
     from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.edit_api import (
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.trials.comparison import compare
     from holdfast.jobs.trials.compatibility import check
     from holdfast.jobs.trials.drill import drill
+    from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
     from holdfast.stream.aggregates.running import running
     from holdfast.stream.aggregates.sessions import sessions
@@ -101,7 +101,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "holdfast.advice.cost.cost_api": ("cost", "forecast_cost"),
     "holdfast.advice.cost.prices": ("Prices",),
-    "holdfast.advice.lint_api": ("lint",),
     "holdfast.jobs.advise_api": ("advise",),
     "holdfast.at_rest.edit_api": (
         "edit",
@@ -144,6 +143,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.compatibility": ("check",),
+    "holdfast.jobs.trials.linting": ("lint",),
     "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),

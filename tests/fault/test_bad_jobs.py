@@ -98,6 +98,25 @@ def test_a_job_file_that_needs_spark_while_it_is_loaded_is_told_why(
     refused(holdfast("run", str(file)), 2, f"{file}:", "loaded before Spark starts", "LongType()")
 
 
+def test_a_strict_job_is_refused_before_a_query_begins(
+    holdfast: Holdfast, tmp_path: Path, day: SmallDay
+) -> None:
+    file = tmp_path / "strict.py"
+    file.write_text(
+        "import holdfast as hf\n\n\n"
+        "@hf.job(name='strict', checkpoint='checkpoint', strict=True)\n"
+        "def strict(spark):\n"
+        "    rates = spark.readStream.format('rate').load().selectExpr('value as id', 'timestamp as ts')\n"
+        "    timed = rates.withWatermark('ts', '10 minutes')\n"
+        "    return hf.sink(timed.dropDuplicates(['id'])).parquet('once')\n"
+    )
+    said = holdfast("run", str(file))
+    refused(said, 2, "the job is strict, and lint finds 1 error", "line 8: HF104", "holdfast lint ", "--plan")
+    assert said.stderr.count("is starting") == 1
+    assert not (tmp_path / "checkpoint").exists()
+    assert not (tmp_path / "once").exists()
+
+
 def test_a_job_that_always_fails_in_one_batch_is_given_up(
     holdfast: Holdfast, tmp_path: Path, day: SmallDay
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.advice.findings import Finding
-from holdfast.advice.lint_api import lint
+from holdfast.advice.lint_api import lint_path as lint
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "unit" / "advice"
 CORPUS: Final = FOLDER / "corpus"

@@ -21,6 +21,7 @@ class Evidence(str, Enum):
     """Where a finding was seen."""
 
     SOURCE = "source"
+    PLAN = "plan"
     FACTS = "facts"
 
 
@@ -59,42 +60,47 @@ class Finding(JsonShape):
         rule: The id of the rule.
         name: What people call the rule.
         severity: `error`, `warning` or `note`.
-        evidence: Where it was seen: `source` is the code, `facts` are the files of a checkpoint.
-        place: The file of code, or the checkpoint.
+        evidence: Where it was seen: `source` is the code, `plan` the plan that Spark makes of it, `facts` are
+            the files of a checkpoint and what its job remembers of its batches.
+        place: The file of code, the checkpoint, or the query of a job.
         line: The line of code; None in a checkpoint.
         column: The column in that line, from 1; None in a checkpoint.
-        seen: What was seen.
+        seen: What was seen; with several pieces of evidence in the first of them.
         instead: What to write or do instead.
         suppressed: The reason that a comment on the line gives for keeping it; None where it counts.
+        in_plan: What was seen in the plan, where the source shows it too.
     """
 
     rule: str
     name: str
     severity: Severity
-    evidence: Evidence
+    evidence: tuple[Evidence, ...]
     place: str
     line: int | None
     column: int | None
     seen: str
     instead: str
     suppressed: str | None = None
+    in_plan: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LintReport(JsonShape):
-    """What a linter found in one file or checkpoint.
+    """What a linter found in one file, checkpoint or job.
 
     Attributes:
-        place: The file of code, or the checkpoint.
+        place: The file of code, the checkpoint, or the job.
         findings: What was found, in the order of lines; what a comment suppresses is among it.
         disabled: Rules that the configuration has turned off.
         complete: Whether all code was followed; a file that is very large is not followed to its end.
+        evidence: What was looked at.
     """
 
     place: str
     findings: tuple[Finding, ...]
     disabled: tuple[str, ...] = ()
     complete: bool = True
+    evidence: tuple[Evidence, ...] = ()
 
     @property
     @in_json
@@ -125,5 +131,5 @@ class LintReport(JsonShape):
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings by line, then column, then rule; the same one of a line once."""
-    kept = {(each.line or 0, each.column or 0, each.rule, each.seen): each for each in findings}
+    kept = {(each.line or 0, each.column or 0, each.rule, each.place, each.seen): each for each in findings}
     return tuple(kept[key] for key in sorted(kept))

@@ -59,8 +59,10 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "level": finding.severity.value,
         "message": {"text": f"{finding.seen}. Instead: {finding.instead}"},
         "locations": [{"physicalLocation": place}],
-        "properties": {"evidence": finding.evidence.value},
+        "properties": {"evidence": [evidence.value for evidence in finding.evidence]},
     }
+    if finding.in_plan is not None:
+        result["properties"]["inPlan"] = finding.in_plan
     if finding.suppressed is not None:
         result["suppressions"] = [{"kind": "inSource", "justification": finding.suppressed}]
     return result

@@ -101,7 +101,7 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
     """
     if is_address(given):
         return given
-    details = _job(given, home)
+    details = job_details(given, home)
     checkpoints = {named.name: named.checkpoint for named in details.queries}
     if query is not None and checkpoints:
         if query not in checkpoints:
@@ -129,7 +129,7 @@ def checkpoints_of(given: str, home: str | None) -> list[str]:
     """
     if is_address(given):
         return [given]
-    details = _job(given, home)
+    details = job_details(given, home)
     return [query.checkpoint for query in details.queries] or [details.status.job.checkpoint]
 
 
@@ -140,7 +140,7 @@ def catalog_of(given: str, home: str | None) -> str:
         NotFound: There is neither a directory nor a job of this name.
         Invalid: Nobody has said where the job's savepoints go.
     """
-    return given if is_address(given) else savepoints_of(_job(given, home))
+    return given if is_address(given) else savepoints_of(job_details(given, home))
 
 
 def catalog_for(given: str, home: str | None) -> str:
@@ -154,7 +154,7 @@ def catalog_for(given: str, home: str | None) -> str:
     from holdfast.storage import open_storage
 
     if not is_address(given):
-        return savepoints_of(_job(given, home))
+        return savepoints_of(job_details(given, home))
     uri = open_storage(given).uri
     place = beside(uri, SAVEPOINTS_BESIDE)
     if place is None:
@@ -199,7 +199,12 @@ def is_address(given: str) -> bool:
     return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
 
 
-def _job(given: str, home: str | None) -> JobDetails:
+def job_details(given: str, home: str | None) -> JobDetails:
+    """What the state home has of a job.
+
+    Raises:
+        NotFound: There is no such job, and no directory either.
+    """
     try:
         return options.control(home).details(given)
     except NotFound as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.arguments import is_address, job_details
 from holdfast.cli.examples import examples
 from holdfast.errors import Invalid
 
@@ -18,32 +19,45 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("text", "sarif")
 
 
-@examples("visits.py", "checkpoints/visits")
+@examples("visits.py", "visits.py --plan", "checkpoints/visits", "visits")
 def lint(
     target: Annotated[
         str,
         typer.Argument(
             metavar="FILE.py|CHECKPOINT|JOB",
-            help="The code of a query, which is read and not run; or its checkpoint, or a job's.",
+            help="The code of a query, which is read and not run; its checkpoint; or a job with its batches.",
         ),
     ],
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Build the plan of the job in FILE.py[:JOB] too; it is run up to its start."
+        ),
+    ] = False,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Where Spark runs for the plan. [local[2]]")
+    ] = None,
     format_: Annotated[
         str, typer.Option("--format", metavar="text|sarif", help="How findings are printed.")
     ] = "text",
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Say what in the code of a query, or in its checkpoint, will hurt.
+    """Say what in the code of a query, in its plan, or in its checkpoint, will hurt.
 
-    Each finding has the id of its rule, what was seen, and what to write instead; the reference has the
-    reasons. A rule reports only what it has evidence for. On the line of a finding `# holdfast:
+    Each finding has the id of its rule, where and what was seen, and what to write instead; the reference has
+    the reasons. A rule reports only what it has evidence for. On the line of a finding `# holdfast:
     ignore[HF102] REASON` suppresses it; [tool.holdfast.lint] in pyproject.toml turns rules off or changes
     how bad they are.
 
+    With --plan the job file is imported and its function is called on this machine, so that Spark makes a
+    plan; no query is started, and a plain script is never run. Of a job by its name its checkpoints are read,
+    and what its state home remembers of its batches.
+
     Exit 0 if there is no error, 1 if there is one; warnings and notes change nothing.
     """
-    from holdfast.advice.lint_api import lint as linted
-
     if format_ not in _FORMATS or (json and format_ != "text"):
         raise Invalid(
             "this is not a format",
@@ -51,7 +65,8 @@ def lint(
             expected="--json, or --format text or sarif",
             hint="give one of them",
         )
-    report = linted(target if _is_code(target) else checkpoint_of(target, home))
+    pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
+    report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)
     if format_ == "sarif":
         from holdfast.advice.sarif import sarif
 
@@ -60,6 +75,29 @@ def lint(
         output.show(report, json, _show)
     if report.errors:
         raise typer.Exit(1)
+
+
+def _planned(
+    target: str, pairs: Mapping[str, str], conf: Mapping[str, str], master: str | None, home: str | None
+) -> LintReport:
+    from holdfast.cli.sparks_words import without_sparks_words
+    from holdfast.jobs.loader import require_job_file
+    from holdfast.jobs.trials.linting import lint as linted
+
+    require_job_file(target)
+    place = options.settings(home).ensure_home().resolve()
+    with without_sparks_words():
+        return linted(target, plan=True, overrides=pairs, conf=conf, master=master, home=place)
+
+
+def _read(target: str, home: str | None) -> LintReport:
+    if _is_code(target) or is_address(target):
+        from holdfast.advice.lint_api import lint_path
+
+        return lint_path(target)
+    from holdfast.jobs.trials.linting import lint_job
+
+    return lint_job(job_details(target, home))
 
 
 def _is_code(target: str) -> bool:
@@ -74,7 +112,11 @@ def _is_code(target: str) -> bool:
 
 def _show(report: LintReport) -> None:
     for finding in report.counted:
-        output.prose(f"{_place(finding)}: {finding.rule} {finding.severity.value}: {finding.seen}")
+        evidence = " and ".join(each.value for each in finding.evidence)
+        what = f"{finding.rule} {finding.severity.value} ({evidence})"
+        output.prose(f"{_place(finding)}: {what}: {finding.seen}")
+        if finding.in_plan is not None:
+            output.prose(f"in the plan: {finding.in_plan}", "  ")
         output.prose(f"instead: {finding.instead}", "  ")
     if not report.complete:
         output.prose("the file is too large to be followed to its end: more may be wrong")

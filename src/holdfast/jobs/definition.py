@@ -41,6 +41,7 @@ class Job:
         extras: Jars to bring: `delta`, `kafka`.
         alerts: When its supervisor tells somebody that something is wrong, and whom.
         parameters: Values for the function's own parameters.
+        strict: Whether lint's errors, of its source or its plan, keep it from starting.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Job:
     extras: tuple[str, ...] = ()
     alerts: Alerts = field(default_factory=Alerts)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -134,12 +136,16 @@ def job(
     conf: Mapping[str, str] | None = None,
     extras: tuple[str, ...] | list[str] = (),
     alerts: Alerts | None = None,
+    strict: bool = False,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Turn a function into a job that `holdfast run` can start.
 
     The function gets the SparkSession, then its own parameters, which need defaults and can be set with
     `--set key=value`. It returns what it wants to run: `hf.sink(…)`, a `DataStreamWriter`, or a list of
     named sinks. It must not start a query itself.
+
+    With `strict` the rules of `holdfast lint --plan` are run at each start, once the function has built the
+    queries and before any of them begins; an error among their findings ends the job.
     """
 
     def decorate(build: Callable[..., Any]) -> Job:
@@ -156,6 +162,7 @@ def job(
             conf=dict(conf or {}),
             extras=tuple(extras),
             alerts=alerts if alerts is not None else Alerts(),
+            strict=strict,
         )
 
     return decorate

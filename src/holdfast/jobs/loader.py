@@ -20,6 +20,7 @@ _BEFORE_SPARK = (
     "a job file is loaded before Spark starts: move this into the job's function,"
     " or give a UDF its type as an object, such as LongType()"
 )
+_NOT_INSTALLED = "install it for the Python that runs Holdfast, or put it beside the job file"
 _EXAMPLE = "@holdfast.job(name='…', checkpoint='…') above a function that takes the session"
 
 
@@ -151,15 +152,22 @@ def _run(path: Path) -> ModuleType:
             found=f"{error.msg}: {(error.text or '').strip()}",
             hint=f"mend it, and see with `python -m py_compile {path.name}`",
         ) from error
+    except ModuleNotFoundError as error:
+        lacking = missing_package(error)
+        raise Invalid(
+            "the job file needs a module that is not installed",
+            where=_last_line_in(path, error),
+            found=f"{type(error).__name__}: {error}",
+            hint=lacking.hint if lacking else _NOT_INSTALLED,
+        ) from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        lacking = missing_package(error)
         raise Invalid(
             "the job file raised an error while it was loaded",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
-            hint=lacking.hint if lacking else _BEFORE_SPARK if _NO_SESSION in str(error) else None,
+            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
         ) from error
     return module
 

@@ -15,7 +15,7 @@ from lint_corpus import CORPUS
 
 from golden import golden_on_disk
 from holdfast.advice.catalogue.rules import RULES
-from holdfast.advice.lint_api import lint
+from holdfast.advice.lint_api import lint_path as lint
 from holdfast.advice.sarif import sarif
 
 
@@ -118,7 +118,7 @@ def test_a_report_of_a_checkpoint_is_sarif(tmp_path: Path) -> None:
     jsonschema_rs.validate(SCHEMA, document)
     result = document["runs"][0]["results"][0]
     assert result["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": place.as_uri()}}}]
-    assert result["properties"] == {"evidence": "facts"}
+    assert result["properties"] == {"evidence": ["facts"]}
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.advice.lint_api import lint
+from holdfast.advice.lint_api import lint_path as lint
 from holdfast.advice.source.source_lint import source_hits
 from holdfast.advice.source.state_checks import delay_ms
 

@@ -33,7 +33,7 @@ def test_an_error_ends_with_exit_code_1_and_a_warning_does_not(holdfast: Holdfas
     said = holdfast("lint", "error.py")
     assert said.returncode == 1
     first, instead, empty, last = said.stdout.splitlines()
-    assert first == "error.py:2: HF103 error: dropDuplicates has no watermark before it"
+    assert first == "error.py:2: HF103 error (source): dropDuplicates has no watermark before it"
     assert instead.startswith("  instead: declare a watermark")
     assert (empty, last) == ("", "error.py: 1 error")
     assert holdfast("lint", "warning.py").returncode == 0
@@ -45,7 +45,7 @@ def test_json_has_every_fact(holdfast: Holdfast) -> None:
     assert (found["errors"], found["warnings"], found["notes"], found["disabled"]) == (1, 0, 0, [])
     (finding,) = found["findings"]
     assert finding["rule"] == "HF103"
-    assert (finding["severity"], finding["evidence"]) == ("error", "source")
+    assert (finding["severity"], finding["evidence"]) == ("error", ["source"])
     assert (finding["place"], finding["line"], finding["column"]) == ("error.py", 2, 15)
     assert finding["suppressed"] is None
 
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_read_at_its_address(holdfast: Holdfast, tmp_path: Path)
     golden_on_disk("4.2/aggregate-rocksdb", tmp_path / "ck")
     found = told(holdfast("lint", "ck", "--json"))
     assert [finding["rule"] for finding in found["findings"]] == ["HF308", "HF310"]
-    assert {finding["evidence"] for finding in found["findings"]} == {"facts"}
+    assert all(finding["evidence"] == ["facts"] for finding in found["findings"])
 
 
 def test_severities_of_the_project_decide_the_exit_code(holdfast: Holdfast) -> None:
@@ -83,3 +83,44 @@ def test_another_format_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -
     said = holdfast("lint", "clean.py", *words)
     assert said.returncode == 2
     assert said.stderr.startswith("error: this is not a format\n")
+
+
+PLAIN = 'spark = SparkSession.builder.getOrCreate()\nspark.readStream.table("events").writeStream.start()\n'
+BROKEN = "import holdfast as hf\n\n\n@hf.job(name='visits', checkpoint='c')\ndef visits(spark:\n"
+JOB = "import holdfast as hf\n\n\n@hf.job(name='v', checkpoint='c')\ndef v(spark):\n    pass\n"
+MISSING = f"import no_such_package\n{JOB}"
+STARTS = """import holdfast as hf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DataStreamWriter.start(object())
+
+
+@hf.job(name="v", checkpoint="c")
+def v(spark):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "fact", "found"),
+    [
+        (PLAIN, "the file has no job whose plan could be built", "no @hf.job"),
+        (BROKEN, "the file is not valid Python", "'(' was never closed"),
+        (MISSING, "the job file needs a module that is not installed", "No module named 'no_such_package'"),
+        (STARTS, "the code starts its query itself", "DataStreamWriter.start()"),
+    ],
+)
+def test_a_plan_that_cannot_be_had_is_refused_before_spark_starts(
+    holdfast: Holdfast, code: str, fact: str, found: str
+) -> None:
+    Path("job.py").write_text(code)
+    said = holdfast("lint", "job.py", "--plan")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"error: {fact}")
+    assert found in said.stderr
+    assert "hint: " in said.stderr
+
+
+def test_a_plan_is_asked_of_a_file_alone(holdfast: Holdfast) -> None:
+    assert holdfast("lint", "nothing.py", "--plan").returncode == 3
+    assert holdfast("lint", "checkpoints", "--plan").returncode == 3

@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.advice.findings import Evidence, Rule, Severity
 
 _SOURCE: Final = (Evidence.SOURCE,)
+_PLANNED: Final = (Evidence.SOURCE, Evidence.PLAN)
 _CLASS: Final = (
     "from pyspark.sql.streaming import StatefulProcessor\n\n\n"
     "class Visits(StatefulProcessor):\n"
@@ -25,7 +26,7 @@ PROCESSOR_RULES: Final = (
         "HF501",
         "old-stateful-function",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "applyInPandasWithState.",
         "It has one state for each key, one timeout and no time to live, hands rows over key by key, and its"
         " state cannot be evolved. Spark 4 has transformWithState in its place.",
@@ -38,7 +39,7 @@ PROCESSOR_RULES: Final = (
         "HF502",
         "stateful-function-without-timeout",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "applyInPandasWithState with NoTimeout.",
         "A key whose events have ended is never called again, so that nobody can remove its state.",
         "give a timeout, set it in the function, and call state.remove() when state.hasTimedOut",

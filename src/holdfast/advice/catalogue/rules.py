@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.advice.catalogue.checkpoint_rules import CHECKPOINT_RULES
 from holdfast.advice.catalogue.processor_rules import PROCESSOR_RULES
+from holdfast.advice.catalogue.progress_rules import PROGRESS_RULES
 from holdfast.advice.catalogue.setting_rules import SETTING_RULES
 from holdfast.advice.catalogue.sink_rules import SINK_RULES
 from holdfast.advice.catalogue.state_rules import STATE_RULES
@@ -45,6 +46,7 @@ RULES: Final[Mapping[str, Rule]] = {
         *SINK_RULES,
         *PROCESSOR_RULES,
         *CHECKPOINT_RULES,
+        *PROGRESS_RULES,
     )
 }
 # The titles of the groups, by the first digit of an id.
@@ -56,4 +58,5 @@ GROUPS: Final = {
     "4": "Checkpoints and sinks",
     "5": "Processors",
     "6": "Checkpoints at rest",
+    "7": "Batches of a job",
 }

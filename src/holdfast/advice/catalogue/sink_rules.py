@@ -146,4 +146,51 @@ SINK_RULES: Final = (
         'orders.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/orders")'
         '.start("/tables/orders")',
     ),
+    Rule(
+        "HF410",
+        "file-sink-log-grows",
+        Severity.NOTE,
+        _SOURCE,
+        "A sink of files (parquet, json, csv, orc, text) without the option `retention`.",
+        "Spark notes every file that it has ever written in `_spark_metadata`, and writes the whole list"
+        " anew in each"
+        " tenth batch, which gets slower with every file. Readers read all of it too.",
+        'write into a table format such as Delta, or give `.option("retention", "30d")` where older files may'
+        " be left out by readers",
+        'events.writeStream.format("parquet").option("checkpointLocation", "hdfs:/checkpoints/events")'
+        '.start("/tables/events")',
+        f'{_START}.option("checkpointLocation", "hdfs:/checkpoints/events").start("/tables/events")',
+    ),
+    Rule(
+        "HF411",
+        "failure-swallowed",
+        Severity.WARNING,
+        _SOURCE,
+        "An exception of awaitTermination that is caught and neither raised again nor turned into an exit"
+        " code.",
+        "The driver ends with exit code 0. Kubernetes, a scheduler and EMR call that success, and start"
+        " nothing again.",
+        "raise it again, or end with `sys.exit(1)`",
+        'query = events.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/events")'
+        '.start("/tables/events")\n'
+        "try:\n    query.awaitTermination()\nexcept Exception as error:\n    print(error)",
+        'query = events.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/events")'
+        '.start("/tables/events")\n'
+        "try:\n    query.awaitTermination()\nexcept Exception as error:\n    print(error)\n    raise",
+    ),
+    Rule(
+        "HF412",
+        "sources-by-number",
+        Severity.NOTE,
+        (Evidence.PLAN,),
+        "A query with several sources that have no names.",
+        "Spark finds the offsets of a source by its place in the query. Where one is added, taken out or"
+        " moved, the"
+        " others would go on from offsets that are not theirs.",
+        "keep their order for as long as the checkpoint lives; with Spark 4.2 and"
+        " `spark.sql.streaming.queryEvolution.enableSourceEvolution` from the first start on, name each by"
+        " `readStream.name(…)`",
+        'hf.sink(orders.select("id").union(payments.select("id"))).delta("/tables/ids")',
+        'hf.sink(orders.select("id")).delta("/tables/ids")',
+    ),
 )

@@ -7,13 +7,14 @@ from typing import Final
 from holdfast.advice.findings import Evidence, Rule, Severity
 
 _SOURCE: Final = (Evidence.SOURCE,)
+_PLANNED: Final = (Evidence.SOURCE, Evidence.PLAN)
 
 STATE_RULES: Final = (
     Rule(
         "HF101",
         "window-without-watermark",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "An aggregate over windows of a stream that has no watermark.",
         "Spark drops the state of a window when the watermark has passed its end. Without one every window"
         " since the start stays, and output mode append is refused.",
@@ -25,7 +26,7 @@ STATE_RULES: Final = (
         "HF102",
         "keys-without-end",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "An aggregate of a stream whose keys have neither a window nor the column of the watermark.",
         "One row of state for each key stays for ever, whatever watermark there is. That is right for a"
         " few countries, and wrong for customers, sessions or devices.",
@@ -38,7 +39,7 @@ STATE_RULES: Final = (
         "HF103",
         "dedupe-without-watermark",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "dropDuplicates of a stream that has no watermark.",
         "Every key that was ever seen is kept, so that the state grows with the stream. Spark refuses"
         " dropDuplicatesWithinWatermark without one.",
@@ -50,7 +51,7 @@ STATE_RULES: Final = (
         "HF104",
         "dedupe-key-without-event-time",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "dropDuplicates by columns without the one that the watermark is on.",
         "The watermark drops keys by their event time. A key that has none stays for ever, and the"
         " watermark before it does nothing.",
@@ -62,7 +63,7 @@ STATE_RULES: Final = (
         "HF105",
         "dedupe-by-event-time",
         Severity.NOTE,
-        _SOURCE,
+        _PLANNED,
         "dropDuplicates by an id and the column of the watermark.",
         "Two rows with one id and times that differ by a millisecond are two rows. A producer that sends"
         " again often sets the time again.",
@@ -74,7 +75,7 @@ STATE_RULES: Final = (
         "HF106",
         "join-without-watermark",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "A join of two streams of which one or both have no watermark.",
         "Rows wait in state for a partner. Without a watermark on both sides Spark cannot know that none"
         " will come, and keeps every row of at least one side for ever.",
@@ -88,7 +89,7 @@ STATE_RULES: Final = (
         "HF107",
         "join-without-time-bound",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "A join of two streams with watermarks whose condition does not bound the event times.",
         "A watermark alone drops nothing from a join: only a condition such as `paid_at <= ordered_at +"
         " interval 1 hour` tells how long a row can still find a partner.",
@@ -104,7 +105,7 @@ STATE_RULES: Final = (
         "HF108",
         "complete-mode-over-keys",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "Output mode complete on an aggregate that has keys.",
         "In this mode Spark ignores the watermark and drops no state, and each batch writes the whole"
         " result.",
@@ -118,7 +119,7 @@ STATE_RULES: Final = (
         "HF109",
         "collected-in-state",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "collect_list, collect_set, array_agg or listagg in an aggregate of a stream.",
         "All values of a group are one value of state, which is read and written as a whole in each batch"
         " that touches the key. A hot key takes minutes, then the memory of its task.",
@@ -143,5 +144,29 @@ STATE_RULES: Final = (
         '.groupBy(F.window("ts", "1 hour"), "customer", "salt").count().writeStream.outputMode("append")',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer").count()'
         '.writeStream.outputMode("append")',
+    ),
+    Rule(
+        "HF111",
+        "dedupe-by-whole-row",
+        Severity.WARNING,
+        (Evidence.PLAN,),
+        "dropDuplicates without columns, or distinct, of a stream with four columns or more.",
+        "The whole row is the key, so that each row is kept in full. A repeat that differs in anything,"
+        " such as the time at which it was sent again, is no repeat.",
+        'name the columns that tell rows apart: `.dropDuplicatesWithinWatermark(["id"])`',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicates()',
+        'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
+    ),
+    Rule(
+        "HF112",
+        "refused-by-spark",
+        Severity.ERROR,
+        (Evidence.PLAN,),
+        "A query that Spark would not start in its output mode.",
+        "The driver starts, builds everything, and ends with an error; a supervisor cannot help that.",
+        "write what the message asks for: mostly a watermark, or another output mode",
+        'hf.sink(events.groupBy("customer").count()).delta("/tables/counts")',
+        'hf.sink(events.withWatermark("ts", "1 hour").groupBy("customer", F.window("ts", "1 day")).count())'
+        '.delta("/tables/counts")',
     ),
 )

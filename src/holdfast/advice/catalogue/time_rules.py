@@ -7,6 +7,8 @@ from typing import Final
 from holdfast.advice.findings import Evidence, Rule, Severity
 
 _SOURCE: Final = (Evidence.SOURCE,)
+_PLANNED: Final = (Evidence.SOURCE, Evidence.PLAN)
+_ALL: Final = (Evidence.SOURCE, Evidence.PLAN, Evidence.FACTS)
 
 TIME_RULES: Final = (
     Rule(
@@ -24,7 +26,7 @@ TIME_RULES: Final = (
         "HF202",
         "window-over-other-column",
         Severity.ERROR,
-        _SOURCE,
+        _PLANNED,
         "A window over a column that is not the one of the watermark.",
         "Spark drops windows by the column that the watermark is declared on. Another one, be it a copy or"
         " the same time parsed again, ends nothing.",
@@ -47,7 +49,7 @@ TIME_RULES: Final = (
         "HF204",
         "long-watermark",
         Severity.WARNING,
-        _SOURCE,
+        _PLANNED,
         "A watermark that waits longer than a day, before an operator with state.",
         "The state is that of all the time that it waits, and in output mode append no result comes before.",
         "wait as long as rows really are late (hf.late_rows counts them), and handle the few later"
@@ -72,7 +74,7 @@ TIME_RULES: Final = (
         "HF206",
         "several-watermarks",
         Severity.NOTE,
-        _SOURCE,
+        _PLANNED,
         "An operator behind two streams or more that each have a watermark.",
         "Spark goes by the slowest one: a silent stream holds back all others, and their state grows."
         " A restart"
@@ -87,11 +89,27 @@ TIME_RULES: Final = (
         "HF207",
         "watermark-of-the-fastest",
         Severity.WARNING,
-        (Evidence.SOURCE, Evidence.FACTS),
+        _ALL,
         "`spark.sql.streaming.multipleWatermarkPolicy` is max.",
         "The fastest stream decides: rows of all slower ones are dropped as late, without an error.",
         "leave it at min, and give a silent stream heartbeats",
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")',
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "min")',
+    ),
+    Rule(
+        "HF208",
+        "watermark-left-behind",
+        Severity.ERROR,
+        _PLANNED,
+        "A window over the watermark's column as it was before the watermark, or behind a cast or another"
+        " function.",
+        "Spark marks the column that withWatermark gives. A column of the frame before it (`events.ts`),"
+        " a cast"
+        " and a rounded time have no mark, so that no window ever ends.",
+        "cast first, then declare the watermark, and name the column by its name",
+        'timed = events.withWatermark("ts", "10 minutes")\n'
+        'timed.groupBy(F.window(events.ts, "5 minutes")).count()',
+        'timed = events.withWatermark("ts", "10 minutes")\ntimed.groupBy(F.window("ts", "5'
+        ' minutes")).count()',
     ),
 )

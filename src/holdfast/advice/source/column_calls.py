@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from holdfast.advice.source.values import Columns, Const, Sequence
+from holdfast.advice.source.values import NOTHING, Columns, Const, Sequence
 
 # Stands among the functions of an expression for an operation that has few results, such as `% 8`.
 BOUNDING: Final = "%"
@@ -99,6 +99,11 @@ def of_function(name: str, given: Arguments) -> Columns:
         return Columns(known=False) if text is None else sql(text)
     if name == "lit":
         return Columns(known=True)
+    if name in ("window", "session_window"):
+        time = columns_of(given.get(0, "timeColumn"))
+        made = given.columns()
+        through = NOTHING if time.names else time.used
+        return replace(made.inside(), calls=made.calls | {name}, aliases=(), unmarked=made.unmarked | through)
     return replace(given.columns().inside(), calls=given.columns().calls | {name}, aliases=(), known=True)
 
 

@@ -25,6 +25,8 @@ from holdfast.advice.source.frame_calls import (
     of_writer,
 )
 from holdfast.advice.source.noted_settings import note_dict, note_setting, of_builder
+from holdfast.advice.source.sql.sql_frames import selected
+from holdfast.advice.source.sql.sql_text import select_in
 from holdfast.advice.source.values import (
     UNKNOWN,
     Builder,
@@ -376,7 +378,7 @@ class _Run:
     def _value_subscript(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
         base, key = self.value(node.value, names), self.value(node.slice, names)
         if isinstance(base, Frame):
-            return columns_of(key)
+            return _column_of(base, columns_of(key))
         if isinstance(base, Columns):
             return base.inside()
         if isinstance(base, Sequence) and isinstance(key, Const) and isinstance(key.value, int):
@@ -397,7 +399,7 @@ class _Run:
         elif isinstance(base, Module):
             made = Builder(node) if name == "builder" else Module(f"{base.name}.{name}")
         elif isinstance(base, Frame):
-            made = base if name in ("na", "stat") else columns_of(Const(name))
+            made = base if name in ("na", "stat") else _column_of(base, columns_of(Const(name)))
         elif name == "read" and isinstance(base, (Session, Unknown)):
             made = Reader(streaming=False)
         return made
@@ -451,8 +453,10 @@ class _Run:
     def _method(self, base: Any, name: str, given: Arguments, node: ast.Call) -> Any:
         """What a call of a method gives."""
         note_setting(self.found.settings, name, given, node)
-        if isinstance(base, Unknown) and name in FRAME_METHODS:
-            base = Frame(None, known=False)
+        if isinstance(base, Unknown):
+            if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
+                return self._kept(self._of_views(name, given, node, UNKNOWN))
+            base = Frame(None, known=False) if name in FRAME_METHODS else base
         for kind, step in self.steps_by_kind:
             if isinstance(base, kind):
                 return self._kept(step(base, name, given, node))
@@ -464,7 +468,7 @@ class _Run:
             self.found.marks.append((made.watermarks[-1], frame))
         if name in ("createOrReplaceTempView", "createTempView", "createGlobalTempView"):
             view = given.text(0, "name")
-            self.views |= {} if view is None else {view: frame}
+            self.views |= {} if view is None else {view.lower(): frame}
         return made
 
     def _of_instance(self, one: Instance, name: str, given: Arguments, _node: ast.Call) -> Any:
@@ -475,10 +479,22 @@ class _Run:
             method, Arguments((one, *given.positional), given.named, given.known), self._home(one.node)
         )
 
-    def _of_session(self, _session: Session, name: str, given: Arguments, _node: ast.Call) -> Any:
-        if name not in ("table", "sql"):
-            return UNKNOWN
-        return self.views.get(given.text(0, "tableName") or "", Frame(None, known=False))
+    def _of_session(self, _session: Session, name: str, given: Arguments, node: ast.Call) -> Any:
+        return (
+            self._of_views(name, given, node, Frame(None, known=False))
+            if name in ("table", "sql")
+            else UNKNOWN
+        )
+
+    def _of_views(self, name: str, given: Arguments, node: ast.Call, other: Any) -> Any:
+        """A view of the file, or what a text of SQL makes of some; something else where there is none."""
+        if name == "table":
+            return self.views.get((given.text(0, "tableName") or "").lower(), other)
+        select = select_in(given.text(0, "sqlQuery") or "")
+        made = None if select is None else selected(select, self.views, node)
+        if made is not None and select is not None and select.view is not None:
+            self.views[select.view] = made
+        return other if made is None else made
 
     def _kept(self, made: Any) -> Any:
         if isinstance(made, Frame):
@@ -536,6 +552,11 @@ class _Run:
         if isinstance(made, Writer):
             self.found.writers.append(made)
         return Session() if name == "session" else self._kept(made)
+
+
+def _column_of(frame: Frame, column: Columns) -> Columns:
+    """A column as a frame has it: without a mark where its watermark comes later."""
+    return replace(column, unmarked=column.names - frame.time_columns) if frame.known else column
 
 
 def _added(first: Any, second: Any) -> Any:

@@ -142,7 +142,8 @@ def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.A
     return replace(frame, watermarks=unique((*frame.watermarks, mark)), time_columns=added, made_by=node)
 
 
-def _selected(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
+def selected_from(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Frame:
+    """A selection, or columns beside those that are there."""
     if not given.known and frame.watermarks:
         return _reshaped(frame, node)
     time, chance = set(frame.time_columns), set(frame.random_columns)
@@ -151,6 +152,8 @@ def _selected(frame: Frame, method: str, given: Arguments, node: ast.Call) -> Fr
             chance.add(name)
         if made.names & frame.time_columns or (made.calls & _WINDOWS and not made.calls - _WINDOWS):
             time.add(name)
+        elif made.known:
+            time.discard(name)
     return replace(frame, time_columns=frozenset(time), random_columns=frozenset(chance), made_by=node)
 
 
@@ -233,7 +236,7 @@ _STEPS: Final[Mapping[str, Callable[[Frame, str, Arguments, ast.Call], Any]]] = 
     "withWatermark": _timed,
     "agg": _over_all,
     **dict.fromkeys(("join", "crossJoin"), joined),
-    **dict.fromkeys(_SELECTING, _selected),
+    **dict.fromkeys(_SELECTING, selected_from),
     **dict.fromkeys(_GROUPING, _grouped),
     **dict.fromkeys(_UNIONS, _united),
     **dict.fromkeys(_DEDUPING, _deduplicated),
@@ -301,6 +304,7 @@ def of_writer(writer: Writer, method: str, given: Arguments, node: ast.Call) -> 
         writer.options.update({key.lower(): (value, node) for key, value in named.items()})
     elif method == "trigger":
         writer.triggered = True
+        writer.ends = bool(named.keys() & {"availableNow", "once"})
     elif method in ("foreachBatch", "foreach"):
         writer.function, writer.nodes["function"] = given.get(0, "func"), node
         writer.format = writer.format or method

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.advice.sizes import cores_of, rocksdb_budget_mb, room_beside_heap_mb, too_many
 from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.values import Const, Settings
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import (
+    BOUNDED_MEMORY_KEY,
+    MEMORY_PROVIDER,
+    ROCKSDB_PROVIDER,
+    SHUFFLE_PARTITIONS_KEY,
+)
 
 STREAMING: Final = "spark.sql.streaming."
 STORE: Final = f"{STREAMING}stateStore."
@@ -30,6 +36,16 @@ UNSAFE: Final = {
     "spark.sql.files.ignoreCorruptFiles": ("true", "input that cannot be read is left out in silence"),
     "spark.sql.files.ignoreMissingFiles": ("true", "input that is gone is left out in silence"),
 }
+# Settings that bound what Spark's pages keep.
+_PAGES: Final = frozenset(
+    [
+        "spark.ui.enabled",
+        "spark.ui.retainedJobs",
+        "spark.ui.retainedStages",
+        "spark.ui.retainedTasks",
+        "spark.sql.ui.retainedExecutions",
+    ]
+)
 _FEWEST_BATCHES: Final = 3
 
 
@@ -47,12 +63,36 @@ def setting_hits(found: Evaluated) -> Iterator[Hit]:
         ):
             yield Hit("HF306", node, "failOnDataLoss is false")
     yield from _plain_hits(settings)
+    yield from _page_hits(found)
     operators = [each for each in found.operators() if each.kind != "own" or not settings.own]
     if operators:
         yield from _stateful_hits(found)
         for name, _, node in found.own_calls:
             if name == "Memory":
                 yield Hit("HF301", node, "the backend is hf.Memory")
+
+
+def _room_hits(settings: Settings) -> Iterator[Hit]:
+    """Cores that are too few for the partitions, and too little memory beside the heap for RocksDB."""
+    text, cores = settings.text(SHUFFLE_PARTITIONS_KEY) or "", cores_of(settings.master, settings.text)
+    if text.isdecimal() and cores is not None and too_many(int(text), cores):
+        node = settings.made[SHUFFLE_PARTITIONS_KEY][1]
+        yield Hit("HF312", node, f"{text} partitions are worked off by {cores} cores")
+    budget, room = rocksdb_budget_mb(settings.text), room_beside_heap_mb(settings.master, settings.text)
+    if budget is not None and room is not None and settings.known and budget >= room:
+        key = next(
+            key for key in (f"{STORE}rocksdb.maxMemoryUsageMB", BOUNDED_MEMORY_KEY) if key in settings.made
+        )
+        what = f"RocksDB may take {budget} MB, and an executor has {room} MB beside its heap"
+        yield Hit("HF313", settings.made[key][1], what)
+
+
+def _page_hits(found: Evaluated) -> Iterator[Hit]:
+    settings = found.settings
+    if settings.built is None or not settings.known or settings.own or _PAGES & settings.made.keys():
+        return
+    if any(writer.started is not None and not writer.ends for writer in found.writers):
+        yield Hit("HF314", settings.built, "the session is built without a bound for what its pages keep")
 
 
 def _plain_hits(settings: Settings) -> Iterator[Hit]:
@@ -88,6 +128,7 @@ def _stateful_hits(found: Evaluated) -> Iterator[Hit]:
         what = "is false" if bounded in settings.made else "is not set"
         node = settings.made[bounded if bounded in settings.made else PROVIDER][1]
         yield Hit("HF303", node, f"RocksDB is the provider, and boundedMemoryUsage {what}")
+    yield from _room_hits(settings)
     if settings.built is None or not settings.known or settings.own:
         return
     if PROVIDER not in settings.made:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.advice.source.ending_checks import ending_hits
 from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.evaluation import evaluate
 from holdfast.advice.source.hits import Hit
@@ -31,6 +32,7 @@ def hits_in(found: Evaluated) -> Iterator[Hit]:
     yield from setting_hits(found)
     yield from writer_hits(found)
     yield from processor_hits(found)
+    yield from ending_hits(found)
 
 
 def read_source(path: Path) -> str:

@@ -100,8 +100,18 @@ def _aggregate_hits(operator: Stateful) -> Iterator[Hit]:
         return
     if None in {mark.column for mark in operator.watermarks}:
         return
-    if windowed and not keys.used & operator.time_columns and not keys.names & operator.time_columns:
-        marks = ", ".join(sorted(f"`{mark.column}`" for mark in operator.watermarks))
+    columns = {mark.column for mark in operator.watermarks}
+    marks = ", ".join(sorted(f"`{column}`" for column in columns))
+    if windowed and keys.unmarked & columns:
+        yield Hit(
+            "HF208", operator.node, f"the window does not have the mark of the watermark's column, {marks}"
+        )
+    elif windowed and not (keys.used | keys.names) & operator.time_columns:
+        if keys.used & columns:
+            yield Hit(
+                "HF208", operator.node, f"{marks} is made anew behind the watermark, and has no mark then"
+            )
+            return
         yield Hit("HF202", operator.node, f"the window is over another column than the watermark's, {marks}")
     elif not windowed and not keys.names & operator.time_columns:
         yield Hit("HF102", operator.node, f"the keys {listed(keys)} have neither a window nor the event time")

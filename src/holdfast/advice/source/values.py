@@ -86,6 +86,8 @@ class Columns:
         texts: The texts of SQL in it.
         compares: Whether it compares by more than equality.
         known: Whether all of it could be told.
+        unmarked: Columns whose mark of event time it does not have, if they get one: those of a frame before
+            its watermark, and those that a window takes through a function.
     """
 
     names: frozenset[str] = NOTHING
@@ -95,6 +97,7 @@ class Columns:
     texts: tuple[str, ...] = ()
     compares: bool = False
     known: bool = True
+    unmarked: frozenset[str] = NOTHING
 
     def merged(self, other: Columns) -> Columns:
         """Both beside each other."""
@@ -106,6 +109,7 @@ class Columns:
             self.texts + other.texts,
             self.compares or other.compares,
             self.known and other.known,
+            self.unmarked | other.unmarked,
         )
 
     def inside(self) -> Columns:
@@ -239,6 +243,7 @@ class Writer:
         format: The format.
         mode: The output mode.
         triggered: Whether a trigger was given.
+        ends: Whether it is one that ends, such as availableNow.
         function: What foreachBatch calls.
         known: Whether all options could be told.
         started: The call that starts it.
@@ -253,6 +258,7 @@ class Writer:
     format: str | None = None
     mode: str | None = None
     triggered: bool = False
+    ends: bool = False
     function: Any = None
     known: bool = True
     started: ast.AST | None = None

@@ -21,6 +21,7 @@ _TEMPORARY: Final = tuple(
 )
 _OBJECTS: Final = ("s3:", "s3a:", "s3n:", "gs:", "abfs:", "abfss:", "wasbs:", "oss:")
 _SERVICES: Final = frozenset(("kafka", "kinesis", "eventhubs", "pulsar", "pubsub", "delta", "iceberg"))
+_FILES: Final = frozenset(("parquet", "json", "csv", "orc", "text", "avro"))
 _ACTIONS: Final = frozenset(
     [
         "write",
@@ -55,6 +56,7 @@ def writer_hits(found: Evaluated) -> Iterator[Hit]:
         if writer.started is not None or (writer.own and settings.own):
             yield from _place_hits(writer, settings, local)
             yield from _looking_hits(writer)
+            yield from _file_hits(writer)
         yield from _function_hits(writer, found)
     yield from _shared_hits(found)
     for name, given, node in found.own_calls:
@@ -154,6 +156,19 @@ def _looking_hits(writer: Writer) -> Iterator[Hit]:
     if served or placed:
         why = f"a stream from {served[0]} goes to it" if served else "its query has a checkpoint"
         yield Hit("HF406", writer.nodes.get("format", writer.node), f"the sink is {writer.format}, and {why}")
+
+
+def _file_hits(writer: Writer) -> Iterator[Hit]:
+    """Sinks of files, whose log of what they have written grows for ever."""
+    call = writer.started
+    by_path = (
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "start"
+    )
+    kind = writer.format or ("parquet" if by_path and writer.path is not None else None)
+    if not writer.own and writer.known and by_path and kind in _FILES and "retention" not in writer.options:
+        yield Hit(
+            "HF410", writer.nodes.get("format", writer.node), f"the sink is {kind}, and its log has no end"
+        )
 
 
 def _function_hits(writer: Writer, found: Evaluated) -> Iterator[Hit]:

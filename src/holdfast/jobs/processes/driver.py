@@ -234,6 +234,8 @@ class Driver:
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
         sinks = sinks_of(job(spark))
+        if job.strict:
+            self._check_strictly(job, sinks, spark)
         base = job.checkpoint.uri(Path.cwd())
         places = {sink.name or job.name: base if len(sinks) == 1 else f"{base}/{sink.name}" for sink in sinks}
         if self._orders.go.restore:
@@ -254,6 +256,11 @@ class Driver:
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
         self._channel.send(QueriesStarted(tuple(started)))
+
+    def _check_strictly(self, job: Job, sinks: list[Sink], spark: SparkSession) -> None:
+        from holdfast.jobs.processes.planned_lint import refuse_errors
+
+        refuse_errors(job, self._spec.target, sinks, spark.sparkContext.defaultParallelism)
 
     def _start(self, job: Job, sink: Sink, name: str, place: str) -> StreamingQuery:
         from holdfast.engine.queries.pause import keep_pause

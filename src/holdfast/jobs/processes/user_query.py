@@ -55,14 +55,24 @@ def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
         Invalid: The file starts its query itself, or a setting cannot be.
         NotFound: There is no such file, or no such job in it.
     """
-    from holdfast.engine.queries.forbid_start import nothing_starts
-
     if isinstance(target, Job):
         return target.with_overrides(overrides or {})
     if isinstance(target, (str, os.PathLike)):
-        with nothing_starts():
-            return load_job(os.fspath(target)).with_overrides(overrides or {})
+        return job_in(os.fspath(target), overrides or {})
     return target
+
+
+def job_in(target: str, overrides: Mapping[str, str]) -> Job:
+    """The job in a file, with its settings.
+
+    Raises:
+        Invalid: The file starts its query itself, or a setting cannot be.
+        NotFound: There is no such file, or no such job in it.
+    """
+    from holdfast.engine.queries.forbid_start import nothing_starts
+
+    with nothing_starts():
+        return load_job(target).with_overrides(overrides)
 
 
 @contextmanager
@@ -111,20 +121,31 @@ def built(target: Query, spark: SparkSession, query: str | None) -> Code:
     Raises:
         Invalid: The code starts its query itself, or which one is meant cannot be told.
     """
-    from holdfast.engine.queries.forbid_start import nothing_starts
-    from holdfast.engine.session.workers import ship_by_value
     from holdfast.stream.query.operator_check import defined_in
 
     job = target if isinstance(target, Job) else None
-    if job is not None and job.build.__module__ in sys.modules:
-        ship_by_value(sys.modules[job.build.__module__])
-    with nothing_starts():
-        sinks = sinks_of(target if job is None else _called(job, spark))
+    sinks = sinks_of_job(job, spark) if job is not None else sinks_of(target)
     sink = _chosen(sinks, query)
     frame = frame_of_target(sink)
     plan = sink.plan(None if job is None else job.effective_trigger())
     mode = plan.sink.mode if plan is not None and plan.sink is not None else sink.mode or "append"
     return Code(sink.name, frame, plan, mode, tuple(defined_in(frame)))
+
+
+def sinks_of_job(job: Job, spark: SparkSession) -> list[Sink]:
+    """All queries of a job, built and not started.
+
+    Raises:
+        Invalid: The job starts its query itself, its function raised an error, or what it returns is no
+            query.
+    """
+    from holdfast.engine.queries.forbid_start import nothing_starts
+    from holdfast.engine.session.workers import ship_by_value
+
+    if job.build.__module__ in sys.modules:
+        ship_by_value(sys.modules[job.build.__module__])
+    with nothing_starts():
+        return sinks_of(_called(job, spark))
 
 
 def _called(job: Job, spark: SparkSession) -> Any:

@@ -1,0 +1,73 @@
+"""How many cores and how much memory a query has, as far as its settings tell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, PROVIDER_KEY, ROCKSDB, ROCKSDB_PROVIDER
+
+# What a setting has; None where it is not made, or cannot be told.
+Setting = Callable[[str], str | None]
+
+# Where partitions are so many at all, and more than this for each core, their tasks wait for each other.
+_MANY_PARTITIONS: Final = 32
+_MOST_A_CORE: Final = 8
+_LOCAL: Final = re.compile(r"local\[(\d+|\*)(?:, *\d+)?\]")
+_SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+_IN_MB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+_BUDGET_MB: Final = 500
+# What Spark adds to the heap unless it is told.
+_LEAST_ROOM_MB: Final = 384
+_ROOM_SHARE: Final = 0.1
+
+
+def cores_of(master: str | None, setting: Setting) -> int | None:
+    """How many tasks run at once; None where that is not said."""
+    where = master or setting("spark.master") or ""
+    local = _LOCAL.fullmatch(where)
+    if local is not None:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1])
+    if where == "local":
+        return 1
+    executors, each = (setting(f"spark.executor.{name}") or "" for name in ("instances", "cores"))
+    return int(executors) * int(each) if executors.isdecimal() and each.isdecimal() else None
+
+
+def too_many(partitions: int, cores: int) -> bool:
+    """Whether there are so many partitions that their tasks wait for each other."""
+    return partitions >= _MANY_PARTITIONS and partitions > _MOST_A_CORE * cores
+
+
+def rocksdb_budget_mb(setting: Setting) -> int | None:
+    """What all stores of an executor may take of memory together; None where nothing bounds it."""
+    if setting(BOUNDED_MEMORY_KEY) != "true" or setting(PROVIDER_KEY) != ROCKSDB_PROVIDER:
+        return None
+    given = setting(f"{ROCKSDB}.maxMemoryUsageMB")
+    if given is None:
+        return _BUDGET_MB
+    return int(given) if given.isdecimal() else None
+
+
+def room_beside_heap_mb(master: str | None, setting: Setting) -> int | None:
+    """What an executor's container has beside its heap; None without a container, or where it is not said."""
+    if (master or "").startswith("local"):
+        return None
+    given = setting("spark.executor.memoryOverhead")
+    if given is not None:
+        return _size_mb(given)
+    heap = _size_mb(setting("spark.executor.memory") or "")
+    if (
+        heap is None
+        or setting("spark.executor.memoryOverheadFactor") is not None
+        or (master or "").startswith("k8s")
+    ):
+        return None  # Kubernetes takes another share for Python
+    return max(_LEAST_ROOM_MB, int(heap * _ROOM_SHARE))
+
+
+def _size_mb(text: str) -> int | None:
+    size = _SIZE.fullmatch(text.strip())
+    return None if size is None else int(int(size[1]) * _IN_MB[size[2].lower() or "m"])

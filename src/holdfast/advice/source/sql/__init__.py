@@ -1,0 +1,1 @@
+"""SQL in the texts of a file."""

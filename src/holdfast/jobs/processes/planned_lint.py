@@ -1,0 +1,124 @@
+"""Lint of a job with the plans that Spark makes of its queries: asked for, or before a strict job starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import Invalid, Unsupported
+
+if TYPE_CHECKING:
+    from holdfast.advice.findings import Finding, LintReport
+    from holdfast.advice.plan.plan_checks import PlanHit
+    from holdfast.advice.reports import SourceFile
+    from holdfast.jobs.definition import Job
+    from holdfast.stream.sinks.sinks import Sink
+
+_NO_JOB: Final = (
+    "a plain script is never run, since it would start its queries on their real sources: lint it without"
+    " a plan, or put the query into a function below @hf.job"
+)
+_SHOWN: Final = 5
+
+
+def refuse_errors(job: Job, target: str, sinks: list[Sink], cores: int) -> None:
+    """Refuse the start of a strict job whose source or plan breaks a rule that is an error.
+
+    Args:
+        job: The job.
+        target: Its file, and the job in it.
+        sinks: Its queries, built and not started.
+        cores: How many tasks run at once.
+
+    Raises:
+        Invalid: There is an error; the message has the errors.
+    """
+    from holdfast.advice.findings import Severity
+    from holdfast.advice.reports import SourceFile
+    from holdfast.jobs.loader import split_target
+
+    path = split_target(target)[0]
+    report = planned_report(job, SourceFile(path, str(path)), sinks, cores)
+    errors = [finding for finding in report.counted if finding.severity is Severity.ERROR]
+    if errors:
+        more = "" if len(errors) <= _SHOWN else f"; {len(errors) - _SHOWN} more"
+        raise Invalid(
+            f"the job is strict, and lint finds {len(errors)} error{'s' if len(errors) > 1 else ''}",
+            where=job.name,
+            found="; ".join(_in_words(error) for error in errors[:_SHOWN]) + more,
+            expected="no error of lint: @hf.job(strict=True)",
+            hint=f"see what to write instead with `holdfast lint {target} --plan`; a comment with a reason"
+            " keeps one",
+        )
+
+
+def _in_words(finding: Finding) -> str:
+    return f"line {finding.line}: {finding.rule} {finding.seen}"
+
+
+def job_source(path: Path) -> SourceFile:
+    """A job file, read before it is run.
+
+    Raises:
+        Invalid: It is not Python, or has no job.
+    """
+    from holdfast.advice.reports import SourceFile
+
+    source = SourceFile(path, str(path))
+    if not any(name == "job" for name, _, _ in source.followed.own_calls):
+        raise _no_job(str(path))
+    return source
+
+
+def _no_job(where: str) -> Invalid:
+    return Invalid(
+        "the file has no job whose plan could be built",
+        where=where,
+        found="no @hf.job",
+        expected="@hf.job(name=…, checkpoint=…) above a function that returns the sink",
+        hint=_NO_JOB,
+    )
+
+
+def planned_report(job: Job, source: SourceFile, sinks: list[Sink], cores: int | None) -> LintReport:
+    """What the source of a job and the plans of its queries show.
+
+    Args:
+        job: The job.
+        source: Its file.
+        sinks: Its queries, built and not started.
+        cores: How many tasks run at once where it is going to run; None where that is not known.
+
+    Raises:
+        Unsupported: This Spark does not tell its plans.
+    """
+    from holdfast.advice.findings import Evidence
+    from holdfast.advice.plan.both_evidences import with_plan
+
+    hits = dict.fromkeys(hit for sink in sinks for hit in _hits(sink, cores))
+    found = with_plan(source, list(hits), job.build.__name__)
+    return source.report(found, (Evidence.SOURCE, Evidence.PLAN))
+
+
+def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
+    """What the plan of a query shows."""
+    from holdfast.advice.plan.plan_checks import SETTINGS, plan_hits
+    from holdfast.engine.plans.planned_state import planned
+    from holdfast.engine.queries.watch import frame_of
+
+    made = sink.plan()
+    mode = (made.sink.mode if made is not None and made.sink is not None else sink.mode) or "append"
+    frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
+    query = None if frame is None else planned(frame, mode, SETTINGS)
+    if query is None:
+        raise _no_plan(sink)
+    return list(plan_hits(query, cores))
+
+
+def _no_plan(sink: Sink) -> Unsupported:
+    return Unsupported(
+        "this Spark does not tell its plan",
+        where=sink.name or sink.kind,
+        found="other internals",
+        hint="lint the file without its plan, or install the pyspark that Holdfast is made for",
+    )

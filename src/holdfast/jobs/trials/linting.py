@@ -1,0 +1,117 @@
+"""`hf.lint`: what in the code of a query, in its plan, or in its checkpoint, will hurt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.advice.lint_api import lint_checkpoint, lint_path
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.advice.findings import LintReport
+    from holdfast.jobs.registry.client import JobDetails
+
+
+def lint(
+    target: str | os.PathLike[str],
+    *,
+    plan: bool = False,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    spark: SparkSession | None = None,
+) -> LintReport:
+    """Say what in the code of a query, in its plan, or in its checkpoint, will hurt.
+
+    Of a file of code the text is read: nothing of it is imported or run, and no Spark is started. With `plan`
+    the file's job is built besides: its function is called, so that Spark makes a plan, and nothing is
+    started. Of a checkpoint its logs and the names and sizes of its files are read, while the query runs or
+    not; nothing of the state is. A rule reports only what it has evidence for, so what is not reported is
+    not therefore right.
+
+    `[tool.holdfast.lint]` in the nearest pyproject.toml, beside the file or above it (of a checkpoint: of the
+    working directory), turns rules off or changes how bad they are.
+
+    Args:
+        target: A file of Python, or the address of a checkpoint; with `plan` FILE.py or FILE.py:JOB, of a job
+            made by `@hf.job`.
+        plan: Whether to ask Spark for the job's plan too, which takes a session and some seconds.
+        overrides: Settings and parameters of the job, as in `holdfast run --set`.
+        conf: Spark settings of the session.
+        master: Where Spark runs; here, whatever the job says.
+        home: The state home.
+        spark: The session to use; by default one is started and stopped.
+
+    Raises:
+        Invalid: The file is not Python in UTF-8, the configuration is wrong, or there is no plan to be had:
+            the file has no job, cannot be imported, or starts its query itself.
+        NotFound: There is no such file, job or checkpoint.
+        Corrupt: A file of the checkpoint is damaged.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+    """
+    if plan:
+        return _with_plan(os.fspath(target), overrides or {}, conf or {}, master, home, spark)
+    given = [name for name, value in (("overrides", overrides), ("conf", conf), ("spark", spark)) if value]
+    if given:
+        raise Invalid(
+            "only a plan has settings",
+            found=", ".join(given),
+            expected="plan=True beside them",
+            hint="leave them out to lint the text of a file, or a checkpoint",
+        )
+    return lint_path(target)
+
+
+def lint_job(details: JobDetails) -> LintReport:
+    """Say what in the checkpoints of a job, and in what its state home remembers of its batches, will hurt.
+
+    Raises:
+        NotFound: It has no checkpoint yet.
+        Corrupt: A file of a checkpoint is damaged.
+        Unavailable: The storage does not answer.
+    """
+    from holdfast.advice.findings import LintReport, in_order
+
+    job = details.status.job
+    places = {query.name: query.checkpoint for query in details.queries} or {job.name: job.checkpoint}
+    reports = [
+        lint_checkpoint(place, [batch for batch in details.batches if batch.query == query])
+        for query, place in places.items()
+    ]
+    findings = in_order(finding for each in reports for finding in each.findings)
+    first = reports[0]
+    return LintReport(job.name, findings, first.disabled, evidence=first.evidence)
+
+
+def _with_plan(
+    target: str,
+    overrides: Mapping[str, str],
+    conf: Mapping[str, str],
+    master: str | None,
+    home: str | os.PathLike[str] | None,
+    spark: SparkSession | None,
+) -> LintReport:
+    from holdfast.advice.sizes import cores_of
+    from holdfast.config.spark_defaults import SHORT_LIVED
+    from holdfast.engine.session.user_conf import given_settings
+    from holdfast.jobs.loader import require_job_file, split_target
+    from holdfast.jobs.processes.planned_lint import job_source, planned_report
+    from holdfast.jobs.processes.user_query import job_in, session_for, sinks_of_job
+
+    require_job_file(target)
+    source = job_source(split_target(target)[0])  # before anything of it is run
+    job = job_in(target, overrides)
+    theirs = given_settings(os.environ)
+    quick = {key: value for key, value in SHORT_LIVED.items() if key not in theirs}
+    given = {**job.spark_conf(), **conf}
+    cores = cores_of(master or job.master, given.get)
+    place = None if home is None else Path(home)
+    with session_for(job, {**quick, **given}, master, place, spark, "lint") as session:
+        return planned_report(job, source, sinks_of_job(job, session), cores)
