@@ -46,7 +46,7 @@ def cost(
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="ROWS", help="Of a plan: rows a second.")
+        float | None, typer.Option("--rate", metavar="N", help="Of a plan: rows a second.")
     ] = None,
     keys: Annotated[
         int | None, typer.Option("--keys", metavar="N", help="Of a plan: different keys of its state.")
