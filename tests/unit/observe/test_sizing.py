@@ -147,6 +147,19 @@ def test_work_is_not_split_into_tasks_of_less_than_a_tenth_of_a_second() -> None
     assert told(fewer).recommended_partitions == 1
 
 
+def test_more_work_never_asks_for_fewer_partitions() -> None:
+    # Ten partitions for the rows, at every number of cores from one to sixteen and more.
+    one = (operator(partitions=1),)
+    right = [
+        told(
+            batches(1, TaskTimes(4_500, run_ms, 900), input_rows=95_000, operators=one)
+        ).recommended_partitions
+        for run_ms in range(1_000, 100_000, 1_000)
+    ]
+    assert right == sorted(right, key=lambda number: number or 0)
+    assert (right[0], right[-1]) == (16, 16)
+
+
 def test_without_an_interval_the_alert_says_how_long_a_batch_may_take() -> None:
     tasks = TaskTimes(jobs_ms=1_500, run_ms=5_500, longest_ms=400)
     found = told(batches(tasks=tasks, duration_ms=2_000, interval_ms=None))
