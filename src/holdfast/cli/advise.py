@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 @examples(
-    "checkpoints/visits",
     "visits --topic partitions,memory --cores 16",
     "--rate 5000 --keys 1000000 --value-bytes 200 --latency 30s",
 )
