@@ -59,7 +59,6 @@ from holdfast.model import (
     QueryStarted,
     SavepointNote,
     SkewReport,
-    TaskTimes,
 )
 from holdfast.observe.alert_store import WAITING, AlertStore
 from holdfast.observe.alerting import evaluate
@@ -110,9 +109,6 @@ BATCH = BatchProgress(
     processed_rate=400.0,
     load_ms=7,
     commit_ms=3,
-    interval_ms=1_000,
-    cores=2,
-    tasks=TaskTimes(25, 40, 10),
 )
 SAVEPOINT = SavepointNote(
     "visits", NOW_MS - 500, 40, f"file:///data/savepoints/savepoints/{SAVEPOINT_ID}", 41, 2000, 300, None
