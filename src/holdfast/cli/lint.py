@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("text", "sarif")
 
 
-@examples("visits.py", "visits.py --plan", "checkpoints/visits", "visits")
+@examples("visits.py", "checkpoints/visits")
 def lint(
     target: Annotated[
         str,

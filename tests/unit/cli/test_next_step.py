@@ -161,7 +161,7 @@ AFTER = {
 NOT_RUN = ("holdfast run ", "holdfast stop ")
 
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
-NOTHING_FOLLOWS = {"completion", "serve", "lint", "advise", "ttl", "drill", "bench", "alerts export"}
+NOTHING_FOLLOWS = {"completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export"}
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {
     "demo": "starts Spark",

@@ -148,7 +148,7 @@ def test_a_job_file_that_imports_what_an_extra_brings_is_told_which(
     holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)  # as where it is not installed
-    said = holdfast("run", write(tmp_path, "from pyspark.sql import functions\n"), "--dry-run")
+    said = holdfast("run", write(tmp_path, "import pyspark\n"), "--dry-run")
     assert said.returncode == 2
     assert "hint: pip install 'holdfast[spark]'" in said.stderr
 
