@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-s3a services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -41,6 +41,9 @@ services-s3:  ## build the S3 gateway for the tests of object storage (needs Go,
 
 services-s3a:  ## fetch Hadoop's S3A, with which Spark reaches S3, for the test that counts its requests (needs Java and Maven)
 	@scripts/services-s3a.sh
+
+services-sparks: $(READY)  ## install PySpark 3.4, 3.5, 4.0 and 4.1 for the tests of their checkpoints (1.5 GB)
+	@scripts/services-sparks.sh
 
 services-cassandra:  ## fetch Cassandra for the tests of state in it (needs Java and Maven)
 	@scripts/services-cassandra.sh

@@ -115,6 +115,8 @@ def test_verbs_over_files_need_no_extra(name: str, base: Base) -> None:
     base.json("fork", savepoint, "forked")
     assert base.json("state", "history", "ck", "c1")
     assert base.json("state", "explain", "ck", "c1")
+    base.json("state", "erase", "sps", "c1", "--yes")
+    assert base.run("state", "get", savepoint, "c1").returncode == 3
     assert base.json("lint", "ck")
     assert base.json("cost", "ck", "--interval", "1min")
     if name.startswith("4."):
@@ -156,7 +158,7 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
     assert not list(base.folder.glob(".holdfast/*"))
 
 
-@pytest.mark.parametrize(("name", "extra"), [("edit", "sql"), ("value", "spark"), ("sink", "spark")])
+@pytest.mark.parametrize(("name", "extra"), [("drop_expired", "sql"), ("value", "spark"), ("sink", "spark")])
 def test_a_name_of_the_package_that_needs_an_extra_says_which(name: str, extra: str, python: Path) -> None:
     program = f"import holdfast as hf\ntry: hf.{name}\nexcept hf.Unsupported as error: print(error.hint)"
 
