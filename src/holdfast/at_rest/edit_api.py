@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.edit import editing, undoing
+from holdfast.at_rest.edit import undoing
 from holdfast.at_rest.edit.deciders import Change
-from holdfast.at_rest.edit.editing import Edited, EditPlan
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import Undone, UndoPlan, change_of
 from holdfast.at_rest.erase import erasing, erasing_checkpoint
@@ -41,6 +40,9 @@ from holdfast.savepoints.taking.planning import plan_take
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.edit.editing import Edited, EditPlan
 
 SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
 
@@ -97,6 +99,8 @@ def edit(
         Corrupt: What was to be edited is damaged.
         Unsupported: The state is of a kind that cannot be edited.
     """
+    from holdfast.at_rest.edit import editing  # it needs Arrow, which erasing does not
+
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=True) as (catalog, savepoint_id, target):
         plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
@@ -121,6 +125,8 @@ def plan_edit(
     Raises:
         As `edit`.
     """
+    from holdfast.at_rest.edit import editing  # it needs Arrow, which erasing does not
+
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=False) as (catalog, savepoint_id, target):
         plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
@@ -309,6 +315,8 @@ def apply(
     tell: ProgressCallback | None,
 ) -> Edited:
     """Make the savepoint that was planned, working beside the catalog that it goes to."""
+    from holdfast.at_rest.edit import editing  # it needs Arrow, which erasing does not
+
     with workplace(target, "edit") as folder:
         return editing.edit(
             catalog,

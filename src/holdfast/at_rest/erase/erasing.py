@@ -20,7 +20,6 @@ from typing import Any, Final, Protocol
 from holdfast._version import __version__
 from holdfast.at_rest.erase.certificate import Certificate, Finding, Searched, key_hash, merged
 from holdfast.at_rest.erase.erase_plan import ErasePlan
-from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
 from holdfast.at_rest.erase.matching import Subject
 from holdfast.at_rest.erase.purge import Cleansing, Replaced
 from holdfast.at_rest.erase.searching import StoreHits
@@ -335,7 +334,7 @@ class _Search:
         self._catalog = catalog
         self._subject = subject
         self._spark = SparkSearch(subject)
-        self._keyed = KeyedSearch(subject)
+        self._keyed: OperatorSearch | None = None
 
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
         """What is in each savepoint as it is now."""
@@ -350,7 +349,7 @@ class _Search:
             operators = named_operators(view, manifest.batch_id)
             states += sum(len(operator.states) for operator in operators)
             savepoints.append(self._savepoint(manifest, view, operators))
-        there = self._spark.columns | self._keyed.columns
+        there = self._spark.columns | (self._keyed.columns if self._keyed else set())
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
@@ -382,7 +381,14 @@ class _Search:
         )
 
     def _of(self, operator: NamedOperator) -> OperatorSearch:
-        return self._spark if operator.keyed is None else self._keyed
+        if operator.keyed is None:
+            return self._spark
+        if self._keyed is None:
+            # It needs Arrow, which erasing from Spark's own rows does not.
+            from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
+
+            self._keyed = KeyedSearch(self._subject)
+        return self._keyed
 
 
 def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast import layout
-from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
 from holdfast.at_rest.erase.matching import Subject
 from holdfast.at_rest.erase.searching import noted_keys
 from holdfast.at_rest.erase.spark_erasing import SparkSearch
@@ -22,6 +22,9 @@ from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.sst import sst_entries
 from holdfast.layout import Kind, SharedFile, StoreFile
 from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
 
 # Whether the bytes of a row, or of many, may be of the subject.
 _MayBe = Callable[[bytes], bool]
@@ -39,10 +42,7 @@ class StrayFiles:
     def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:
         self._checkpoint = checkpoint
         self._operators = {
-            operator.operator_id: (
-                operator.files,
-                (SparkSearch(subject) if operator.keyed is None else KeyedSearch(subject)).may_hold(operator),
-            )
+            operator.operator_id: (operator.files, _search(operator, subject).may_hold(operator))
             for operator in operators
         }
 
@@ -70,6 +70,14 @@ class StrayFiles:
             return _in_rows(path, data, place, *known)
         except (Corrupt, Unsupported, zipfile.BadZipFile):
             return True
+
+
+def _search(operator: NamedOperator, subject: Subject) -> SparkSearch | KeyedSearch:
+    if operator.keyed is None:
+        return SparkSearch(subject)
+    from holdfast.at_rest.erase.keyed_erasing import KeyedSearch  # it needs Arrow
+
+    return KeyedSearch(subject)
 
 
 def _in_rows(
