@@ -1,8 +1,9 @@
-"""Say which rooms have more modules side by side than a newcomer takes in; `make lint` calls it."""
+"""Say which rooms have too many modules, and which tests share a name; `make lint` calls it."""
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -28,5 +29,14 @@ def crowded(source: Path) -> list[str]:
     ]
 
 
+def doubled(tests: Path) -> list[str]:
+    """The names that two test files have: pytest imports the first and refuses the other."""
+    places = defaultdict(list)
+    for file in sorted(tests.rglob("test_*.py")):
+        places[file.name].append(file.relative_to(tests).as_posix())
+    return [f"tests have one name: {' and '.join(files)}" for files in places.values() if len(files) > 1]
+
+
 if __name__ == "__main__":
-    sys.exit("\n".join(line for package in PACKAGES for line in crowded(package)) or None)
+    complaints = [line for package in PACKAGES for line in crowded(package)]
+    sys.exit("\n".join([*complaints, *doubled(ROOT / "tests")]) or None)
