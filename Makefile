@@ -5,14 +5,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
+.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
-test: $(READY) $(CLASSES)  ## every test that needs no heavy server
+test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its short form
 	@$(BIN)/pytest -n 3 --dist worksteal
+
+proof: $(READY) $(CLASSES)  ## every test in its long form: every provider, every kill, every guide; hours
+	@HOLDFAST_GRID=all $(BIN)/pytest -n 3 --dist worksteal
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE

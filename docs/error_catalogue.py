@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ class RaisedError:
         return f"| {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
 
 
-def raised_errors(package: Path) -> list[RaisedError]:
+@functools.cache
+def raised_errors(package: Path) -> tuple[RaisedError, ...]:
     """Every error that is made in a package, in the order of its files."""
     trees = {
         file: ast.parse(file.read_text(encoding="utf-8"))
@@ -50,11 +52,11 @@ def raised_errors(package: Path) -> list[RaisedError]:
         ".".join((package.name, *file.relative_to(package).with_suffix("").parts)): _constants(tree)
         for file, tree in trees.items()
     }
-    return [
+    return tuple(
         error
         for (file, tree), own in zip(trees.items(), constants.values(), strict=True)
         for error in _errors_in(tree, file.relative_to(package), {**_imported(tree, constants), **own})
-    ]
+    )
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:

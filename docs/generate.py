@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from advice_catalogue import advice_page
+from cli_runner import cli_in
 from error_catalogue import raised_errors
 from json_catalogue import json_page
 from lint_catalogue import lint_page
+from spark_catalogue import sparks_page
 
 from holdfast.config.spark_defaults import DEFAULTS
 from holdfast.errors import BY_KIND
@@ -83,6 +83,7 @@ def pages() -> dict[str, str]:
         "modules.md": modules(),
         "lint.md": lint_page(NOTE),
         "advice.md": advice_page(NOTE),
+        "sparks.md": sparks_page(NOTE),
     }
 
 
@@ -248,13 +249,8 @@ def _short(value: str) -> str:
 
 
 def _block(*arguments: str) -> str:
-    said = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "holdfast", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"COLUMNS": "100", "TERM": "dumb"},
-    )
+    said = cli_in(ROOT, ROOT / ".holdfast")(*arguments, environ={"COLUMNS": "100", "TERM": "dumb"})
+    said.check_returncode()
     return f"```\n{said.stdout.rstrip()}\n```\n"
 
 

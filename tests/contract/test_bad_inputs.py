@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 from cli_runner import cli_in
+from grid import WHOLE
 from verb_calls import below, furnished, leaves, lines_of, verb_of, words_of
 
 WRONG, MISSING, CONFLICT, UNAVAILABLE, UNSUPPORTED = 2, 3, 4, 5, 7
@@ -429,7 +430,7 @@ def test_what_is_wrong_is_told_in_one_message(line: str, code: int, place: Path)
 
 
 @pytest.mark.parametrize("word", ["\udcff\udcfe", "CK\udc80"])
-@pytest.mark.parametrize("verb", sorted(leaves()))
+@pytest.mark.parametrize("verb", sorted(leaves())[:: 1 if WHOLE else 4])
 def test_an_argument_that_is_no_text_is_refused(verb: str, word: str, place: Path) -> None:
     before = below(place)
     said = cli_in(place, place / "home")(*verb.split(), word)

@@ -17,6 +17,8 @@ from loopback import free_ports
 from shown_commands import FILE
 from terminals import Terminals
 
+from golden import golden_on_disk
+
 pytestmark = pytest.mark.docs
 
 README = ROOT / "README.md"
@@ -106,6 +108,17 @@ def test_a_tutorial_works_from_top_to_bottom(
     finally:
         terminals.close()
     assert not (folder / "elsewhere").exists()  # which a dry run names
+
+
+def test_the_guide_for_spark_3_5_works_on_a_checkpoint_of_it(
+    folder: Path, environ: Mapping[str, str], tmp_path: Path
+) -> None:
+    golden_on_disk("3.5/aggregate-rocksdb", folder / "checkpoints" / "visits")
+    terminals = Terminals(folder, environ, tmp_path)
+    try:
+        terminals.follow((ROOT / "docs" / "guides" / "spark-3.5.md").read_text(encoding="utf-8"))
+    finally:
+        terminals.close()
 
 
 def test_each_file_of_a_document_is_saved_and_run_by_this_test() -> None:

@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 from command import PROGRAM, environment
 from forked_cli import ForkedCli
+from grid import WHOLE
 from marked_processes import DEADLINE_S, MARK, wait_for
 from verb_calls import WORKING, below, furnished, lines_of, words_of
 
@@ -90,7 +91,7 @@ def check_place(place: Path, checkpoint: Mapping[str, str]) -> None:
         assert savepoints.verify(listed.uri).ok, listed
 
 
-@pytest.mark.parametrize("line", lines_of(WORKING))
+@pytest.mark.parametrize("line", lines_of(WORKING)[:: 1 if WHOLE else 3])
 def test_a_verb_that_is_broken_off_ends(line: str, cli: ForkedCli, place: Path) -> None:
     rng = random.Random(f"{SEED} {line}")
     checkpoint = below(place / "CK")

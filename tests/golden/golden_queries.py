@@ -9,12 +9,15 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 FILES = 12
+SIDES = ("in", "left", "right")
 BEGIN = 1_767_225_600
 SCHEMA = "customer string, amount long, ts timestamp"
 STREAMING = "spark.sql.streaming"
@@ -29,25 +32,24 @@ PROVIDERS = {
 }
 
 
-def write_input(folder: Path, side: str, files: int = FILES) -> Path:
-    """Files of ten events each; the tenth of a file is as old as the first of the file before."""
-    place = folder / side
-    place.mkdir(parents=True)
-    for number in range(files):
-        events = [
-            {"customer": f"c{(number + each) % 10}", "amount": number * 10 + each, "ts": stamp(number, each)}
-            for each in range(10)
-        ]
-        text = "".join(json.dumps(event) + "\n" for event in events)
-        file = place / f"{number:03}.json"
-        file.write_text(text)
-        os.utime(file, (BEGIN + number, BEGIN + number))  # the order in which Spark takes them
-    return place
+def write_input(folder: Path, files: Iterable[int] = range(FILES)) -> None:
+    """Files of ten events each, for every side; the tenth of one is as old as the first of the one before."""
+    for side in SIDES:
+        place = folder / side
+        place.mkdir(parents=True, exist_ok=True)
+        for number in files:
+            events = [
+                {"customer": f"c{(number + at) % 10}", "amount": number * 10 + at, "ts": stamp(number, at)}
+                for at in range(10)
+            ]
+            file = place / f"{number:03}.json"
+            file.write_text("".join(json.dumps(event) + "\n" for event in events))
+            os.utime(file, (BEGIN + number, BEGIN + number))  # the order in which Spark takes them
 
 
-def stamp(number: int, each: int) -> str:
-    minute = number - 1 if each == 9 and number else number
-    return f"2026-03-05T08:{minute:02}:{each * 5:02}Z"
+def stamp(number: int, at: int) -> str:
+    minute = number - 1 if at == 9 and number else number
+    return f"2026-03-05T08:{minute:02}:{at * 5:02}Z"
 
 
 def events(spark: SparkSession, folder: Path, watermark: str | None = "1 minute") -> DataFrame:
@@ -57,7 +59,7 @@ def events(spark: SparkSession, folder: Path, watermark: str | None = "1 minute"
 
 def aggregate(spark: SparkSession, folder: Path) -> DataFrame:
     return (
-        events(spark, write_input(folder, "in"), None)
+        events(spark, folder / "in", None)
         .groupBy("customer")
         .agg(F.count("*").alias("visits"), F.sum("amount").alias("spend"))
     )
@@ -65,12 +67,12 @@ def aggregate(spark: SparkSession, folder: Path) -> DataFrame:
 
 def filtered(spark: SparkSession, folder: Path) -> DataFrame:
     """A query without state."""
-    return events(spark, write_input(folder, "in"), None).where("amount % 2 = 0")
+    return events(spark, folder / "in", None).where("amount % 2 = 0")
 
 
 def joined(spark: SparkSession, folder: Path) -> DataFrame:
-    left = events(spark, write_input(folder, "left"))
-    right = events(spark, write_input(folder, "right")).select(
+    left = events(spark, folder / "left")
+    right = events(spark, folder / "right").select(
         F.col("customer").alias("who"), F.col("amount").alias("paid"), F.col("ts").alias("at")
     )
     near = F.expr("customer = who and at between ts - interval 1 minute and ts + interval 1 minute")
@@ -78,7 +80,79 @@ def joined(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def deduplicated(spark: SparkSession, folder: Path) -> DataFrame:
-    return events(spark, write_input(folder, "in")).dropDuplicatesWithinWatermark(["customer"])
+    return events(spark, folder / "in").dropDuplicatesWithinWatermark(["customer"])
+
+
+def distinct(spark: SparkSession, folder: Path) -> DataFrame:
+    return events(spark, folder / "in").dropDuplicates(["customer", "ts"])
+
+
+def everything(spark: SparkSession, folder: Path) -> DataFrame:
+    """An aggregate that goes by no key: one task has all its state, whatever Spark notes."""
+    return events(spark, folder / "in", None).agg(F.count("*").alias("visits"))
+
+
+def limited(spark: SparkSession, folder: Path) -> DataFrame:
+    return events(spark, folder / "in", None).limit(45)
+
+
+def windowed(spark: SparkSession, folder: Path) -> DataFrame:
+    seen = events(spark, folder / "in")
+    return seen.groupBy(F.window("ts", "2 minutes"), "customer").count()
+
+
+def sessions(spark: SparkSession, folder: Path) -> DataFrame:
+    seen = events(spark, folder / "in")
+    return seen.groupBy(F.session_window("ts", "30 seconds"), "customer").count()
+
+
+def grouped(spark: SparkSession, folder: Path) -> DataFrame:
+    """Visits and spend again, by a function of one's own."""
+    import pandas as pd  # type: ignore[import-untyped]
+    from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+    def count(key: Any, batches: Any, state: GroupState) -> Any:
+        visits, spend = state.get if state.exists else (0, 0)
+        for batch in batches:
+            visits, spend = visits + len(batch), spend + int(batch["amount"].sum())
+        state.update((visits, spend))
+        yield pd.DataFrame({"customer": [key[0]], "visits": [visits]})
+
+    seen = events(spark, folder / "in", None)
+    return seen.groupBy("customer").applyInPandasWithState(
+        count,
+        "customer string, visits long",
+        "visits long, spend long",
+        "update",
+        GroupStateTimeout.NoTimeout,
+    )
+
+
+def with_state(spark: SparkSession, folder: Path) -> DataFrame:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+    class Count(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.count = handle.getValueState("count", "n long")
+            self.amounts = handle.getListState("amounts", "amount long")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            amounts = [int(each) for batch in rows for each in batch["amount"]]
+            noted = self.count.get()
+            before = noted[0] if noted else 0
+            self.count.update((before + len(amounts),))
+            for each in amounts:
+                self.amounts.appendValue((each,))
+            yield pd.DataFrame({"customer": [key[0]], "n": [before + len(amounts)]})
+
+        def close(self) -> None:
+            pass
+
+    seen = events(spark, folder / "in", None)
+    return seen.groupBy("customer").transformWithStateInPandas(
+        Count(), "customer string, n long", "Update", "None"
+    )
 
 
 def settings(provider: str) -> dict[str, str]:

@@ -21,63 +21,21 @@ from golden_queries import (
     aggregate,
     deduplicated,
     events,
+    everything,
     joined,
+    limited,
     pack,
+    sessions,
     settings,
+    windowed,
+    with_state,
     write_input,
 )
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import holdfast as hf
 
 HERE = Path(__file__).parent
-
-
-def everything(spark: SparkSession, folder: Path) -> DataFrame:
-    """An aggregate that goes by no key: one task has all its state, whatever Spark notes."""
-    return events(spark, write_input(folder, "in"), None).agg(F.count("*").alias("visits"))
-
-
-def limited(spark: SparkSession, folder: Path) -> DataFrame:
-    return events(spark, write_input(folder, "in"), None).limit(45)
-
-
-def windowed(spark: SparkSession, folder: Path) -> DataFrame:
-    seen = events(spark, write_input(folder, "in"))
-    return seen.groupBy(F.window("ts", "2 minutes"), "customer").count()
-
-
-def sessions(spark: SparkSession, folder: Path) -> DataFrame:
-    seen = events(spark, write_input(folder, "in"))
-    return seen.groupBy(F.session_window("ts", "30 seconds"), "customer").count()
-
-
-def with_state(spark: SparkSession, folder: Path) -> DataFrame:
-    import pandas as pd  # type: ignore[import-untyped]
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-
-    class Count(StatefulProcessor):
-        def init(self, handle: StatefulProcessorHandle) -> None:
-            self.count = handle.getValueState("count", "n long")
-            self.amounts = handle.getListState("amounts", "amount long")
-
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
-            amounts = [int(each) for batch in rows for each in batch["amount"]]
-            noted = self.count.get()
-            before = noted[0] if noted else 0
-            self.count.update((before + len(amounts),))
-            for each in amounts:
-                self.amounts.appendValue((each,))
-            yield pd.DataFrame({"customer": [key[0]], "n": [before + len(amounts)]})
-
-        def close(self) -> None:
-            pass
-
-    seen = events(spark, write_input(folder, "in"), None)
-    return seen.groupBy("customer").transformWithStateInPandas(
-        Count(), "customer string, n long", "Update", "None"
-    )
 
 
 class Visits(hf.Keyed):
@@ -93,7 +51,7 @@ class Visits(hf.Keyed):
 
 
 def keyed(spark: SparkSession, folder: Path) -> DataFrame:
-    seen = events(spark, write_input(folder, "in"))
+    seen = events(spark, folder / "in")
     return hf.keyed(seen, by="customer", key_groups=4).process(
         Visits(), output="customer string, visits long", name="visits"
     )
@@ -135,6 +93,7 @@ def make(spark: SparkSession, name: str, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="golden-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         checkpoint = folder / "checkpoint"
+        write_input(folder)
         writer = query(spark, folder).writeStream.format("noop").outputMode(mode)
         started = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         started.awaitTermination()

@@ -11,17 +11,57 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from golden_queries import STREAMING, aggregate, deduplicated, filtered, joined, pack, settings
+from golden_queries import (
+    PROVIDERS,
+    STREAMING,
+    aggregate,
+    deduplicated,
+    distinct,
+    everything,
+    filtered,
+    grouped,
+    joined,
+    limited,
+    pack,
+    sessions,
+    settings,
+    windowed,
+    with_state,
+    write_input,
+)
 from pyspark.sql import DataFrame, SparkSession
 
-# Name, query, provider, output mode.
-CHECKPOINTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str, str]] = {
-    "aggregate-memory": (aggregate, "memory", "update"),
-    "aggregate-rocksdb": (aggregate, "rocksdb", "update"),
-    "join-memory": (joined, "memory", "append"),
-    "dedupe-changelog": (deduplicated, "changelog", "append"),
-    "stateless-memory": (filtered, "memory", "append"),
+# Name, query, output mode.
+QUERIES: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
+    "aggregate": (aggregate, "update"),
+    "windowed": (windowed, "append"),
+    "global": (everything, "update"),
+    "join": (joined, "append"),
+    "distinct": (distinct, "append"),
+    "dedupe": (deduplicated, "append"),
+    "session": (sessions, "append"),
+    "limit": (limited, "append"),
+    "groups": (grouped, "update"),
+    "state": (with_state, "update"),
+    "stateless": (filtered, "append"),
 }
+# Since which Spark there is a query or a way to keep state; all others there are in each.
+SINCE = {"dedupe": (3, 5), "changelog": (3, 5), "state": (4, 0), "format2": (4, 0)}
+
+
+def names_for(version: tuple[int, ...]) -> list[str]:
+    """A checkpoint for each operator and each way to keep its state that a Spark has."""
+    return [
+        f"{query}-{provider}"
+        for query in QUERIES
+        for provider in PROVIDERS
+        if all(version >= SINCE.get(part, version) for part in (query, provider))
+        # transformWithState runs on RocksDB alone; without state there is nothing to keep.
+        and not (query == "state" and provider == "memory")
+        and not (query == "stateless" and provider != "memory")
+        # Spark fails at these: it counts the state ids of one partition, and the shuffle partitions.
+        and not (query in ("global", "limit") and provider == "format2")
+    ]
 
 
 def session(folder: str) -> SparkSession:
@@ -39,12 +79,14 @@ def session(folder: str) -> SparkSession:
 
 
 def make(spark: SparkSession, name: str, target: Path) -> None:
-    query, provider, mode = CHECKPOINTS[name]
+    called, provider = name.split("-")
+    query, mode = QUERIES[called]
     for key, value in settings(provider).items():
         spark.conf.set(key, value)
     with tempfile.TemporaryDirectory(prefix="golden-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         checkpoint = folder / "checkpoint"
+        write_input(folder)
         writer = query(spark, folder).writeStream.format("noop").outputMode(mode)
         started = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         started.awaitTermination()
@@ -55,11 +97,9 @@ def make(spark: SparkSession, name: str, target: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="golden-spark-", ignore_cleanup_errors=True) as folder:
         spark = session(folder)
-        version = ".".join(spark.version.split(".")[:2])
-        has_dedupe = hasattr(DataFrame, "dropDuplicatesWithinWatermark")  # since Spark 3.5
-        names = [name for name in CHECKPOINTS if has_dedupe or not name.startswith("dedupe")]
-        for name in sys.argv[1:] or names:
-            make(spark, name, Path(__file__).parent / version)
+        version = spark.version.split(".")[:2]
+        for name in sys.argv[1:] or names_for(tuple(map(int, version))):
+            make(spark, name, Path(__file__).parent / ".".join(version))
         spark.stop()
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from catalogs import Hands, catalog, file_query, target
+from grid import WHOLE
 
-from golden import GATHERED, NAMES, REPARTITIONED, UNNAMED, golden, golden_files, golden_with_confs
+from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_with_confs
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
@@ -45,7 +46,7 @@ def do(
     return rescale(source, into, plan, folder, spark)
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3, 7])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7] if WHOLE else [3])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != EMPTY])
 def test_rows_stay_as_they_are(name: str, partitions: int, tmp_path: Path) -> None:
     checkpoint, new = golden(name), target()
@@ -141,12 +142,11 @@ def test_spark_does_only_what_is_not_known_here() -> None:
         assert not plan_rescale(Source(golden(name)), target(), 7).starts_spark, name
 
 
-@pytest.mark.parametrize("name", UNNAMED)
-def test_what_spark_has_not_noted_is_refused_at_once(name: str) -> None:
-    """Spark 3.5 notes no operators, and Spark's own repartitioning goes by them too."""
-    with pytest.raises(Unsupported) as error:
-        plan_rescale(Source(golden(name)), target(), 3)
-    assert error.value.found == "an operator without a name"
+def test_spark_does_nothing_where_it_has_noted_no_operators() -> None:
+    """Its own repartitioning goes by its notes, which a Spark before 4.0 does not make."""
+    name = "3.5/aggregate-rocksdb"
+    with pytest.raises(Unsupported, match="encoded as Avro"):
+        plan_rescale(Source(golden_with_confs(name, **AVRO)), target(), 3)
 
 
 def read_id(checkpoint: Path) -> str:

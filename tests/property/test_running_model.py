@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from grid import WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,7 +165,7 @@ def moved(batch: dict[str, Any], watermark_ms: int) -> list[dict[str, Any]]:
     return [{**each, "ts": watermark_ms * 1000 + each["ts"]} for each in batch["events"]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if WHOLE else 25)
 @given(st.lists(BATCH, min_size=3, max_size=9), st.integers(1, 5))
 def test_with_final_each_event_comes_once_with_all_of_its_range(
     batches: list[dict[str, Any]], key_groups: int
@@ -187,7 +188,7 @@ def test_with_final_each_event_comes_once_with_all_of_its_range(
     assert len(model.answered) == len(model.taken)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if WHOLE else 25)
 @given(st.lists(BATCH, min_size=3, max_size=9), st.integers(1, 5))
 def test_with_early_each_event_has_what_has_come_until_then(
     batches: list[dict[str, Any]], key_groups: int

@@ -24,11 +24,17 @@ _ALL = {
     f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}"
     for archive in FOLDER.glob(f"[0-9]*/*{SUFFIX}")
 }
-# Of Sparks between those that the other tests go through, and before them.
-EARLIER = sorted(name for name in _ALL if name.startswith(("3.4/", "4.0/", "4.1/")))
-# Spark 3.5 notes nothing of its operators.
-UNNAMED = sorted(name for name in _ALL if name.startswith("3.5/") and name != STATELESS)
-NAMES = sorted(_ALL - {REPARTITIONED, *GATHERED, STATELESS, *UNNAMED, *EARLIER})
+# Of Sparks that Holdfast does not run on: the queries of `make_plain`, one by one.
+OTHERS = sorted(name for name in _ALL if name.startswith(("3.4/", "3.5/", "4.0/", "4.1/")))
+# Some of Spark 3.5, which notes nothing of its operators.
+UNNAMED = (
+    "3.5/aggregate-memory",
+    "3.5/aggregate-rocksdb",
+    "3.5/dedupe-changelog",
+    "3.5/join-memory",
+    "3.5/session-rocksdb",
+)
+NAMES = sorted(_ALL - {REPARTITIONED, *GATHERED, *OTHERS})
 
 
 @functools.cache

@@ -1,11 +1,21 @@
 """Whether the long form of tests is run: every kind with every provider, and every kill.
 
-`HOLDFAST_GRID=all` runs it, which takes hours. Otherwise each of these tests runs in a short form.
+`make proof` runs it, with `HOLDFAST_GRID=all`, which takes hours. Otherwise each of these tests runs in a
+short form, or not at all.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 WHOLE: Final = os.environ.get("HOLDFAST_GRID") == "all"
+
+PROOF_ONLY: Final = Path(__file__).parents[1] / "proof.txt"
+
+
+def proof_only() -> list[str]:
+    """How the ids of tests begin that only the long form runs."""
+    lines = PROOF_ONLY.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]

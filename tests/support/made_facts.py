@@ -41,7 +41,7 @@ def facts(
         for partition, size in enumerate(given)
     )
     named = operator_names({0: name})[0]
-    operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named)
+    operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named, noted=True)
     committed = tuple(range(batch_id - kept + 1, batch_id + 1))
     checkpoint = Checkpoint(
         uri=uri,

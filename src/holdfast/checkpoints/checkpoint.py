@@ -152,7 +152,7 @@ def _operator(
     ]
     return Operator(
         operator_id=operator_id,
-        name="" if metadata is None else metadata.name,
+        name=noted.named.spark_name,
         partitions=partitions.count,
         gathered=partitions.gathered,
         store_names=noted.store_names,
@@ -161,6 +161,7 @@ def _operator(
         stores=tuple(stores),
         oldest=folder(0, 0).oldest(),
         named=noted.named,
+        noted=metadata is not None,
     )
 
 

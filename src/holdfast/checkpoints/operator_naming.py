@@ -14,7 +14,10 @@ from holdfast.storage.port import Storage, full
 
 
 def named(
-    storage: Storage, operators: Mapping[int, OperatorMetadata | None], batch_id: int | None
+    storage: Storage,
+    operators: Mapping[int, OperatorMetadata | None],
+    spark_names: Mapping[int, str],
+    batch_id: int | None,
 ) -> dict[int, OperatorName]:
     """What each operator is called, as far as the checkpoint's notes tell.
 
@@ -23,13 +26,11 @@ def named(
     Args:
         storage: The checkpoint, or a savepoint's view.
         operators: What Spark noted of each operator, by number.
+        spark_names: Spark's name for what it does; empty where nothing tells.
         batch_id: The batch; None where none is committed.
     """
     keyed = [number for number, noted in operators.items() if set(variables(noted)) == KEYED_VARIABLES]
-    return operator_names(
-        {number: "" if noted is None else noted.name for number, noted in operators.items()},
-        _users_names(storage, keyed, batch_id),
-    )
+    return operator_names(spark_names, _users_names(storage, keyed, batch_id))
 
 
 def noted_plan(storage: Storage, batch_id: int) -> Plan | None:

@@ -7,7 +7,7 @@ each changelog names those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast import layout
@@ -18,6 +18,7 @@ from holdfast.external.view import is_external
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import Lineage, parse_head
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
+from holdfast.formats.inferred_operators import inferred_operator
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import parse_schema
@@ -48,7 +49,7 @@ class NotedOperator:
     Attributes:
         folder: Its folder.
         metadata: Spark's notes; None where there are none.
-        named: What it is called.
+        named: What it is called; its `spark_name` is inferred where Spark has noted none.
         store_names: Its stores, in the order that the commit log keeps.
     """
 
@@ -70,14 +71,35 @@ def noted_operators(storage: Storage, newest: int | None) -> list[NotedOperator]
     """
     folders = operator_folders(storage, newest)
     noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
-    names = named(storage, noted, newest)
-    operators = []
-    for folder in folders:
-        metadata = noted[folder.operator_id]
-        first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
-        stores = store_names(metadata, first)
-        operators.append(NotedOperator(folder, metadata, names[folder.operator_id], stores))
-    return operators
+    stores = {number: _store_names(storage, number, metadata) for number, metadata in noted.items()}
+    spark_names = {
+        number: inferred_name(storage, number, stores[number]) if metadata is None else metadata.name
+        for number, metadata in noted.items()
+    }
+    names = named(storage, noted, spark_names, newest)
+    return [
+        NotedOperator(
+            folder, noted[folder.operator_id], names[folder.operator_id], stores[folder.operator_id]
+        )
+        for folder in folders
+    ]
+
+
+def _store_names(storage: Storage, operator_id: int, metadata: OperatorMetadata | None) -> tuple[str, ...]:
+    first = storage.list(f"{layout.STATE}/{operator_id}/0").names if metadata is None else ()
+    return store_names(metadata, first)
+
+
+def inferred_name(storage: Storage, operator_id: int, stores: Sequence[str]) -> str:
+    """Spark's name for an operator that it has noted nothing of; empty where the state does not tell.
+
+    Cost: one small file is read.
+    """
+    path = layout.SchemaFile(operator_id, stores[0]).render()
+    try:
+        return inferred_operator(stores, parse_schema(storage.read(path), path).families, path)
+    except (NotFound, Corrupt, Unsupported):
+        return ""  # whoever needs the schema itself says so
 
 
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:

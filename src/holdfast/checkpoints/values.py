@@ -84,7 +84,7 @@ class Operator(JsonShape):
 
     Attributes:
         operator_id: Its number in the plan.
-        name: Spark's name for what it does.
+        name: Spark's name for what it does, as `OperatorName.spark_name` has it.
         partitions: How many partitions its state has.
         gathered: Whether one task has all of it, since it goes by no key, however many are set.
         store_names: Its stores in each partition.
@@ -93,6 +93,7 @@ class Operator(JsonShape):
         stores: Every store of every partition.
         oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
         named: What it is called.
+        noted: Whether Spark has noted anything of it, as every Spark since 4.0 does.
     """
 
     operator_id: int
@@ -105,6 +106,7 @@ class Operator(JsonShape):
     stores: tuple[Store, ...] = field(metadata=json_as("partition_stores"))
     oldest: int | None = field(metadata=json_as("oldest_version"))
     named: OperatorName = field(metadata=json_spread(*NAMES))
+    noted: bool = field(metadata=NOT_IN_JSON)
 
     @property
     @in_json

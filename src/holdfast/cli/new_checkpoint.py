@@ -48,7 +48,7 @@ def show_restored(made: Restored) -> None:
     )
     if made.plan.database is not None:
         output.say(f"its state is in {made.plan.database}, in stores of its own")
-    if made.plan.state_format is not None:
+    if made.plan.state_format is not None and made.plan.has_formats:
         say_format(made.plan.state_format, ", as it had")
 
 

@@ -192,7 +192,8 @@ def _show_made(made: Migrated) -> None:
     show_moved(made, _change(made.plan))
     if made.plan.after.database is not None:
         output.say(f"its state is in {made.plan.after.database}, in stores of its own")
-    say_format(made.plan.after.state_format, "; its backend and partitions are noted in the checkpoint")
+    if made.plan.has_formats:
+        say_format(made.plan.after.state_format, "; its backend and partitions are noted in the checkpoint")
 
 
 def _change(plan: MigrationPlan) -> str:

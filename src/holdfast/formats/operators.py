@@ -99,7 +99,8 @@ class OperatorName:
         display_name: What people call it: the name that its user gave it, else one by what it does; with its
             number behind it where two would be called alike.
         operator_kind: What it does, in the words of Spark's documentation.
-        spark_name: Spark's name for what it does; empty where Spark noted none.
+        spark_name: Spark's name for what it does. Spark before 4.0 notes none: there it is inferred from the
+            state's schema, and empty where that does not tell.
         user_name: The name that its user gave it; None without one.
     """
 

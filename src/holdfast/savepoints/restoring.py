@@ -23,6 +23,7 @@ from holdfast.config.locations import local_path
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.external.view import with_state
+from holdfast.formats.logs.offset_log import of_spark_4
 from holdfast.formats.logs.query import QueryMetadata
 from holdfast.formats.providers import ExternalState, external_state
 from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
@@ -105,6 +106,12 @@ class RestorePlan(JsonShape):
         """The state-checkpoint format that the query must be started with; None without state."""
         formats = [operator["format_version"] for operator in self.manifest.fields.get("operators") or ()]
         return max(formats, default=None)
+
+    @property
+    def has_formats(self) -> bool:
+        """Whether the Spark that wrote the state can be told a state-checkpoint format."""
+        confs = self.manifest.fields.get("confs")
+        return isinstance(confs, dict) and of_spark_4(confs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def check_partitions(storage: Storage) -> int:
     rows = 0
     for codec, partition, pairs in state_chunks(storage, batch):
         states, operator = operators[codec.name.operator_id], found[codec.name.operator_id]
-        placement = Placement(storage, operator, codec, storage.uri)
+        placement = Placement(operator, codec, storage.uri)
         keys = [key for key, _ in pairs]
         assert {number % operator.partitions for number in placement.hashes(keys)} == {partition}
         rows += len(keys)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from damages import DAMAGES, hidden
 from state_rows import state_rows
 
-from golden import UNNAMED, golden, golden_files, golden_on_disk
-from holdfast import savepoints
-from holdfast.at_rest.create.migrating import migrate
+from golden import UNNAMED, golden, golden_files
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import How, cut
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.errors import Unsupported
-from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage
 
+OPERATORS = {
+    "aggregate": "stateStoreSave",
+    "dedupe": "dedupeWithinWatermark",
+    "join": "symmetricHashJoin",
+    "session": "sessionWindowStateStoreSaveExec",
+}
 STORES = {
-    "aggregate": ("default",),
-    "dedupe": ("default",),
     "join": (
         "left-keyToNumValues",
         "left-keyWithIndexToValue",
@@ -32,15 +31,15 @@ STORES = {
 
 
 @pytest.mark.parametrize("name", UNNAMED)
-def test_they_are_whole_and_known_by_their_stores(name: str) -> None:
+def test_they_are_whole_and_known_by_their_state(name: str) -> None:
     found = verify(golden(name))
     assert found.problems == ()
     assert found.batch_id in found.restorable
-    assert [each.file for each in found.remarks] == ["state/0"]
-    assert "no damage" in found.remarks[0].what
+    assert found.remarks == ()
     (operator,) = read(golden(name)).operators
     kind = name.split("/")[1].split("-", maxsplit=1)[0]
-    assert (operator.name, operator.store_names, operator.partitions) == ("", STORES[kind], 2)
+    assert (operator.name, operator.store_names) == (OPERATORS[kind], STORES.get(kind, ("default",)))
+    assert (operator.partitions, operator.noted) == (2, False)
 
 
 @pytest.mark.parametrize("name", UNNAMED)
@@ -73,24 +72,3 @@ def test_their_rows_are_read() -> None:
             for customer in range(10)
         }
         assert rows == expected
-
-
-def test_what_goes_by_an_operators_name_says_that_it_has_none(tmp_path: Path) -> None:
-    place = golden_on_disk("3.5/aggregate-memory", tmp_path / "ck")
-    taken = savepoints.take(place, tmp_path / "sp", home=tmp_path / "home")
-    with pytest.raises(Unsupported) as error:
-        migrate(taken.uri, tmp_path / "new", partitions=3)
-    assert error.value.found == "an operator without a name"
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("name", UNNAMED)
-def test_a_savepoint_of_them_is_restored(name: str, tmp_path: Path) -> None:
-    place = golden_on_disk(name, tmp_path / "ck")
-    taken = savepoints.take(place, tmp_path / "sp", home=tmp_path / "home")
-    assert savepoints.verify(taken.uri).ok
-    savepoints.restore(taken.uri, tmp_path / "new")
-    before = sorted((row.key_row, row.value_rows) for row in state_rows(open_storage(str(place))))
-    after = sorted((row.key_row, row.value_rows) for row in state_rows(open_storage(str(tmp_path / "new"))))
-    assert before == after
-    assert verify(open_storage(str(tmp_path / "new"))).ok

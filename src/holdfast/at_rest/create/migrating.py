@@ -19,6 +19,7 @@ from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.external.databases import address_of
 from holdfast.external.view import with_state
 from holdfast.formats.limits import PARTITIONS
+from holdfast.formats.logs.offset_log import of_spark_4
 from holdfast.formats.operators import is_processor
 from holdfast.formats.providers import DATABASES, ExternalState
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
@@ -53,6 +54,7 @@ class MigrationPlan(MovePlan, JsonShape):
         size_bytes: The bytes of the state before.
         key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
         key_groups: How many each of them is to have; None leaves them.
+        has_formats: Whether the Spark that wrote the state can be told a state-checkpoint format.
         usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
@@ -62,6 +64,7 @@ class MigrationPlan(MovePlan, JsonShape):
     size_bytes: int = field(metadata=json_as(formerly="bytes"))
     key_groups_before: Mapping[str, int]
     key_groups: int | None = None
+    has_formats: bool = field(default=True, metadata=NOT_IN_JSON)
     usage: CheckpointUsage | None = None
 
     @property
@@ -255,7 +258,9 @@ def planned_migration(
     after = StateShape(
         rocksdb=rocksdb,
         partitions=before.partitions if partitions is None else partitions,
-        state_format=_format(state_format, before, rocksdb=rocksdb),
+        state_format=_format(
+            state_format, before, rocksdb=rocksdb, spark_4=of_spark_4(state.found.confs), where=source.uri
+        ),
         external=external,
     )
     _refuse_impossible(state, after)
@@ -268,6 +273,7 @@ def planned_migration(
         size_bytes=state.found.size_bytes,
         key_groups_before=_key_groups(state.view, source.uri, key_groups),
         key_groups=key_groups,
+        has_formats=of_spark_4(state.found.confs),
     )
 
 
@@ -350,18 +356,27 @@ def _backend(name: str | None) -> str | None:
     )
 
 
-def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
+def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: bool, where: str) -> int:
+    highest = 2 if rocksdb and spark_4 else 1
     if wanted is None:
-        return (before.state_format if before.rocksdb else 2) if rocksdb else 1
+        return before.state_format if rocksdb and before.rocksdb else highest
     whole(wanted, "state_format", least=1)
-    if wanted > (2 if rocksdb else 1):
-        raise Invalid(
-            "this backend does not have this state-checkpoint format",
-            found=f"format {wanted}",
-            expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
+    if wanted <= highest:
+        return wanted
+    if rocksdb and wanted == 2:
+        raise Unsupported(
+            "the Spark that wrote this checkpoint does not know this state-checkpoint format",
+            where=where,
+            found="format 2, which came with Spark 4.0",
+            expected="1",
             hint="leave --state-format out",
         )
-    return wanted
+    raise Invalid(
+        "this backend does not have this state-checkpoint format",
+        found=f"format {wanted}",
+        expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
+        hint="leave --state-format out",
+    )
 
 
 def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:

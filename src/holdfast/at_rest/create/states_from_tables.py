@@ -138,7 +138,7 @@ def _rows(
         )
     _check_once(state, table, key_rows)
     found = next(other for other in read(checkpoint).operators if other.operator_id == operator.operator_id)
-    place = Placement(checkpoint, found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
+    place = Placement(found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
     hashes = place.hashes([codec.stored_key(row) for row in key_rows])
     for key, value, number in zip(key_rows, value_rows, hashes, strict=True):
         store = StoreId(operator.operator_id, number % found.partitions, codec.name.store)

@@ -292,7 +292,7 @@ class _Planning:
             for candidate in read(self.view).operators
             if candidate.operator_id == state.operator.operator_id
         )
-        placement = Placement(self.view, operator, state.main, state.main.where)
+        placement = Placement(operator, state.main, state.main.where)
         keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]
         found: dict[int, list[Values]] = {}
         for row, value in zip(inserts, placement.hashes(keys), strict=True):

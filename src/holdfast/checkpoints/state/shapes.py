@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import operator_folders, read_operator
+from holdfast.checkpoints.stores import NotedOperator, noted_operators
 from holdfast.errors import NotFound
-from holdfast.formats.logs.operator_metadata import OperatorMetadata, StoreInfo, schema_place
+from holdfast.formats.logs.operator_metadata import schema_place
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
 from holdfast.formats.operators import is_internal
 from holdfast.storage.port import Storage
@@ -29,7 +29,7 @@ class OperatorShape:
 
     Attributes:
         operator_id: Its number in the plan.
-        kind: Spark's name for what it does, such as `dedupe`.
+        kind: Spark's name for what it does, such as `dedupe`; empty where nothing tells.
         stores: Its stores.
         variables: The state variables of transformWithState by name, as Spark notes them.
         properties: What the operator notes of itself besides.
@@ -58,21 +58,18 @@ def shapes(storage: Storage, batch_id: int) -> tuple[OperatorShape, ...]:
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """
-    found = []
-    for folder in operator_folders(storage, batch_id):
-        metadata = read_operator(storage, folder.metadata_path)
-        if metadata is not None:
-            found.append(_shape(storage, metadata))
-    return tuple(found)
+    return tuple(_shape(storage, operator) for operator in noted_operators(storage, batch_id))
 
 
-def _shape(storage: Storage, metadata: OperatorMetadata) -> OperatorShape:
-    properties = dict(metadata.properties)
+def _shape(storage: Storage, noted: NotedOperator) -> OperatorShape:
+    number, metadata = noted.folder.operator_id, noted.metadata
+    properties = {} if metadata is None else dict(metadata.properties)
     listed = properties.pop("stateVariables", [])
+    places = {} if metadata is None else {store.name: store.schema_paths for store in metadata.stores}
     return OperatorShape(
-        operator_id=metadata.operator_id,
-        kind=metadata.name,
-        stores=tuple(_store(storage, metadata.operator_id, store) for store in metadata.stores),
+        operator_id=number,
+        kind=noted.named.spark_name,
+        stores=tuple(_store(storage, number, name, places.get(name, ())) for name in noted.store_names),
         variables={
             variable["stateName"]: variable
             for variable in listed
@@ -82,10 +79,10 @@ def _shape(storage: Storage, metadata: OperatorMetadata) -> OperatorShape:
     )
 
 
-def _store(storage: Storage, operator_id: int, store: StoreInfo) -> StoreShape:
-    noted = schema_place(store.schema_paths[-1]) if store.schema_paths else None
-    path = noted or layout.SchemaFile(operator_id, store.name).render()
+def _store(storage: Storage, operator_id: int, name: str, schema_paths: Sequence[str]) -> StoreShape:
+    noted = schema_place(schema_paths[-1]) if schema_paths else None
+    path = noted or layout.SchemaFile(operator_id, name).render()
     try:
-        return StoreShape(store.name, parse_schema(storage.read(path), path).families)
+        return StoreShape(name, parse_schema(storage.read(path), path).families)
     except NotFound:
-        return StoreShape(store.name, ())
+        return StoreShape(name, ())

@@ -16,6 +16,7 @@ from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.compression import decompressed
+from holdfast.formats.inferred_operators import session_columns
 from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
 from holdfast.formats.operators import OperatorName, is_internal, state_name
@@ -268,11 +269,16 @@ class OperatorStates:
     def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
         if schema is not None and schema.encoder.strip():
             return parse_encoder(schema.encoder, where)
-        columns = 0
-        for info in () if self._metadata is None else self._metadata.fields.get("stateStoreInfo", ()):
-            if info.get("storeName") == store:
-                columns = int(info.get(_PREFIX_COLUMNS, 0))
+        columns = self._prefix_columns(store, schema, where)
         return KeyForm(KeyKind.PREFIX, tuple(range(columns))) if columns else KeyForm()
+
+    def _prefix_columns(self, store: str, schema: ColumnFamily | None, where: str) -> int:
+        if self._metadata is None:
+            return 0 if schema is None else session_columns(schema, where)
+        infos = self._metadata.fields.get("stateStoreInfo", ())
+        return next(
+            (int(info.get(_PREFIX_COLUMNS, 0)) for info in infos if info.get("storeName") == store), 0
+        )
 
 
 def operator_states(storage: Storage, batch_id: int | None = None) -> list[OperatorStates]:

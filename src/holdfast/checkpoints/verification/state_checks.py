@@ -8,7 +8,14 @@ from pathlib import Path
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.stores import Chain, StoreFolder, UniqueId, partitions_of, store_names
+from holdfast.checkpoints.stores import (
+    Chain,
+    StoreFolder,
+    UniqueId,
+    inferred_name,
+    partitions_of,
+    store_names,
+)
 from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark
 from holdfast.checkpoints.verification.log_checks import readable
@@ -76,14 +83,10 @@ class StateCheck:
             first = (
                 0 if layout.STATE_SCHEMA in self._tree.names(f"{layout.STATE}/{folder.operator_id}") else None
             )
-            file = layout.OperatorMetadataFile(folder.operator_id, first).render()
             if first is None and offsets is not None and not offsets.notes_operators:
-                what = (
-                    f"operator {folder.operator_id} has no name: Spark before 4.0 noted none, and this is no "
-                    "damage; it is told by its stores, and what goes by an operator's name does not know it"
-                )
-                self.found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+                self._unnoted(folder.operator_id)
             else:
+                file = layout.OperatorMetadataFile(folder.operator_id, first).render()
                 what = f"operator {folder.operator_id} has no metadata"
                 self.found.append(Problem(file, what, RESTORE))
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
@@ -106,6 +109,16 @@ class StateCheck:
                     self._store(store, index, newest)
                 else:
                     self._beyond(store, newest, count)
+
+    def _unnoted(self, operator_id: int) -> None:
+        """An operator of a Spark before 4.0: what it does is told by its state."""
+        stores = store_names(None, self._tree.names(f"{layout.STATE}/{operator_id}/0"))
+        if not inferred_name(self._storage, operator_id, stores):
+            what = (
+                "Spark before 4.0 notes no operators, and the state does not tell what operator"
+                f" {operator_id} does: it cannot be rescaled"
+            )
+            self.found.append(Remark(f"{layout.STATE}/{operator_id}", what))
 
     def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
         # What was planned before may have been for another number, which the batch has changed.

@@ -71,11 +71,8 @@ class OffsetLog:
 
     @property
     def notes_operators(self) -> bool:
-        """Whether the Spark that planned it notes metadata of its operators, as Spark does since 4.0.
-
-        It fixes this setting since then too.
-        """
-        return ENCODING in self.confs
+        """Whether the Spark that planned it notes metadata of its operators."""
+        return of_spark_4(self.confs)
 
     def render(self) -> bytes:
         """The file."""
@@ -84,6 +81,14 @@ class OffsetLog:
             text = NO_OFFSET if offset is None else offset
             lines.append(text if self.version == 1 else f"{name}:{text}")
         return "\n".join(lines).encode()
+
+
+def of_spark_4(confs: Mapping[str, str]) -> bool:
+    """Whether settings that a batch was fixed to are those of Spark 4.0 or later.
+
+    Since then Spark fixes the encoding of state, notes metadata of operators, and has a second state format.
+    """
+    return ENCODING in confs
 
 
 def parse_offsets(data: bytes, where: str) -> OffsetLog:

@@ -9,13 +9,10 @@ from typing import Any, Final
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.checkpoints.values import Operator
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.operators import FamilyUse, KeyPlacement, family_of, operator_kind, use_of
 from holdfast.formats.rows.murmur3 import require_hashed
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.row_hashes import row_hashes
-from holdfast.layout import OperatorMetadataFile
-from holdfast.storage.port import Storage
 
 _COMPOSITE: Final = ("key", "userKey")
 
@@ -26,7 +23,6 @@ class Placement:
     """Where the keys of one state belong.
 
     Args:
-        checkpoint: The checkpoint.
         operator: The state's operator.
         state: The state.
         where: Its address, for messages.
@@ -36,7 +32,7 @@ class Placement:
         Corrupt: The state has no schema.
     """
 
-    def __init__(self, checkpoint: Storage, operator: Operator, state: StateCodec, where: str) -> None:
+    def __init__(self, operator: Operator, state: StateCodec, where: str) -> None:
         if state.schema is None:
             raise Corrupt(
                 "a state has no schema",
@@ -49,7 +45,7 @@ class Placement:
         self._fields: _Fields = json.loads(state.schema.key_schema)["fields"]
         self._part: KeyKind | None = None
         self._inside = 0
-        self._hashed = self._by(checkpoint, operator)
+        self._hashed = self._by(operator)
         for field in self._fields[: self._hashed]:
             require_hashed(field["type"], where)
 
@@ -71,7 +67,7 @@ class Placement:
             rows = [self._row_of_part(key) for key in keys]
         return row_hashes(rows, self._fields, self._hashed, self._where)
 
-    def _by(self, checkpoint: Storage, operator: Operator) -> int:
+    def _by(self, operator: Operator) -> int:
         """How many fields of the row are hashed; sees to which row that is."""
         kind = operator_kind(operator.name)
         placement = None if kind is None else kind.placement
@@ -79,7 +75,7 @@ class Placement:
             family = family_of(operator.name, self._state.name.label)
             return len(self._fields) - (0 if family is None else family.row_fields)
         if placement is KeyPlacement.FIRST_FIELDS:
-            columns = _prefix(checkpoint, operator, self._state.name.store)
+            columns = len(self._state.key_form.first)
             if self._state.values.rocksdb:
                 self._part = KeyKind.PREFIX
                 self._fields = self._fields[:columns]
@@ -142,10 +138,3 @@ class Placement:
 
 def _names(fields: _Fields) -> tuple[str, ...]:
     return tuple(str(field["name"]) for field in fields)
-
-
-def _prefix(checkpoint: Storage, operator: Operator, store: str) -> int:
-    path = OperatorMetadataFile(operator.operator_id).render()
-    fields: Mapping[str, Any] = parse_operator(checkpoint.read(path), path).fields
-    info = next(store_info for store_info in fields["stateStoreInfo"] if store_info["storeName"] == store)
-    return int(info["numColsPrefixKey"])

@@ -125,7 +125,7 @@ def _starts_spark(state: StateAtRest, partitions: int) -> bool:
     unplaced = state.unplaced(partitions)
     if unplaced is None:
         return False
-    if not state.shape.rocksdb or not all(operator.name for operator in state.found.operators):
+    if not state.shape.rocksdb or not all(operator.noted for operator in state.found.operators):
         raise unplaced
     for operator in state.found.operators:
         if operator.gathered:

@@ -110,8 +110,10 @@ def rewrite(
         Corrupt: A file is damaged.
     """
     folder.mkdir()
+    before = read(checkpoint).confs
     # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
-    confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and not _on_rocksdb(checkpoint) else {}
+    ignored = ENCODING in before and provider_class(before) != ROCKSDB_PROVIDER
+    confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and ignored else {}
     confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
     batch = begin(
         checkpoint, {**NO_NOTE, **(confs if shape.external is None else shape.external.noted(confs))}
@@ -164,10 +166,6 @@ def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
         targets = range(first, after, step)
         for start in range(0, len(targets), _OPEN):
             yield range(first, before, step), targets[start : start + _OPEN]
-
-
-def _on_rocksdb(checkpoint: Storage) -> bool:
-    return provider_class(read(checkpoint).confs) == ROCKSDB_PROVIDER
 
 
 class _Rewriting:
@@ -254,7 +252,7 @@ class _Rewriting:
         """Rows by the partition that they go to."""
         placement = self._placements.get(state.name)
         if placement is None:
-            placement = Placement(self._checkpoint, self._operator, state, self._where)
+            placement = Placement(self._operator, state, self._where)
             self._placements[state.name] = placement
         placed: dict[int, Pairs] = {}
         for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):

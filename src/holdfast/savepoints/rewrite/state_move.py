@@ -152,7 +152,7 @@ class StateAtRest:
                 if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
                     continue
                 try:
-                    Placement(self.view, operator, state, where)
+                    Placement(operator, state, where)
                 except Unsupported as error:
                     return error
         return None

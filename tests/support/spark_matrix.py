@@ -1,0 +1,177 @@
+"""Which Spark's checkpoints of which operators are tried with which verbs, and what their state must be.
+
+The queries and their input are in `tests/golden/golden_queries.py`; what is expected is worked out from that
+in plain Python.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import golden_model as model
+from grid import WHOLE
+from state_rows import state_rows
+
+from golden import GATHERED, NAMES, OTHERS, golden_files
+from holdfast.storage.port import Storage
+
+# Row by row, key and value, as text: the same for states of any shape.
+Rows = Counter[str]
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+# What is tried on each, as the page of the documentation has it.
+VERBS = (
+    "checkpoint show",
+    "checkpoint verify",
+    "savepoint take",
+    "restore",
+    "rescale",
+    "state migrate",
+    "state get",
+    "state diff",
+    "state edit",
+    "state erase",
+)
+# The query of a golden checkpoint, and the words for its operator.
+OPERATORS = {
+    "aggregate": "aggregation",
+    "windowed": "aggregation by time window",
+    "global": "aggregation without keys",
+    "join": "stream-stream join",
+    "distinct": "`dropDuplicates`",
+    "dedupe": "`dropDuplicatesWithinWatermark`",
+    "session": "aggregation by session window",
+    "limit": "`limit`",
+    "groups": "`applyInPandasWithState`",
+    "state": "`transformWithState`",
+}
+PROVIDERS = {
+    "memory": "memory",
+    "rocksdb": "RocksDB, snapshots",
+    "changelog": "RocksDB, changelogs",
+    "format2": "RocksDB, changelogs, state format 2",
+}
+
+
+def version_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def query_of(name: str) -> str:
+    return name.partition("/")[2].partition("-")[0]
+
+
+def provider_of(name: str) -> str:
+    return name.rpartition("-")[2]
+
+
+# Every golden checkpoint of a built-in operator.
+CELLS = tuple(name for name in sorted({*NAMES, *GATHERED, *OTHERS}) if query_of(name) in OPERATORS)
+
+
+def _of_each_operator() -> tuple[str, ...]:
+    """Each operator of each Spark, in one of the ways to keep its state: another one from Spark to Spark."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in CELLS:
+        found.setdefault((version_of(name), query_of(name)), []).append(name)
+    return tuple(names[at % len(names)] for at, names in enumerate(found.values()))
+
+
+SOME = _of_each_operator()
+# All of them is the long form, which `HOLDFAST_GRID=all` runs.
+TRIED = CELLS if WHOLE else SOME
+
+
+def expected(name: str) -> Rows:
+    """The rows of the states that users know."""
+    files = model.taken(golden_files(name))
+    return Counter(map(repr, _EXPECTED[query_of(name)](files)))
+
+
+def found(name: str, storage: Storage) -> Rows:
+    """The same rows as they are in files."""
+    shown: Callable[[str, Any, Any], Any] = _SHOWN.get(query_of(name), _plain)
+    return Counter(
+        repr(shown(row.state.label, row.key, row.value))
+        for row in state_rows(storage)
+        if not row.state.internal and not row.state.label.endswith("-keyToNumValues")
+    )
+
+
+def _plain(_: str, key: Mapping[str, Any], value: Any) -> Any:
+    return tuple(key.values()), _values(value)
+
+
+def _values(value: Any) -> Any:
+    """A state of applyInPandasWithState has its columns in one."""
+    flat = [tuple(each.values()) if isinstance(each, Mapping) else each for each in value.values()]
+    return flat[0] if len(flat) == 1 and isinstance(flat[0], tuple) else tuple(flat)
+
+
+def _window(_: str, key: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
+    return key["window"]["start"], key["customer"], value["count"]
+
+
+def _session(_: str, key: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
+    return key["customer"], key["sessionStartTime"], value["count"]
+
+
+def _joined(label: str, _: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
+    return label.partition("-")[0], tuple(value.values())[:3]
+
+
+def _expiring(_: str, key: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
+    return key["customer"], EPOCH + dt.timedelta(microseconds=value["expiresAtMicros"])
+
+
+def _processed(label: str, key: Mapping[str, Any], value: Any) -> Any:
+    if label == "amounts":
+        return label, key["customer"], [each["amount"] for each in value]
+    return label, key["customer"], value["n"]
+
+
+_SHOWN: dict[str, Callable[[str, Any, Any], Any]] = {
+    "windowed": _window,
+    "session": _session,
+    "join": _joined,
+    "dedupe": _expiring,
+    "state": _processed,
+    "limit": lambda _, __, value: tuple(value.values()),
+    "distinct": lambda _, key, __: tuple(key.values()),
+}
+
+
+def _aggregated(files: list[int]) -> Iterable[Any]:
+    return (((customer,), told) for customer, told in model.aggregate(files).items())
+
+
+def _states(files: list[int]) -> Iterable[Any]:
+    for customer, amounts in model.amounts(files).items():
+        yield "count", customer, len(amounts)
+        yield "amounts", customer, amounts
+
+
+def _sides(_: list[int]) -> Iterable[Any]:
+    for side in ("left", "right"):
+        for event in model.joinable():
+            yield side, (event.customer, event.amount, event.ts)
+
+
+_EXPECTED: dict[str, Callable[[list[int]], Iterable[Any]]] = {
+    "aggregate": _aggregated,
+    "groups": _aggregated,
+    "windowed": lambda _: ((start, customer, count) for (start, customer), count in model.windows().items()),
+    "session": lambda _: ((customer, start, 1) for customer, start in model.sessions()),
+    "global": lambda _: [((), (len(model.all_events()),))],
+    "limit": lambda _: [(45,)],
+    "dedupe": lambda files: model.seen_within_watermark(files, len(files) + 1).items(),
+    "distinct": lambda _: (
+        (event.customer, event.ts) for event in model.all_events() if event.ts > model.watermark()
+    ),
+    "join": _sides,
+    "state": _states,
+}
