@@ -67,6 +67,7 @@ GROUPS = {
         "migrate",
         "bootstrap",
     ),
+    "offsets": ("show", "set", "skip", "translate"),
     "savepoint": ("take", "list", "show", "verify", "digest", "label", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"

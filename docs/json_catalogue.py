@@ -57,6 +57,8 @@ from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.differences.key_diff import StatesDifference
 from holdfast.savepoints.differences.manifest_diff import Difference
+from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved
+from holdfast.savepoints.offsets.positions import Positions
 from holdfast.savepoints.periodic import PeriodicTake
 from holdfast.savepoints.proof.digests import Digested
 from holdfast.savepoints.proof.proof import Proof
@@ -249,6 +251,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--run`", (Compared,))),
     "drill": (Answer(shapes=(Drilled,)),),
     "rescale": plan_and_result(RescalePlan, Rescaled),
+    "offsets show": (Answer(shapes=(Positions,)),),
+    "offsets set": plan_and_result(OffsetPlan, OffsetsMoved),
+    "offsets skip": plan_and_result(OffsetPlan, OffsetsMoved),
+    "offsets translate": plan_and_result(OffsetPlan, OffsetsMoved),
     "check": (
         Answer("Against a savepoint or checkpoint", (UpgradeReport,)),
         Answer("Against other code, with `--compare`", (Compared,)),

@@ -117,9 +117,8 @@ def test_verbs_over_files_need_no_extra(name: str, base: Base) -> None:
     assert base.json("state", "explain", "ck", "c1")
     assert base.json("lint", "ck")
     assert base.json("cost", "ck", "--interval", "1min")
-    if name.startswith("4."):
-        base.json("rescale", savepoint, "rescaled", "--partitions", "5")
-        assert base.json("state", "get", "rescaled", "c1")["value"] == found["value"]
+    base.json("rescale", savepoint, "rescaled", "--partitions", "5")
+    assert base.json("state", "get", "rescaled", "c1")["value"] == found["value"]
     base.json("state", "erase", "sps", "c1", "--yes")
     assert base.run("state", "get", savepoint, "c1").returncode == 3
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from shown_commands import FILE
 from written_state import BATCH, JOB, QUERY
 
-from golden import golden_on_disk
+from golden import KAFKA, files_on_disk, golden_on_disk, kafka_files
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
 from holdfast.jobs.registry.registry import Registry, job_id
@@ -28,6 +28,13 @@ EDITED = dt.datetime(2026, 3, 6, 8, tzinfo=dt.timezone.utc)
 def make_place(folder: Path) -> None:
     """Make all of it."""
     checkpoint = golden_on_disk("visits", folder / "checkpoints" / "visits")
+    files_on_disk(kafka_files("visits"), folder / "checkpoints" / "orders")
+    # What Kafka's tool prints, and records that two clusters have.
+    (folder / "offsets.txt").write_text("orders:0:12\norders:1:20\n", encoding="utf-8")
+    pairs = [
+        f"{topic},{at},0,dc2.{topic},{at},0\n" for topic, partitions in KAFKA.items() for at in partitions
+    ]
+    (folder / "offsets.csv").write_text("".join(pairs), encoding="utf-8")
     with clock_at(TAKEN):
         taken = savepoints.take(checkpoint, folder / "savepoints", batch=1)
     with clock_at(EDITED):

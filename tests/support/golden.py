@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import tarfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.storage.memory import MemoryStorage
@@ -67,10 +70,31 @@ def golden_with_confs(name: str, **confs: str) -> MemoryStorage:
     return MemoryStorage(files, uri=f"memory://golden/{name}")
 
 
+# Where the query of `kafka_files` goes on.
+KAFKA = {"orders": {"0": 40, "1": 25, "10": 7}, "refunds": {"0": 3}}
+
+
+def kafka_files(name: str, *sources: Any) -> dict[str, bytes]:
+    """The files of one whose sources have come to these offsets, in every batch; by default one of Kafka."""
+    files = {path: data for path, data in golden_files(name).items() if not path.startswith("sources/")}
+    for path in [path for path in files if path.startswith("offsets/")]:
+        if path.removeprefix("offsets/").isdecimal():
+            old = parse_offsets(files[path], path)
+            ends = {str(number): json.dumps(end) for number, end in enumerate(sources or (KAFKA,))}
+            files[path] = OffsetLog(old.version, old.fields, ends).render()
+            files.pop(path.replace("/", "/.") + ".crc", None)
+    return files
+
+
 def golden_on_disk(name: str, folder: Path) -> Path:
     """One in a folder of the test's own, as old as a query's that has been stopped for a day."""
+    return files_on_disk(golden_files(name), folder)
+
+
+def files_on_disk(files: Mapping[str, bytes], folder: Path) -> Path:
+    """Files in a folder of the test's own, a day old."""
     day_old_s = time.time() - 86_400
-    for path, data in golden_files(name).items():
+    for path, data in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)

@@ -23,7 +23,7 @@ import written_state
 from cli_runner import run_cli
 from written_state import BATCH, LEADER, RECOVERY
 
-from golden import golden_files
+from golden import golden_files, kafka_files
 from holdfast.advice.advising import evidence as advice_evidence
 from holdfast.advice.facts.place import Lasting, Place
 from holdfast.cli import next_step
@@ -114,6 +114,17 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --to rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
     ("init", ("init begun --dry-run", "init begun", "init begun")),
+    (
+        "offsets",
+        (
+            "offsets show topics",
+            "offsets show orders",
+            "offsets set topics rewound --at orders:0:12 --dry-run",
+            "offsets skip topics past --rows orders:1:2 --dry-run",
+            "offsets skip FIRST past --file file:///arrivals/bad.json",
+            "offsets translate topics elsewhere --topic orders=dc2.orders --dry-run",
+        ),
+    ),
 )
 # What differs each time: the end of a savepoint's id, and the id of a fork's query.
 CHANCE = (
@@ -134,6 +145,7 @@ CHECKPOINTS = {
     "rocks": "4.2/aggregate-rocksdb",
     "keyed": "4.2/keyed-format2",
     "windows": "4.2/windowed-memory",
+    "topics": "4.2/aggregate-memory",
 }
 JOB = """import holdfast as hf
 
@@ -248,7 +260,7 @@ def _batches() -> Iterator[BatchProgress]:
 def _set_up(place: Path) -> Iterator[None]:
     """Checkpoints of several kinds, and the state home of a job that runs."""
     for name, golden in CHECKPOINTS.items():
-        files = golden_files(golden)
+        files = kafka_files(golden) if name == "topics" else golden_files(golden)
         for path, data in files.items():
             file = place / name / path
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import written_state
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from golden import golden_on_disk
+from golden import files_on_disk, golden_on_disk, kafka_files
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
 from holdfast.cli import app
@@ -32,8 +32,8 @@ def typed(spark):
 HISTORY: Final = "def warm(spark):\n    return spark.range(3)\n"
 SAVEPOINTS: Final = ("SP", "EDITED")
 
-# A call of each verb. CK, windows, joined and keyed are checkpoints, CAT is a directory of savepoints, SP is
-# one of them and EDITED another; what is to be made is called `made`.
+# A call of each verb. CK, windows, joined, keyed and orders are checkpoints, CAT is a directory of
+# savepoints, SP is one of them and EDITED another; what is to be made is called `made`.
 WORKING: Final = """
     advise CK
     advise --rate 100 --keys 1000
@@ -55,6 +55,10 @@ WORKING: Final = """
     lint CK
     lint JOB.py
     list --home home
+    offsets set orders made --at orders:0:12 --dry-run
+    offsets show orders
+    offsets skip SP made --file file:///arrivals/bad.json
+    offsets translate orders made --topic orders=elsewhere --dry-run
     rescale SP made --partitions 3
     restore SP made
     run JOB.py --dry-run --no-rest
@@ -125,6 +129,7 @@ def furnished(folder: Path) -> Iterator[Path]:
         ("keyed", "4.2/keyed-format2"),
     ):
         golden_on_disk(golden, folder / name)
+    files_on_disk(kafka_files("4.2/aggregate-memory"), folder / "orders")
     taken = savepoints.take(folder / "CK", folder / "CAT", deep=True)
     edited = edit(taken.uri, "aggregate", set={"count": 1}, key="customer=c2", why="mistyped", who="ann")
     (folder / "SP").write_text(taken.uri)

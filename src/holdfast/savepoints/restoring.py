@@ -55,15 +55,16 @@ _FINISHED: Final = "it is whole, and no query has used it yet: start the query o
 
 
 class Operation(str, Enum):
-    """What makes the checkpoint: the same query's, a new one's, the same query's with its state moved."""
+    """What makes the checkpoint: the same query's, a new one's, or the same with state or offsets moved."""
 
     RESTORE = "restore"
     FORK = "fork"
     RESCALE = "rescale"
     MIGRATE = "migrate"
+    OFFSETS = "offsets"
 
 
-_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE)
+_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE, Operation.OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,8 @@ CASES = (
     Case(
         "4.2/keyed-format2", "operator-0", "keyed state", "transformWithStateInPySparkExec", ("operator-0",)
     ),
-    # Spark before 4.0 noted no name.
-    Case("3.5/aggregate-rocksdb", "operator", "stateful operator", "", ("operator",)),
+    # Spark before 4.0 noted no name; the state tells.
+    Case("3.5/aggregate-rocksdb", "aggregate", "aggregation", "stateStoreSave", ("aggregate",)),
 )
 
 

@@ -1,0 +1,308 @@
+"""`holdfast offsets`: where each source of a query goes on, and a new checkpoint that goes on elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import next_step, options, output
+from holdfast.cli.arguments import AtRest, checkpoint_of
+from holdfast.cli.examples import examples
+from holdfast.cli.new_checkpoint import show_usage
+from holdfast.cli.progress import progress
+from holdfast.config.units import counted
+from holdfast.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved, Wanted
+    from holdfast.savepoints.offsets.position_changes import OffsetChange, PositionChange
+    from holdfast.savepoints.offsets.positions import Positions
+
+app = typer.Typer(no_args_is_help=True)
+
+New = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[CHECKPOINT]", help="A new directory, as path or URI. [the checkpoint's name with -moved]"
+    ),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="CHECKPOINT", help="The same, as an option.")]
+Source = Annotated[
+    str | None, typer.Option("--source", metavar="S", help="The source's number or name. [the only one]")
+]
+_STDIN = "-"
+_SHOWS = "`holdfast offsets show` shows where each source goes on"
+
+
+@app.command("show")
+@examples("checkpoints/visits", "savepoints/20260305T080000")
+def show(source: AtRest, *, home: options.Home = None, json: options.Json = False) -> None:
+    """Show where each source goes on: by topic and partition, table version, or entry of its log of files."""
+    from holdfast.savepoints.offsets import offsets_api
+
+    output.show(offsets_api.offsets(checkpoint_of(source, home)), json, _show_positions)
+
+
+@app.command("set")
+@examples(
+    "checkpoints/orders new --at orders:0:12 --stopped",
+    "checkpoints/orders new --from offsets.txt --dry-run",
+)
+def set_(
+    source: AtRest,
+    checkpoint: New = None,
+    *,
+    to: To = None,
+    name: Source = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at", metavar="T:P:N", help="Topic, partition and record that comes next; repeatable."
+        ),
+    ] = None,
+    given: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE|-", help="Lines T:P:N, as kafka-get-offsets prints them."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=0, metavar="V", help="The version of a Delta table.")
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option("--offset", metavar="JSON", help="A source's own offset, whatever it is.")
+    ] = None,
+    stopped: options.Stopped = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint with the same state, whose sources go on where you say.
+
+    For the first or last record, or those of a time, ask the broker: `kafka-get-offsets --time` prints what
+    --from reads. Rows that are read again count again in the state. A checkpoint needs --stopped, a savepoint
+    does not.
+    """
+    from holdfast.savepoints.offsets.moving import Wanted
+    from holdfast.savepoints.offsets.offset_lists import listed_offsets
+    from holdfast.savepoints.offsets.position_changes import ToOffset, ToRecord, ToVersion
+
+    ways = [way for way in (at or None, given, version, offset) if way is not None]
+    if len(ways) != 1:
+        raise Invalid(
+            "it is not said where a source is to go on" if not ways else "it is said twice where to go on",
+            expected="one of --at T:P:N, --from FILE, --version V, --offset JSON",
+            hint=_SHOWS,
+        )
+    changes: list[OffsetChange]
+    if at or given is not None:
+        text, place = ("\n".join(at), "--at") if at else (_text(given or ""), given or "")
+        changes = [
+            ToRecord(record.topic, record.partition, record.at, name)
+            for record in listed_offsets(text, place)
+        ]
+    else:
+        changes = [ToVersion(version, name)] if version is not None else [ToOffset(offset or "", name)]
+    _make(source, checkpoint or to, Wanted(changes), home, stopped=stopped, dry_run=dry_run, json=json)
+
+
+@app.command("skip")
+@examples(
+    "checkpoints/orders new --rows orders:1:1 --stopped",
+    "checkpoints/visits new --file file:///bad.json --dry-run",
+)
+def skip(
+    source: AtRest,
+    checkpoint: New = None,
+    *,
+    to: To = None,
+    name: Source = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option("--rows", metavar="T:P:N", help="Topic, partition and how many records; repeatable."),
+    ] = None,
+    files: Annotated[
+        list[str] | None, typer.Option("--file", metavar="FILE", help="A file; repeatable.")
+    ] = None,
+    stopped: options.Stopped = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint with the same state, whose source leaves out records or files that come next.
+
+    For what a query fails at each time, such as a damaged record. It is in no state then, and in no output. A
+    checkpoint needs --stopped, a savepoint does not.
+    """
+    from holdfast.savepoints.offsets.moving import Wanted
+    from holdfast.savepoints.offsets.offset_lists import listed_offsets
+    from holdfast.savepoints.offsets.position_changes import SkipRecords
+
+    if bool(rows) == bool(files):
+        raise Invalid(
+            "it is not said what is to be left out",
+            found="both" if rows else "neither",
+            expected="--rows T:P:N, or --file FILE",
+            hint=_SHOWS,
+        )
+    counts = listed_offsets("\n".join(rows), "--rows") if rows else ()
+    wanted = Wanted(
+        [SkipRecords(count.topic, count.partition, count.at, name) for count in counts], files or (), name
+    )
+    _make(source, checkpoint or to, wanted, home, stopped=stopped, dry_run=dry_run, json=json)
+
+
+@app.command("translate")
+@examples(
+    "checkpoints/orders new --topic orders=o2 --stopped",
+    "checkpoints/orders new --map offsets.csv --dry-run",
+)
+def translate(
+    source: AtRest,
+    checkpoint: New = None,
+    *,
+    to: To = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="OLD=NEW", help="A topic's new name; may be given several times."),
+    ] = None,
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="FILE|-",
+            help="Lines topic,partition,offset,new topic,new partition,new offset: records of both clusters.",
+        ),
+    ] = None,
+    stopped: options.Stopped = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint with the same state, whose offsets are those of another topic or cluster.
+
+    With --map a partition goes on at the newest record of the file that is not behind it: some records may be
+    read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
+    """
+    from holdfast.savepoints.offsets.moving import Wanted
+    from holdfast.savepoints.offsets.offset_lists import sync_points
+    from holdfast.savepoints.offsets.position_changes import RenameTopic, Translate
+
+    if bool(topics) == (mapping is not None):
+        raise Invalid(
+            "it is not said what the offsets are to be translated by",
+            found="both" if topics else "neither",
+            expected="--topic OLD=NEW, or --map FILE",
+            hint="give one of the two",
+        )
+    changes: list[OffsetChange] = []
+    for pair in topics or ():
+        old, equals, new = pair.partition("=")
+        if not (equals and old and new):
+            raise Invalid(
+                "this is no pair of topics", found=pair, expected="OLD=NEW", hint="name both topics"
+            )
+        changes.append(RenameTopic(old, new))
+    if mapping is not None:
+        changes.append(Translate(sync_points(_text(mapping), mapping)))
+    _make(source, checkpoint or to, Wanted(changes), home, stopped=stopped, dry_run=dry_run, json=json)
+
+
+def _text(file: str) -> str:
+    if file == _STDIN:
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFound("there is no such file", where=file, hint="see that the path is right") from error
+    except UnicodeDecodeError as error:
+        raise Invalid("a file is no text in UTF-8", where=file, hint="see that the path is right") from error
+
+
+def _make(
+    source: str,
+    checkpoint: str | None,
+    wanted: Wanted,
+    home: str | None,
+    *,
+    stopped: bool,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    from holdfast.savepoints.offsets import offsets_api
+
+    address = checkpoint_of(source, home)
+    if dry_run:
+        plan = offsets_api.plan_offsets(address, checkpoint, wanted=wanted)
+        output.show_plan(plan, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or plan.usage is None)
+        return
+    with progress("offsets", "files") as tell:
+        made = offsets_api.move_offsets(address, checkpoint, wanted=wanted, stopped=stopped, tell=tell)
+    output.show(made, json, _show_made)
+    next_step.say_start(json, made.checkpoint, made.plan.original)
+
+
+def _show_positions(found: Positions) -> None:
+    output.table(
+        ("SOURCE", "KIND", "TOPIC", "PARTITION", "NEXT", "OFFSET"),
+        [
+            (
+                position.source,
+                position.kind.value,
+                position.topic or "–",
+                "–" if position.partition is None else str(position.partition),
+                "–" if position.next is None else str(position.next),
+                position.offset if position.topic is None and position.offset else "–",
+            )
+            for position in found.sources
+        ],
+    )
+
+
+def _show_plan(plan: OffsetPlan) -> None:
+    output.line(f"would make {plan.checkpoint} of batch {plan.batch_id}:")
+    for line in _lines(plan):
+        output.line(f"  {line}")
+    show_usage(plan.usage, output.line)
+
+
+def _show_made(made: OffsetsMoved) -> None:
+    output.whole(made.checkpoint)
+    for line in _lines(made.plan):
+        output.say(line)
+    output.say(
+        f"query {made.plan.query_id} goes on with batch {made.plan.batch_id + 1}; its old checkpoint is as it"
+        " was"
+    )
+
+
+def _lines(plan: OffsetPlan) -> list[str]:
+    lines = [_change(change) for change in plan.positions]
+    lines += [f"{file} is left out" for file in plan.skipped_files]
+    if plan.repeated:
+        lines.append(
+            f"at most {counted(plan.repeated, 'record')} read again: they count again in the state"
+            + (
+                ""
+                if plan.watermark_ms is None
+                else ", and what is older than the watermark is dropped as late"
+            )
+        )
+    if plan.skipped:
+        lines.append(
+            f"at most {counted(plan.skipped, 'record')} left out: they are in no state and no output"
+        )
+    return lines
+
+
+def _change(change: PositionChange) -> str:
+    if change.topic is None:
+        return f"source {change.source}: {change.before} to {change.after}"
+    before = f"{change.topic} {change.partition}"
+    if change.new_topic is not None or change.new_partition is not None:
+        after = f"{change.new_topic or change.topic} "
+        after += str(change.partition if change.new_partition is None else change.new_partition)
+        return f"{before} at {change.before} is {after} at {change.after}"
+    return f"{before}: {change.before} to {change.after}"

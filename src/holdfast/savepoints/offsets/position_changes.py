@@ -1,0 +1,378 @@
+"""Changes to where sources go on: a partition of a topic, a topic's name, a table's version, any offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.formats.limits import HIGHEST_NUMBER
+from holdfast.json_shapes import JsonShape, in_json
+from holdfast.savepoints.offsets.positions import (
+    DELTA_VERSION,
+    SourceKind,
+    is_of_kafka,
+    kind_of,
+    positions_of,
+)
+
+Offsets = dict[str, str | None]
+# Topic and partition before, and what they are now.
+Renamed = Mapping[tuple[str, int], tuple[str, int]]
+_HINT = "`holdfast offsets show` shows where each source goes on"
+
+
+class OffsetChange(Protocol):
+    """A change to the offsets of a query's sources."""
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Change the offsets, which are those of every source by name.
+
+        Returns:
+            The partitions that have another name or number now.
+
+        Raises:
+            Invalid: The change does not fit the sources.
+            NotFound: There is no such source, topic or partition.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ToRecord:
+    """A partition of a topic goes on with a record.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        at: The offset of the record.
+        source: The source; None for the one that reads the topic.
+    """
+
+    topic: str
+    partition: int
+    at: int
+    source: str | None = None
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Put the number in place of the old one."""
+        if not 0 <= self.at <= HIGHEST_NUMBER:
+            raise Invalid("this is no offset of a record", where=where, found=str(self.at), hint=_HINT)
+        for name in _reading(offsets, self.topic, self.source, where):
+            value = _parsed(offsets[name])
+            _require_partition(value, self.topic, self.partition, where)
+            value[self.topic][str(self.partition)] = self.at
+            offsets[name] = _written(value)
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRecords:
+    """A partition of a topic leaves out records: so many of those that come next.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        count: How many; below zero to read some again.
+        source: The source; None for the one that reads the topic.
+    """
+
+    topic: str
+    partition: int
+    count: int
+    source: str | None = None
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Move the offset by so many."""
+        for name in _reading(offsets, self.topic, self.source, where):
+            value = _parsed(offsets[name])
+            _require_partition(value, self.topic, self.partition, where)
+            at = value[self.topic][str(self.partition)] + self.count
+            ToRecord(self.topic, self.partition, at, name).apply(offsets, where)
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ToVersion:
+    """A source of a Delta table goes on with a version, from its first file on.
+
+    Attributes:
+        version: The version.
+        source: The source; None for the only one of a Delta table.
+    """
+
+    version: int
+    source: str | None = None
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Put the version in place of the old one, behind no file of it."""
+        names = [
+            name
+            for name, offset in offsets.items()
+            if kind_of(offset) is SourceKind.DELTA and self.source in (None, name)
+        ]
+        if len(names) != 1:
+            raise _which(names, "sources of a Delta table", where)
+        value = _parsed(offsets[names[0]])
+        # What Delta writes of a version of which no file has been read.
+        value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
+        offsets[names[0]] = _written(value)
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """A source goes on at an offset of its own form, whatever that is.
+
+    Attributes:
+        offset: The offset, as JSON.
+        source: The source; None for the only one.
+    """
+
+    offset: str
+    source: str | None = None
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Put the offset in place of the old one."""
+        names = [name for name in offsets if self.source in (None, name)]
+        if len(names) != 1:
+            raise _which(names, "sources", where)
+        try:
+            given = _written(json.loads(self.offset))
+        except ValueError as error:
+            raise Invalid("an offset is not JSON", where=where, found=self.offset, hint=_HINT) from error
+        before = offsets[names[0]]
+        if before is not None and kind_of(before) is not kind_of(given):
+            raise Invalid(
+                "an offset is not of the form that the source has",
+                where=f"{where}, source {names[0]}",
+                found=given,
+                expected=f"such as {before}",
+                hint=_HINT,
+            )
+        if kind_of(before) is SourceKind.FILES:
+            raise Invalid(
+                "a source of files keeps what it has read in a log of its own, which its offset only counts",
+                where=f"{where}, source {names[0]}",
+                found=given,
+                hint="leave files out with `holdfast offsets skip --file`",
+            )
+        offsets[names[0]] = given
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTopic:
+    """A topic has another name, with the same offsets.
+
+    Attributes:
+        old: Its name so far.
+        new: Its name from now on.
+    """
+
+    old: str
+    new: str
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Put the name in place of the old one."""
+        renamed: dict[tuple[str, int], tuple[str, int]] = {}
+        for name in _reading(offsets, self.old, None, where):
+            value = _parsed(offsets[name])
+            if self.new in value:
+                raise Invalid(
+                    "the source reads a topic of the new name too",
+                    where=f"{where}, source {name}",
+                    found=self.new,
+                    hint="name a topic that it does not read yet",
+                )
+            renamed |= {(self.old, int(each)): (self.new, int(each)) for each in value[self.old]}
+            offsets[name] = _written(
+                {self.new if topic == self.old else topic: at for topic, at in value.items()}
+            )
+        return renamed
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """A record that two clusters have, by topic, partition and offset in each."""
+
+    topic: str
+    partition: int
+    at: int
+    new_topic: str
+    new_partition: int
+    new_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Translate:
+    """Offsets of one cluster become those of another.
+
+    A position goes to the newest point that is not behind it. Between two points the record's place in the
+    other cluster is not known: from the point on, records are read again, and none is left out.
+
+    Attributes:
+        points: Records that both have.
+    """
+
+    points: tuple[SyncPoint, ...]
+
+    def apply(self, offsets: Offsets, where: str) -> Renamed:
+        """Put the other cluster's offsets in place of the old ones."""
+        renamed: dict[tuple[str, int], tuple[str, int]] = {}
+        for name, offset in list(offsets.items()):
+            value = _parsed(offset)
+            if not is_of_kafka(value):
+                continue
+            moved: dict[str, dict[str, int]] = {}
+            for topic, partitions in value.items():
+                for partition, at in partitions.items():
+                    point = self._point(topic, int(partition), at, where)
+                    moved.setdefault(point.new_topic, {})[str(point.new_partition)] = point.new_at
+                    renamed[topic, int(partition)] = point.new_topic, point.new_partition
+            offsets[name] = _written(moved)
+        return renamed
+
+    def _point(self, topic: str, partition: int, at: int, where: str) -> SyncPoint:
+        known = [point for point in self.points if (point.topic, point.partition) == (topic, partition)]
+        before = [point for point in known if point.at <= at]
+        if not before:
+            raise Invalid(
+                "the mapping does not say where a partition goes on in the other cluster",
+                where=where,
+                found=f"{topic}, partition {partition}, at {at}",
+                expected="a record at or before it"
+                + (f"; the first that is given is at {min(point.at for point in known)}" if known else ""),
+                hint="add a line for it to the mapping",
+            )
+        return max(before, key=lambda point: point.at)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionChange(JsonShape):
+    """What became of one position.
+
+    Attributes:
+        source: The source.
+        topic: The topic before; null for other sources than Kafka.
+        partition: The partition before; null for other sources than Kafka.
+        before: What would have come next.
+        after: What comes next now.
+        new_topic: The topic now, where that has another name.
+        new_partition: The partition now, where that has another number.
+    """
+
+    source: str
+    topic: str | None
+    partition: int | None
+    before: int | None
+    after: int | None
+    new_topic: str | None = None
+    new_partition: int | None = None
+
+    @property
+    @in_json
+    def skipped(self) -> int | None:
+        """How many records are left out at most: transactions and compaction take some numbers."""
+        return self._by(1)
+
+    @property
+    @in_json
+    def repeated(self) -> int | None:
+        """How many records are read again at most; null where another cluster counts them."""
+        return self._by(-1)
+
+    def _by(self, sign: int) -> int | None:
+        if self.topic is None or self.new_topic is not None or self.before is None or self.after is None:
+            return None
+        return max(sign * (self.after - self.before), 0)
+
+
+def changed_positions(
+    before: Mapping[str, str | None], after: Mapping[str, str | None], renamed: Renamed
+) -> tuple[PositionChange, ...]:
+    """What differs between offsets, position by position.
+
+    Args:
+        before: The offsets as they were.
+        after: The offsets as they are.
+        renamed: The partitions that are others now.
+    """
+    return tuple(_changes(before, after, renamed))
+
+
+def _changes(
+    before: Mapping[str, str | None], after: Mapping[str, str | None], renamed: Renamed
+) -> Iterator[PositionChange]:
+    now = {
+        (position.source, position.topic, position.partition): position for position in positions_of(after)
+    }
+    for old in positions_of(before):
+        topic, partition = old.topic, old.partition
+        if topic is not None and partition is not None:
+            topic, partition = renamed.get((topic, partition), (topic, partition))
+        new = now[old.source, topic, partition]
+        same_place = (topic, partition) == (old.topic, old.partition)
+        if same_place and (
+            old.next == new.next if topic is not None else _parsed(old.offset) == _parsed(new.offset)
+        ):
+            continue
+        yield PositionChange(
+            old.source,
+            old.topic,
+            old.partition,
+            old.next,
+            new.next,
+            topic if topic != old.topic else None,
+            partition if partition != old.partition else None,
+        )
+
+
+def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
+    """The sources that read a topic: one, or one stream that stands in the plan twice."""
+    found = [
+        name
+        for name, offset in offsets.items()
+        if source in (None, name) and is_of_kafka(value := _parsed(offset)) and topic in value
+    ]
+    if not found:
+        known = sorted({position.topic for position in positions_of(offsets) if position.topic is not None})
+        raise NotFound(
+            "no source has read from this topic",
+            where=where,
+            found=topic if source is None else f"{topic}, source {source}",
+            expected=", ".join(known) or "a source of Kafka",
+            hint=_HINT,
+        )
+    if len({offsets[name] for name in found}) > 1:
+        raise _which(found, f"sources of {topic}", where)
+    return found
+
+
+def _require_partition(value: Mapping[str, Any], topic: str, partition: int, where: str) -> None:
+    if str(partition) not in value[topic]:
+        raise NotFound(
+            "the topic has no such partition, as far as the checkpoint knows",
+            where=where,
+            found=f"{topic}, partition {partition}",
+            expected=", ".join(sorted(value[topic], key=int)),
+            hint=_HINT,
+        )
+
+
+def _which(names: list[str], what: str, where: str) -> Invalid:
+    return Invalid(
+        f"the query has no or several {what}",
+        where=where,
+        found=", ".join(names) or "none",
+        hint=f"name one with --source; {_HINT}",
+    )
+
+
+def _parsed(offset: str | None) -> Any:
+    return None if offset is None else json.loads(offset)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,273 @@
+"""Where sources go on, read and moved: the new checkpoint has the same state, the old one stays as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogs import Hands, catalog
+
+from golden import KAFKA, golden_files, kafka_files
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.source_log import parse_source
+from holdfast.savepoints.offsets.moving import OffsetPlan, Wanted, move_offsets, plan_offsets
+from holdfast.savepoints.offsets.offset_lists import listed_offsets, sync_points
+from holdfast.savepoints.offsets.position_changes import (
+    OffsetChange,
+    RenameTopic,
+    SkipRecords,
+    SyncPoint,
+    ToOffset,
+    ToRecord,
+    ToVersion,
+    Translate,
+)
+from holdfast.savepoints.offsets.positions import SourceKind, read_positions
+from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.storage.memory import MemoryStorage
+from holdfast.testing.failing_storage import FaultyStorage, Killed
+
+NAME = "4.2/aggregate-memory"
+DELTA = {
+    "sourceVersion": 1,
+    "reservoirId": "7b0e",
+    "reservoirVersion": 12,
+    "index": 4,
+    "isStartingVersion": True,
+}
+NEWEST, BEFORE = "offsets/11", "offsets/10"
+
+
+def reading(*sources: Any) -> MemoryStorage:
+    """A real checkpoint whose sources have come to these offsets."""
+    return MemoryStorage(kafka_files(NAME, *sources), uri="memory://ck")
+
+
+def moved(checkpoint: MemoryStorage, folder: Path, *changes: OffsetChange) -> tuple[list[Any], OffsetPlan]:
+    """The offsets of the new checkpoint, whose state is proved to be the same, and what was planned."""
+    new, before = MemoryStorage(uri="memory://new"), dict(checkpoint.files)
+    source, wanted = Source(checkpoint), Wanted(changes)
+    plan = plan_offsets(source, new, wanted)
+    made = move_offsets(source, new, plan, folder)
+    assert checkpoint.files == before
+    assert contents(new) == contents(checkpoint) == made.states
+    assert verify(new).problems == ()
+    found, old = read(new), read(checkpoint)
+    assert (found.batch_id, found.query_id, found.confs) == (old.batch_id, old.query_id, old.confs)
+    ends = [
+        [json.loads(offset or "null") for offset in parse_offsets(new.read(path), path).offsets.values()]
+        for path in (NEWEST, BEFORE)
+    ]
+    # Spark asks a source for what lies between the two when it starts.
+    assert ends[0] == ends[1]
+    return ends[0], plan
+
+
+def refusal(checkpoint: MemoryStorage, *changes: OffsetChange) -> HoldfastError:
+    with pytest.raises(HoldfastError) as error:
+        plan_offsets(Source(checkpoint), MemoryStorage(uri="memory://new"), Wanted(changes))
+    return error.value
+
+
+def test_every_source_is_read_by_its_kind() -> None:
+    shown = read_positions(reading(KAFKA, DELTA, {"logOffset": 8}, 1234), "memory://ck").sources
+    assert [(at.source, at.kind, at.topic, at.partition, at.next) for at in shown] == [
+        ("0", SourceKind.KAFKA, "orders", 0, 40),
+        ("0", SourceKind.KAFKA, "orders", 1, 25),
+        ("0", SourceKind.KAFKA, "orders", 10, 7),
+        ("0", SourceKind.KAFKA, "refunds", 0, 3),
+        ("1", SourceKind.DELTA, None, None, 12),
+        ("2", SourceKind.FILES, None, None, 9),
+        ("3", SourceKind.OTHER, None, None, None),
+    ]
+
+
+def test_a_partition_goes_on_with_another_record(tmp_path: Path) -> None:
+    ends, plan = moved(reading(KAFKA), tmp_path, ToRecord("orders", 0, 12), ToRecord("orders", 10, 9))
+    assert ends == [{"orders": {"0": 12, "1": 25, "10": 9}, "refunds": {"0": 3}}]
+    assert [(each.partition, each.before, each.after) for each in plan.positions] == [(0, 40, 12), (10, 7, 9)]
+    assert (plan.repeated, plan.skipped) == (28, 2)
+
+
+def test_records_are_left_out(tmp_path: Path) -> None:
+    ends, plan = moved(reading(KAFKA), tmp_path, SkipRecords("orders", 1, 3))
+    assert ends[0]["orders"]["1"] == 28
+    assert (plan.repeated, plan.skipped) == (0, 3)
+
+
+def test_a_stream_that_stands_in_the_plan_twice_moves_as_one(tmp_path: Path) -> None:
+    ends, _ = moved(reading(KAFKA, KAFKA), tmp_path, SkipRecords("orders", 0, 1))
+    assert [end["orders"]["0"] for end in ends] == [41, 41]
+
+
+def test_a_topic_has_another_name(tmp_path: Path) -> None:
+    ends, plan = moved(reading(KAFKA), tmp_path, RenameTopic("orders", "dc2.orders"))
+    assert ends == [{"dc2.orders": {"0": 40, "1": 25, "10": 7}, "refunds": {"0": 3}}]
+    assert {(each.topic, each.new_topic, each.before, each.after) for each in plan.positions} == {
+        ("orders", "dc2.orders", 40, 40),
+        ("orders", "dc2.orders", 25, 25),
+        ("orders", "dc2.orders", 7, 7),
+    }
+    assert (plan.repeated, plan.skipped) == (0, 0)
+
+
+def test_offsets_become_those_of_another_cluster(tmp_path: Path) -> None:
+    """Worked by hand: the newest point that is not behind the position; behind it nothing is left out."""
+    points = (
+        SyncPoint("orders", 0, 0, "o2", 0, 0),
+        SyncPoint("orders", 0, 38, "o2", 0, 30),
+        SyncPoint("orders", 0, 41, "o2", 0, 33),
+        SyncPoint("orders", 1, 25, "o2", 7, 2),
+        SyncPoint("orders", 10, 7, "o2", 1, 7),
+        SyncPoint("refunds", 0, 1, "refunds", 0, 1),
+    )
+    ends, plan = moved(reading(KAFKA), tmp_path, Translate(points))
+    assert ends == [{"o2": {"0": 30, "7": 2, "1": 7}, "refunds": {"0": 1}}]
+    assert [(each.new_topic, each.new_partition) for each in plan.positions] == [
+        ("o2", None),
+        ("o2", 7),
+        ("o2", 1),
+        (None, None),
+    ]
+
+
+def test_a_table_goes_on_with_a_version(tmp_path: Path) -> None:
+    ends, _ = moved(reading(DELTA), tmp_path, ToVersion(9))
+    assert ends == [{**DELTA, "reservoirVersion": 9, "index": -1, "isStartingVersion": False}]
+
+
+def test_a_source_goes_on_at_its_own_offset(tmp_path: Path) -> None:
+    assert moved(reading(KAFKA, 7), tmp_path, ToOffset("12", "1"))[0] == [KAFKA, 12]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "fact"),
+    [
+        (ToRecord("nobody", 0, 1), NotFound, "no source has read from this topic"),
+        (ToRecord("orders", 2, 1), NotFound, "no such partition"),
+        (ToRecord("orders", 0, 1 << 63), Invalid, "no offset of a record"),
+        (SkipRecords("orders", 0, -41), Invalid, "no offset of a record"),
+        (ToRecord("orders", 0, 40), Invalid, "go on there already"),
+        (RenameTopic("orders", "refunds"), Invalid, "reads a topic of the new name too"),
+        (ToVersion(3), Invalid, "no or several sources of a Delta table"),
+        (ToOffset("12", "0"), Invalid, "not of the form"),
+        (ToOffset("{", "0"), Invalid, "not JSON"),
+        (ToOffset("12"), Invalid, "no or several sources"),
+        (ToOffset('{"logOffset":3}', "1"), Invalid, "a log of its own"),
+        (Translate((SyncPoint("orders", 0, 99, "o2", 0, 0),)), Invalid, "does not say where a partition"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: OffsetChange, kind: type[HoldfastError], fact: str) -> None:
+    error = refusal(reading(KAFKA, {"logOffset": 8}), change)
+    assert isinstance(error, kind)
+    assert fact in error.fact
+    assert error.hint
+
+
+def test_two_sources_of_a_topic_that_are_at_different_records_must_be_named(tmp_path: Path) -> None:
+    behind = {"orders": {"0": 39}}
+    assert (
+        "several sources of orders"
+        in refusal(reading({"orders": {"0": 40}}, behind), SkipRecords("orders", 0, 1)).fact
+    )
+    ends, _ = moved(reading({"orders": {"0": 40}}, behind), tmp_path, SkipRecords("orders", 0, 1, "1"))
+    assert ends == [{"orders": {"0": 40}}, {"orders": {"0": 40}}]
+
+
+def test_a_savepoint_is_moved_too(tmp_path: Path) -> None:
+    into = catalog()
+    taken = Hands().take(reading(KAFKA), into)
+    new = MemoryStorage(uri="memory://new")
+    source = Source(into, taken.manifest.savepoint_id)
+    plan = plan_offsets(source, new, Wanted([ToRecord("refunds", 0, 0)]))
+    move_offsets(source, new, plan, tmp_path)
+    assert json.loads(read(new).sources[0].offset or "")["refunds"] == {"0": 0}
+    assert plan.original == "memory://ck"
+
+
+def test_a_file_is_left_out_as_if_it_had_been_read(tmp_path: Path) -> None:
+    """The log of the twelve files of the golden query; the thirteenth entry is that of the file."""
+    checkpoint = MemoryStorage(golden_files(NAME), uri="memory://ck")
+    path = max(path for path in checkpoint.files if path.startswith("sources/0/11"))
+    last = parse_source(checkpoint.read(path), path).seen(path)[-1]
+    bad = last.path.replace("011.json", "bad.json")
+    new = MemoryStorage(uri="memory://new")
+    plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
+    assert plan.skipped_files == (bad,)
+    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    assert read(new).sources[0].offset == '{"logOffset":12}'
+    (file,) = parse_source(new.read("sources/0/12"), "sources/0/12").seen("sources/0/12")
+    assert (file.path, file.entry, file.timestamp_ms) == (bad, 12, last.timestamp_ms)
+    assert contents(new) == contents(checkpoint)
+    assert verify(new).problems == ()
+    again = plan_offsets(
+        Source(checkpoint), new_target(), Wanted(files=["/" + bad.partition(":/")[2].lstrip("/")])
+    )
+    assert again.skipped_files == (bad,)
+
+
+def new_target() -> MemoryStorage:
+    return MemoryStorage(uri="memory://other")
+
+
+def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out() -> None:
+    checkpoint = MemoryStorage(golden_files(NAME), uri="memory://ck")
+    path = max(path for path in checkpoint.files if path.startswith("sources/0/11"))
+    last = parse_source(checkpoint.read(path), path).seen(path)[-1]
+    for file, fact in ((last.path, "has read this file already"), ("/elsewhere/a.json", "in no directory")):
+        with pytest.raises(Invalid, match=fact):
+            plan_offsets(Source(checkpoint), new_target(), Wanted(files=[file]))
+    with pytest.raises(NotFound, match="no such source of files"):
+        plan_offsets(Source(reading(KAFKA)), new_target(), Wanted(files=["/a.json"]))
+
+
+def test_a_batch_under_way_is_waited_for() -> None:
+    checkpoint = reading(KAFKA)
+    checkpoint.write("offsets/12", checkpoint.read(NEWEST))
+    with pytest.raises(Conflict, match="planned and not committed"):
+        plan_offsets(Source(checkpoint), new_target(), Wanted([ToRecord("orders", 0, 1)]))
+
+
+def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: Path) -> None:
+    checkpoint = reading(KAFKA)
+    files, wanted = dict(checkpoint.files), Wanted([ToRecord("orders", 0, 12)])
+    source, at = Source(checkpoint), 0
+    while True:
+        at += 1
+        new = MemoryStorage(uri="memory://new")
+        try:
+            faulty = FaultyStorage(new, at, kill=True, late=at % 2 == 0)
+            move_offsets(source, faulty, plan_offsets(source, faulty, wanted), tmp_path / f"{at}")
+            break
+        except Killed:
+            assert checkpoint.files == files
+        if "metadata" not in new.files:
+            move_offsets(source, new, plan_offsets(source, new, wanted), tmp_path / f"{at} again")
+        assert json.loads(read(new).sources[0].offset or "")["orders"]["0"] == 12
+        assert verify(new).problems == ()
+    assert at > 20
+
+
+def test_what_kafkas_tool_prints_is_read() -> None:
+    text = "# at 08:00\norders:0:120\norders:1:98\n\nwith:colon:0:7\n"
+    assert listed_offsets(text, "-") == (
+        ToRecord("orders", 0, 120),
+        ToRecord("orders", 1, 98),
+        ToRecord("with:colon", 0, 7),
+    )
+    for wrong in ("", "orders:0", "orders:x:1", ":0:1", "orders:0:-1"):
+        with pytest.raises(Invalid):
+            listed_offsets(wrong, "offsets.txt")
+
+
+def test_pairs_of_two_clusters_are_read() -> None:
+    assert sync_points("orders, 0, 38, o2, 0, 30\n", "m") == (SyncPoint("orders", 0, 38, "o2", 0, 30),)
+    for wrong in ("", "orders,0,38,o2,0", "orders,0,38,o2,0,x", ",0,38,o2,0,1"):
+        with pytest.raises(Invalid):
+            sync_points(wrong, "map.csv")
