@@ -90,6 +90,17 @@ CASES: Final = {
         stop nojob --savepoint FILE
         cancel nojob
         watch nowhere
+        offsets show nowhere
+        offsets show empty
+        offsets set nowhere new --at orders:0:1 --stopped
+        offsets set orders new --from nofile.txt --stopped
+        offsets set orders new --at nothing:0:1 --stopped
+        offsets set orders new --at orders:0:1 --source nothing --stopped
+        offsets skip nowhere new --rows orders:0:1 --stopped
+        offsets skip CAT new --rows orders:0:1 --stopped
+        offsets translate nowhere new --topic a=b --stopped
+        offsets translate orders new --map nofile.csv --stopped
+        offsets translate orders new --topic nothing=new --stopped
         check nofile.py --against CK
         check JOB.py --against nowhere
         check JOB.py:nope --against CK
@@ -138,6 +149,9 @@ CASES: Final = {
         restore SP FILE/a
         fork SP CK
         fork SP FILE
+        offsets set orders new --at orders:0:1
+        offsets set orders FILE --at orders:0:1 --stopped
+        offsets translate orders CK --topic orders=o2 --stopped
         rescale CK FILE --partitions 3 --stopped
         rescale CK CK --partitions 3 --stopped
         state migrate CK CAT --backend rocksdb --stopped
@@ -309,6 +323,24 @@ CASES: Final = {
         check
         check JOB.py
         check FILE --against CK
+        offsets
+        offsets show
+        offsets show orders --source x
+        offsets set orders new --stopped
+        offsets set orders new --at orders:0:1 --version 3 --stopped
+        offsets set orders new --at orders:0 --stopped
+        offsets set orders new --at orders:0:-1 --stopped
+        offsets set orders new --version x --stopped
+        offsets set orders new --offset '{bad' --stopped
+        offsets set orders new --from PIPE --stopped
+        offsets set orders new --from /dev/zero --stopped
+        offsets skip orders new --stopped
+        offsets skip orders new --rows orders:0:many --stopped
+        offsets skip orders new --rows orders:0:1 --file x --stopped
+        offsets translate orders new --stopped
+        offsets translate orders new --topic orders --stopped
+        offsets translate orders new --topic =new --stopped
+        offsets translate orders new --map FILE --stopped
         drill SP --max 0
         drill SP --max forever
         run

@@ -31,9 +31,11 @@ New = Annotated[
 ]
 To = Annotated[str | None, typer.Option("--to", metavar="CHECKPOINT", help="The same, as an option.")]
 Source = Annotated[
-    str | None, typer.Option("--source", metavar="S", help="The source's number or name. [the only one]")
+    str | None, typer.Option("--source", metavar="SOURCE", help="The source's number or name. [the only one]")
 ]
 _STDIN = "-"
+_LARGEST_FILE = 1 << 26
+_PIPED = "what another program prints is read from standard input: give `-`"
 _SHOWS = "`holdfast offsets show` shows where each source goes on"
 
 
@@ -68,7 +70,7 @@ def set_(
         typer.Option("--from", metavar="FILE|-", help="Lines T:P:N, as kafka-get-offsets prints them."),
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=0, metavar="V", help="The version of a Delta table.")
+        int | None, typer.Option("--version", min=0, metavar="N", help="The version of a Delta table.")
     ] = None,
     offset: Annotated[
         str | None, typer.Option("--offset", metavar="JSON", help="A source's own offset, whatever it is.")
@@ -210,14 +212,30 @@ def translate(
 
 
 def _text(file: str) -> str:
+    """The lines of a file, or those on standard input."""
     if file == _STDIN:
-        return sys.stdin.read()
+        text = sys.stdin.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise _no_lines("standard input")
+        return text
+    path = Path(file)
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise NotFound("there is no such file", where=file, hint="see that the path is right") from error
+        if not path.exists():
+            raise NotFound("there is no such file", where=file, hint="see that the path is right")
+        if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
+            raise _no_lines(file)
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Invalid("a file is no text in UTF-8", where=file, hint="see that the path is right") from error
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise Invalid("a file cannot be read", where=file, found=found, hint=_PIPED) from error
+
+
+def _no_lines(where: str) -> Invalid:
+    return Invalid(
+        "this is no file of offsets", where=where, expected="a file of lines, at most 64 MiB", hint=_PIPED
+    )
 
 
 def _make(

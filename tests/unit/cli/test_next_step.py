@@ -86,7 +86,7 @@ def hint(holdfast: Holdfast, line: str, code: int = 0) -> str:
     return hints[0].removeprefix("next: ") if hints else ""
 
 
-# A call, and the next one; `*` is a savepoint that it has made.
+# A call, and the next one; `*` is a savepoint that it has made, PLACE the directory.
 AFTER = {
     "init mine --dry-run": "holdfast init mine",
     "list": "holdfast status visits",
@@ -135,6 +135,16 @@ AFTER = {
     ),
     f"state undo {EDITED} --yes": "holdfast restore savepoints/* checkpoints/visits-restored --dry-run",
     "state erase savepoints ann --dry-run": "holdfast state erase savepoints ann",
+    "offsets set checkpoints/orders moved --at orders:0:12 --stopped --dry-run": (
+        "holdfast offsets set checkpoints/orders moved --at orders:0:12 --stopped"
+    ),
+    "offsets skip checkpoints/orders moved --rows orders:1:1 --stopped": (
+        'start the query with .option("checkpointLocation", "PLACE/moved")'
+    ),
+    "offsets translate checkpoints/orders moved --topic orders=o2 --dry-run": "",  # nobody said it is stopped
+    "offsets translate checkpoints/orders moved --topic orders=o2 --stopped": (
+        'start the query with .option("checkpointLocation", "PLACE/moved")'
+    ),
     f"restore {TAKEN} checkpoints/again --dry-run": f"holdfast restore {TAKEN} checkpoints/again",
     f"restore {TAKEN} checkpoints/again": (
         "holdfast run visits.py --set checkpoint.storage=checkpoints/again"
@@ -157,11 +167,13 @@ AFTER = {
     "alerts export": "",
     "state scan checkpoints/visits --sql 'select 1'": "",
 }
-# These start Spark, a job, or what goes on.
-NOT_RUN = ("holdfast run ", "holdfast stop ")
+# These start Spark, a job, or what goes on; the last is no call.
+NOT_RUN = ("holdfast run ", "holdfast stop ", "start the query ")
 
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
-NOTHING_FOLLOWS = {"completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export"}
+NOTHING_FOLLOWS = {
+    "completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export", "offsets show"
+}  # fmt: skip
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {
     "demo": "starts Spark",
@@ -192,7 +204,7 @@ def test_a_verb_names_the_next_call_and_that_one_works(
 ) -> None:
     before = savepoints_in(place)
     said = hint(holdfast_at_once, line)
-    expected = AFTER[line]
+    expected = AFTER[line].replace("PLACE", str(place))
     if "*" in expected:
         (new,) = savepoints_in(place) - before
         expected = expected.replace("*", new[: len("20260305T080000")])
