@@ -29,7 +29,8 @@ right. The guide [Ten ways to lose your state](../guides/lose-your-state.md) sho
   operator once, the finding is put on its line, and else on the job's function; where both show the same,
   it is one finding.
 - `facts` are the files of a checkpoint (its settings, its logs, and names and sizes of the files of state),
-  and of a job its newest batches, 1000 at most.
+  and of a job its newest batches, 1000 at most; of a file of code the names in the checkpoints and tables of
+  files that it names in full, where they are on this machine.
 
 **Before each start.** `@hf.job(…, strict=True)` looks at source and plan once the queries are built. An
 error ends the job before any of them begins, and so before it touches a sink or a checkpoint.

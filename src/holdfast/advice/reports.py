@@ -7,9 +7,11 @@ from pathlib import Path
 
 from holdfast.advice.catalogue.rules import BAD_SUPPRESSION, RULES
 from holdfast.advice.configuration import LintConfiguration, configuration_beside
+from holdfast.advice.facts.sink_batches import sink_hits
 from holdfast.advice.findings import Evidence, Finding, LintReport, in_order
 from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.evaluation import evaluate
+from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.source_lint import hits_in, parsed, read_source
 from holdfast.advice.source.suppressions import suppressions
 
@@ -72,10 +74,13 @@ class SourceFile:
                 self._bad_comments.append(self.finding(BAD_SUPPRESSION.id, (Evidence.SOURCE,), wrong, at))
 
     def findings(self) -> list[Finding]:
-        """What the source shows."""
-        hits = hits_in(self.followed)
-        seen = [self.finding(hit.rule, (Evidence.SOURCE,), hit.seen, (hit.line, hit.column)) for hit in hits]
+        """What the source shows, and the directories that it names."""
+        seen = [self._hit(hit, (Evidence.SOURCE,)) for hit in hits_in(self.followed)]
+        seen += [self._hit(hit, (Evidence.FACTS,)) for hit in sink_hits(self.followed.writers)]
         return [*self._bad_comments, *seen]
+
+    def _hit(self, hit: Hit, evidence: tuple[Evidence, ...]) -> Finding:
+        return self.finding(hit.rule, evidence, hit.seen, (hit.line, hit.column))
 
     def finding(self, rule: str, evidence: tuple[Evidence, ...], seen: str, at: tuple[int, int]) -> Finding:
         """A finding in this file; a comment on its line may suppress it."""

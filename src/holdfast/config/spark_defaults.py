@@ -19,6 +19,8 @@ RETAIN_KEY = f"{STREAMING}.minBatchesToRetain"
 COMPRESSION_KEY = f"{STATE_STORE}.compression.codec"
 UNLOAD_KEY = f"{STATE_STORE}.unloadOnCommit"
 FILE_MANAGER_KEY = f"{STREAMING}.checkpointFileManagerClass"
+# Hadoop's file manager for object stores whose uploads can be given up before they are seen.
+ABORTABLE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 UNIX_SOCKET_KEY = "spark.python.unix.domain.socket.enabled"
 DAEMON_KEY = "spark.python.daemon.module"
 SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"

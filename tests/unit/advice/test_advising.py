@@ -21,7 +21,9 @@ from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles
 from holdfast.advice.facts.place import Lasting, Place
 from holdfast.advice.findings import Severity
 from holdfast.config.spark_defaults import (
+    ABORTABLE_MANAGER,
     CASSANDRA_PROVIDER,
+    FILE_MANAGER_KEY,
     MEMORY_PROVIDER,
     ROCKSDB_PROVIDER,
     SHUFFLE_PARTITIONS_KEY,
@@ -34,6 +36,7 @@ GUIDES = Measured(GUIDE, GUIDE_TEXT)
 SHARED = Place(Lasting.SHARED, "nfs4")
 BOUNDED = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
 S3 = "s3a://bucket/ck"
+ON_S3 = {BOUNDED: "true", FILE_MANAGER_KEY: ABORTABLE_MANAGER}
 
 
 def batches(count: int = 10, **fields: Any) -> tuple[BatchProgress, ...]:
@@ -131,6 +134,12 @@ PAIRS = [
         evidence(job=batches(phases_ms={"walCommit": 1_000, "commitOffsets": 500})),
         evidence(job=batches(phases_ms={"walCommit": 1_000, "commitOffsets": 499})),
     ),
+    (
+        "AD208",
+        evidence(facts(uri=S3)),
+        evidence(facts(uri=S3), conf=ON_S3),
+    ),
+    ("AD208", evidence(facts(uri=S3)), evidence(facts(uri="gs://bucket/ck"))),
     ("AD301", evidence(facts(partitions=32, rows=99)), evidence(facts(partitions=32, rows=100))),
     ("AD302", evidence(facts(rows=1000), cores=8), evidence(facts(rows=199), cores=8)),
     ("AD302", evidence(facts(rows=1000), cores=8), evidence(facts(rows=1000), cores=4)),
@@ -221,7 +230,7 @@ def test_time_of_the_last_round() -> None:
 def test_requests_and_money_of_small_files() -> None:
     """A batch each second, of 4 stores, at 5 s instead, by the model of requests that `cost` has."""
     prices = Prices(writes=0.000_005, reads=0.000_000_4)
-    known = evidence(facts(uri=S3), gap_ms=1_000, prices=prices)
+    known = evidence(facts(uri=S3), gap_ms=1_000, prices=prices, conf=ON_S3)
     advice = only(known)
     assert advice.severity is Severity.WARNING
     assert advice.commands == ('.trigger(processingTime="5 seconds")',)
@@ -233,6 +242,20 @@ def test_requests_and_money_of_small_files() -> None:
     writes = before.writes + before.lists - after.writes - after.lists
     a_day = writes * 0.000_005 + (before.reads - after.reads) * 0.000_000_4
     assert advice.cost.money_a_month == pytest.approx(a_day * 730 / 24)
+
+
+def test_requests_of_renames() -> None:
+    """Four stores and two logs in each of 1,440 batches a day.
+
+    Before a rename FileContext asks for source, target and target's parent, of which the last two are not
+    there as files: 1 + 2 + 2 requests, twice. The rename asks for the source, the target and the source, and
+    then copies and deletes: 1 + 2 + 1 + 2.
+    """
+    advice = only(evidence(facts(uri=S3)))
+    assert advice.cost.requests_a_day == 6 * 1_440 * 16
+    assert (advice.sureness, advice.rule) == (Sureness.GUESS, "HF408")
+    usual = {BOUNDED: "true", FILE_MANAGER_KEY: "org.apache.Usual"}
+    assert only(evidence(facts(uri=S3), conf=usual)).sureness is Sureness.CERTAIN
 
 
 def test_time_of_a_long_replay() -> None:
@@ -259,7 +282,9 @@ def test_quick_batches_have_snapshots_when_maintenance_runs() -> None:
 
 def test_what_is_kept_beyond_an_hour_has_a_price() -> None:
     """A batch each 90 s: 40 an hour, of 80 that are kept with 8 GiB: half of it, at 0.023 a GB-month."""
-    advice = only(evidence(facts(kept=80, batch_id=100, uri=S3), gap_ms=90_000, kept_bytes=8 * GB))
+    advice = only(
+        evidence(facts(kept=80, batch_id=100, uri=S3), gap_ms=90_000, kept_bytes=8 * GB, conf=ON_S3)
+    )
     assert (advice.id, advice.cost.disk_bytes) == ("AD205", 4 * GB)
     assert advice.cost.money_a_month == pytest.approx(4 * GB / 10**9 * 0.023)
     assert advice.commands == ('spark.conf.set("spark.sql.streaming.minBatchesToRetain", "40")',)

@@ -43,6 +43,44 @@ def test_a_checkpoint_is_reported_with_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("planned", "written", "lost"),
+    [
+        ((), ("0",), "batch 0"),  # a new checkpoint, and the directory that was there before
+        ((), ("0", "1", "9.compact", "10"), "batches 0 to 10"),
+        ((3, 4), ("9.compact", "10", ".11.tmp"), "batches 5 to 10"),
+        ((3, 4), ("3", "4"), None),
+        ((4,), ("3",), None),  # the sink has not had the batch that was begun
+        ((3, 4), (), None),
+        ((), None, None),
+    ],
+)
+@pytest.mark.parametrize(
+    "writer",
+    [
+        'writeStream.format("parquet").option("checkpointLocation", "CK").start("OUT")',
+        'writeStream.format("json").option("path", "OUT").option("checkpointLocation", "CK").start()',
+    ],
+)
+def test_output_that_would_be_lost_is_an_error(
+    tmp_path: Path, planned: tuple[int, ...], written: tuple[str, ...] | None, lost: str | None, writer: str
+) -> None:
+    if planned:
+        (tmp_path / "CK" / "offsets").mkdir(parents=True)
+    for batch_id in planned:
+        (tmp_path / "CK" / "offsets" / str(batch_id)).touch()
+    if written is not None:
+        (tmp_path / "OUT" / "_spark_metadata").mkdir(parents=True)
+    for name in written or ():
+        (tmp_path / "OUT" / "_spark_metadata" / name).touch()
+    code = f'events = spark.readStream.table("events")\nevents.{writer}'
+    for name in ("CK", "OUT"):
+        code = code.replace(name, str(tmp_path / name))
+    findings = [finding for finding in hf.lint(job(tmp_path, code)).findings if finding.rule == "HF413"]
+    assert [finding.evidence for finding in findings] == ([] if lost is None else [(Evidence.FACTS,)])
+    assert all(finding.line == 2 and finding.seen.endswith(f": {lost} would be lost") for finding in findings)
+
+
+@pytest.mark.parametrize(
     ("comment", "rules"),
     [
         ("# holdfast: ignore[HF102] 40 countries", []),

@@ -13,13 +13,15 @@ from holdfast.advice.advising.evidence import DAY_MS, Evidence
 from holdfast.advice.advising.figures import ROCKSDB
 from holdfast.advice.cost.money import request_money, storage_money
 from holdfast.advice.cost.prices import medium_of
-from holdfast.advice.cost.requests import QueryShape, Requests, daily_requests
+from holdfast.advice.cost.requests import RENAMING, QueryShape, Requests, daily_requests
 from holdfast.advice.facts.checkpoint_checks import retains_few, without_changelog
 from holdfast.advice.facts.place import Lasting
 from holdfast.advice.findings import Severity
 from holdfast.checkpoints.values import Store
 from holdfast.config.spark_defaults import (
+    ABORTABLE_MANAGER,
     CHANGELOG_KEY,
+    FILE_MANAGER_KEY,
     MEMORY_PROVIDER,
     RETAIN_KEY,
     ROCKSDB_PROVIDER,
@@ -29,6 +31,7 @@ from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.formats.providers import provider_class
 
 _OBJECTS: Final = "s3"
+_S3: Final = ("s3a:", "s3:", "s3n:")
 # Triggers that people choose.
 _INTERVALS_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 _MANY_FILES_A_DAY: Final = 100_000
@@ -42,6 +45,7 @@ _HOUR_MS: Final = 3_600_000
 _MUCH_KEPT: Final = 1 << 30
 _SLOW_LOGS: Final = 0.3
 _SLOW_LOGS_MS: Final = 200
+_LOGS: Final = ("offsets", "commits")
 _LOG_PHASES: Final = ("walCommit", "commitOffsets", "commitBatch")
 
 NOT_DURABLE: Final = Kind(
@@ -133,13 +137,30 @@ SLOW_LOGS = Kind(
     "Take a quicker place for the checkpoint, or a longer interval: the logs cost the same for a batch of"
     " any size.",
 )
-KINDS: Final = (NOT_DURABLE, SMALL_FILES, NO_CHANGELOG, LONG_REPLAY, KEEPS_MUCH, KEEPS_FEW, SLOW_LOGS)
+RENAMES = Kind(
+    "AD208",
+    "renames-on-s3",
+    Topic.CHECKPOINT,
+    Severity.NOTE,
+    Sureness.GUESS,
+    "A checkpoint on S3 whose job is not known to have the file manager that Hadoop makes for it. No file"
+    " tells which one a job has; `--conf` does, and then it is certain.",
+    "The requests of the renames in a day, at the pace of the newest batches: each file is written under"
+    " another name, copied and deleted. A batch that dies between the two leaves either name.",
+    "Take the manager that puts a file in place as its upload ends. It is in Spark's package"
+    " spark-hadoop-cloud.",
+    "HF408",
+)
+KINDS: Final = (
+    NOT_DURABLE, SMALL_FILES, NO_CHANGELOG, LONG_REPLAY, KEEPS_MUCH, KEEPS_FEW, SLOW_LOGS, RENAMES
+)  # fmt: skip
 
 
 def checkpoint_advice(evidence: Evidence) -> Iterator[Advice]:
     """All advice on a checkpoint's files."""
     yield from _not_durable(evidence)
     yield from _slow_logs(evidence)
+    yield from _renames(evidence)
     if evidence.checkpoint.external is not None or not evidence.checkpoint.operators:
         return
     yield from _small_files(evidence)
@@ -301,6 +322,27 @@ def _kept(evidence: Evidence) -> Iterator[Advice]:
         ),
         f"keep {wanted}",
         [conf(RETAIN_KEY, str(wanted))],
+    )
+
+
+def _renames(evidence: Evidence) -> Iterator[Advice]:
+    checkpoint, manager = evidence.checkpoint, evidence.needs.confs.get(FILE_MANAGER_KEY)
+    if not checkpoint.uri.startswith(_S3) or manager == ABORTABLE_MANAGER:
+        return
+    files = evidence.stores + len(_LOGS)
+    a_day = evidence.batches_a_day
+    requests = None if a_day is None else RENAMING.times(files * a_day)
+    yield RENAMES.advice(
+        f"a batch puts {counted(files, 'file')} in place on S3, by renames where the file manager is the"
+        " usual one",
+        Cost(
+            "a rename copies the file and deletes it, and is no single step",
+            requests_a_day=None if requests is None else requests.total,
+            money_a_month=None if requests is None else request_money(evidence.prices, requests),
+        ),
+        "take the file manager for S3, with Spark's package spark-hadoop-cloud",
+        [conf(FILE_MANAGER_KEY, ABORTABLE_MANAGER)],
+        sureness=None if manager is None else Sureness.CERTAIN,
     )
 
 

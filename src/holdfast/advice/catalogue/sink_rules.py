@@ -193,4 +193,18 @@ SINK_RULES: Final = (
         'hf.sink(orders.select("id").union(payments.select("id"))).delta("/tables/ids")',
         'hf.sink(orders.select("id")).delta("/tables/ids")',
     ),
+    Rule(
+        "HF413",
+        "output-ahead-of-checkpoint",
+        Severity.ERROR,
+        (Evidence.FACTS,),
+        "In `lint FILE.py`, a sink of files whose `_spark_metadata` has later batches than the checkpoint of"
+        " its query has planned. Both are directories that the code names in full, on this machine.",
+        "A sink of files writes nothing for a batch number that it has already. With a new or an older"
+        " checkpoint the numbers come again, and Spark throws their rows away without an error.",
+        "give the query a new directory for its output, or the checkpoint that belongs to this one; readers"
+        " can take both directories together",
+        "a new checkpointLocation, and the path that was there before",
+        "a new checkpointLocation, and a new path",
+    ),
 )

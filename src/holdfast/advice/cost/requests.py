@@ -64,11 +64,11 @@ PRESENT: Final = Requests(reads=1)
 _RENAME: Final = PRESENT + ABSENT + PRESENT + Requests(writes=1, deletes=1)
 # What Hadoop's FileContext asks before it renames, which it does twice over: source, target, target's parent.
 _BEFORE_RENAME: Final = PRESENT + ABSENT + ABSENT
+# All that the rename of a temporary file takes.
+RENAMING: Final = _BEFORE_RENAME.times(2) + _RENAME
 # A file that Spark puts in place whole: its parent, then the temporary file is looked for, and once more by
 # the LIST of its creation, written, and renamed.
-WHOLE_FILE: Final = (
-    ABSENT + ABSENT + Requests(lists=1) + Requests(writes=1) + _BEFORE_RENAME.times(2) + _RENAME
-)
+WHOLE_FILE: Final = ABSENT + ABSENT + Requests(lists=1) + Requests(writes=1) + RENAMING
 # A file of data that RocksDB's snapshots share: looked for, then uploaded where it belongs.
 DATA_FILE: Final = ABSENT + Requests(writes=1)
 # A file that is deleted: looked at, deleted, and S3A looks whether its folder would be empty.

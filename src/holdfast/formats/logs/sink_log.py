@@ -57,6 +57,16 @@ def committed_files(path: str | Path) -> list[Path]:
     return [_local(uri, log) for uri in added if uri not in deleted]
 
 
+def newest_batch(path: str | Path) -> int | None:
+    """The newest batch that a streaming query has written under `path`; None where there is no log.
+
+    Spark writes nothing for a batch up to this one, whatever checkpoint the query has.
+    """
+    log = Path(path) / LOG_DIRECTORY
+    names = (_BATCH_FILE.fullmatch(file.name) for file in log.iterdir()) if log.is_dir() else ()
+    return max((int(name.group(1)) for name in names if name), default=None)
+
+
 def _batches(log: Path) -> list[Path]:
     plain: dict[int, Path] = {}
     compact: dict[int, Path] = {}

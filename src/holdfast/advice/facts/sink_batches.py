@@ -1,0 +1,60 @@
+"""Output that Spark would throw away: its sink has later batches than the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.advice.source.hits import Hit
+from holdfast.advice.source.values import Const, Writer
+from holdfast.config.locations import SCHEME, local_path
+from holdfast.formats.logs.sink_log import newest_batch
+from holdfast.layout import OFFSETS
+
+
+def sink_hits(writers: Iterable[Writer]) -> Iterator[Hit]:
+    """The sinks of files of a program that have later batches than the checkpoints beside them.
+
+    Looks at directories that the code names in full and that are on this machine; a relative one is below
+    the working directory, as it is for Spark.
+    """
+    for writer in writers:
+        checkpoint, node = writer.options.get("checkpointlocation", (None, None))
+        path, _ = writer.options.get("path", (writer.path, None))
+        place, output = _local(checkpoint), _local(path)
+        if node is None or place is None or output is None:
+            continue
+        try:
+            seen = _ahead(place, output)
+        except (OSError, ValueError):  # what cannot be read is no evidence; no file has such a name
+            continue
+        if seen is not None:
+            yield Hit("HF413", node, seen)
+
+
+def _ahead(checkpoint: Path, output: Path) -> str | None:
+    written, planned = newest_batch(output), _newest_planned(checkpoint)
+    if written is None or written <= planned:
+        return None
+    first = planned + 1
+    lost = f"batch {first}" if first == written else f"batches {first} to {written}"
+    return (
+        f"{output} has batch {written} already, and the checkpoint goes on with batch {first}:"
+        f" {lost} would be lost"
+    )
+
+
+def _newest_planned(checkpoint: Path) -> int:
+    """The newest batch that was begun; -1 where none was."""
+    log = checkpoint / OFFSETS
+    names = (file.name for file in log.iterdir()) if log.is_dir() else ()
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def _local(given: Any) -> Path | None:
+    if not isinstance(given, Const) or not given.whole or not isinstance(given.value, str) or not given.value:
+        return None
+    if SCHEME.match(given.value) and not given.value.startswith("file:"):
+        return None
+    return local_path(given.value) or Path(given.value)
