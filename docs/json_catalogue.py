@@ -53,6 +53,7 @@ from holdfast.json_shapes import JsonField, json_fields, json_spread
 from holdfast.model import BatchProgress, SkewReport, UpgradeReport
 from holdfast.observe.alert_store import NotedEvent
 from holdfast.observe.alerting import Alert, AlertEvent
+from holdfast.observe.lag import Lag
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.differences.key_diff import StatesDifference
@@ -214,6 +215,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     list[QuerySizing],
                     "What each query has and needs, and how its state grows.",
                 ),
+                "lag": (list[Lag], "How far each query is behind each partition of its topics."),
             },
         ),
         Answer("With `--watch`, a line when the state changes", (JobStatus,), EVENT),

@@ -228,6 +228,45 @@ class TaskTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionPosition(JsonShape):
+    """How far a source had read a partition of a topic when a batch was planned, and how far it went.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition; None for all of the topic together, where they are very many.
+        next: The first record that was left for the next batch, by its offset.
+        latest: The offset that the next record to be written would have got.
+    """
+
+    topic: str
+    partition: int | None
+    next: int
+    latest: int
+
+    @property
+    def behind(self) -> int:
+        """How many records were left."""
+        return max(self.latest - self.next, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress(JsonShape):
+    """What a batch read of one source.
+
+    Attributes:
+        source: The source's number, as `holdfast offsets` has it.
+        description: What Spark calls it, such as `KafkaV2[Subscribe[orders]]`.
+        rows: Rows that were read.
+        positions: How far each partition was read; empty for a source that does not say how far it could be.
+    """
+
+    source: int
+    description: str
+    rows: int
+    positions: tuple[PartitionPosition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress(JsonShape):
     """One committed batch of one query.
 
@@ -249,6 +288,7 @@ class BatchProgress(JsonShape):
         interval_ms: The interval of the query's trigger; None where it asks for none, or nobody told.
         cores: How many tasks could run at once; None where Spark was not asked.
         tasks: What its tasks took; None where Spark was not asked, which happens for a part of the batches.
+        sources: What it read of each source.
     """
 
     query: str
@@ -268,6 +308,7 @@ class BatchProgress(JsonShape):
     interval_ms: int | None = None
     cores: int | None = None
     tasks: TaskTimes | None = None
+    sources: tuple[SourceProgress, ...] = ()
 
     @property
     def state_rows(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -310,6 +311,38 @@ def test_the_sink_log_names_what_spark_reads(
     assert set(committed) == {Path(unquote(urlsplit(row[0]).path)) for row in names}
     assert len(committed) == 5
     assert all(file.is_file() for file in committed)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_checkpoint_that_was_put_back_under_a_table_of_files_is_refused(
+    spark: SparkSession, shop: Shop, tmp_path: Path, adopted: bool
+) -> None:
+    """What Spark does with such a one is shown at the end: rows are gone, and nobody is told."""
+    table, before = tmp_path / "table", tmp_path / "before"
+
+    def to() -> Sink:
+        writer = shop.stream().writeStream.format("parquet").option("path", str(table))
+        return adopt(writer) if adopted else sink(shop.stream()).parquet(table)
+
+    shop.put("0", ("ann", 1))
+    shop.run(to())
+    shutil.copytree(shop.checkpoint, before)
+    shop.put("1", ("bob", 2))
+    shop.run(to())
+    shop.run(to())  # as it is, it goes on
+    shutil.rmtree(shop.checkpoint)
+    for put_back, expected in ((None, "none: the checkpoint is new"), (before, "none after batch 0")):
+        if put_back is not None:
+            shutil.copytree(put_back, shop.checkpoint, dirs_exist_ok=True)
+        with pytest.raises(Conflict, match="batches that the checkpoint does not know") as caught:
+            shop.run(to())
+        assert (caught.value.found, caught.value.expected) == ("batch 1", expected)
+        assert "table of its own" in str(caught.value.hint)
+    shop.put("2", ("cid", 3))
+    plain = spark.readStream.schema(SCHEMA).json(str(shop.orders)).writeStream
+    started = plain.option("checkpointLocation", str(shop.checkpoint)).trigger(availableNow=True)
+    started.start(str(table)).awaitTermination()
+    assert {row["customer"] for row in spark.read.parquet(str(table)).collect()} == {"ann", "bob"}
 
 
 def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:

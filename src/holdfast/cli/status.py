@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.recovery.timings import Recovery
     from holdfast.jobs.registry.client import JobDetails
     from holdfast.observe.alerting import Alert
+    from holdfast.observe.lag import Lag
 
 
 @examples("visits", "visits --watch")
@@ -41,14 +42,16 @@ def status(
     details = control.details(job)
     prediction = control.prediction(details)
     alerts = _firing(details.status.job.name, home)
-    sized = _sized(details, home)
+    sized, lags = _sized(details, home), _lags(details)
     if json:
         expected = None if prediction is None else prediction.as_dict()
         told = [alert.as_dict() for alert in alerts]
         sizes = [query.as_dict() for query in sized]
-        output.emit_json({**details.as_dict(), "prediction": expected, "alerts": told, "sizing": sizes})
+        behind = [lag.as_dict() for lag in lags]
+        more = {"prediction": expected, "alerts": told, "sizing": sizes, "lag": behind}
+        output.emit_json({**details.as_dict(), **more})
         return
-    _render(details, sized)
+    _render(details, sized, lags)
     _render_recoveries(details.recoveries, prediction)
     if alerts:
         output.line()
@@ -98,6 +101,13 @@ def _sized(details: JobDetails, home: str | None) -> tuple[QuerySizing, ...]:
     return sizings(details, options.state_home(home), now_ms())
 
 
+def _lags(details: JobDetails) -> tuple[Lag, ...]:
+    from holdfast.clock import now_ms
+    from holdfast.jobs.monitoring.lag_report import job_lags
+
+    return job_lags(details, now_ms())
+
+
 def _state(details: JobDetails) -> str:
     from holdfast.jobs.registry.client import describe
 
@@ -105,7 +115,7 @@ def _state(details: JobDetails) -> str:
     return f"{word}: {reason}" if reason and reason != word.lower() else word
 
 
-def _render(details: JobDetails, sized: Sequence[QuerySizing]) -> None:
+def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[Lag]) -> None:
     from holdfast.observe.batch_numbers import watermark_ms
 
     job = details.status.job
@@ -141,6 +151,7 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing]) -> None:
             ],
             spare=("DELIVERY", "STATE ROWS"),
         )
+    _render_lag(lags)
     keyed = list(_keyed(details))
     if keyed:
         output.line()
@@ -210,6 +221,32 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
             for state in keyed.states:
                 entries, size = _known(state.entries), _known(state.size_bytes)
                 yield "", "", state.name, entries, None, expired[state.name], size
+
+
+def _render_lag(lags: Sequence[Lag]) -> None:
+    """How far each query is behind, by topic: the partitions that have most to read would not fit."""
+    from itertools import groupby
+
+    if not lags:
+        return
+    rows = []
+    for (query, source, topic), group in groupby(lags, lambda lag: (lag.query, lag.source, lag.topic)):
+        of_topic = list(group)
+        oldest = max(of_topic, key=lambda lag: (lag.behind_ms, lag.at_least))
+        most = max(of_topic, key=lambda lag: lag.records)
+        waited = output.duration(oldest.behind_ms)
+        rows.append(
+            (
+                query,
+                source,
+                topic,
+                sum(lag.records for lag in of_topic),
+                f"at least {waited}" if oldest.at_least else waited,
+                None if not most.records or most.partition is None else most.partition,
+            )
+        )
+    output.line()
+    output.table(["QUERY", "SOURCE", "TOPIC", "RECORDS BEHIND", "OLDEST WAITS", "MOST IN PARTITION"], rows)
 
 
 def _render_sizing(sized: Sequence[QuerySizing]) -> None:

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.growth import growth, state_full_in_ms
+from holdfast.observe.lag import growing_ms, lags
 from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
 from holdfast.observe.operator_numbers import access_seconds, cache_hit_ratio, operator_bytes
 from holdfast.observe.sizing import Sizing, sizing
@@ -60,6 +61,7 @@ def query_samples(
             left_s = (each.full_at_ms - batch.committed_ms) / 1000
             labels = (job, batch.query, each.operator)
             numbers.append(sample("holdfast_operator_full_seconds", left_s, *labels))
+    numbers += _lag((job, batch.query), history, now_ms)
     for report in batch.skew:
         if report.heavy:
             share = report.heavy[0].share
@@ -127,6 +129,31 @@ def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
             },
         ),
     ]
+
+
+def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int) -> list[Sample]:
+    """How far a query is behind, in all and by partition; nothing where its sources do not tell."""
+    found = lags(history, now_ms)
+    numbers = []
+    if found:
+        numbers = samples_of(
+            labels,
+            {
+                "holdfast_lag_records": sum(lag.records for lag in found),
+                "holdfast_lag_seconds": max(lag.behind_ms for lag in found) / 1000,
+                "holdfast_lag_growing_seconds": growing_ms(history, found) / 1000,
+            },
+        )
+    for lag in found:
+        partition = "all" if lag.partition is None else str(lag.partition)
+        numbers += samples_of(
+            (*labels, str(lag.source), lag.topic, partition),
+            {
+                "holdfast_source_lag_records": lag.records,
+                "holdfast_source_lag_seconds": lag.behind_ms / 1000,
+            },
+        )
+    return numbers
 
 
 def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:

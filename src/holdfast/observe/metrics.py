@@ -19,6 +19,7 @@ OPERATOR: Final = (*QUERY, "operator")
 STORE: Final = (*OPERATOR, "store")
 KEYED_STATE: Final = (*OPERATOR, "state")
 PARTITION: Final = (*STORE, "partition")
+SOURCE: Final = (*QUERY, "source", "topic", "partition")
 
 # How far back "lately" goes, in the metrics that say so.
 LATELY_MS: Final = 600_000
@@ -54,6 +55,7 @@ class Metric(JsonShape):
 
 _BATCH = "progress of the newest batch"
 _ALL = "progress of all batches, counted on over restarts"
+_LAG = "what the sources had when the last batches were planned"
 _STORE = "the store's own counters of the newest batch"
 _KEYED = "what the tasks of keyed operators counted in the newest batch"
 _FILES = "the files of the checkpoint, looked at now and then"
@@ -118,6 +120,31 @@ METRICS: Final[tuple[Metric, ...]] = (
         "For how long it has not moved though rows came in.",
         "progress of the last batches",
     ),
+    Metric(
+        "holdfast_lag_records",
+        QUERY,
+        "Records that were left to be read when the newest batch was planned; absent where no source tells.",
+        _BATCH,
+    ),
+    Metric(
+        "holdfast_lag_seconds",
+        QUERY,
+        "How long the oldest of them has waited; at least so long, where no batch before it is known.",
+        _LAG,
+    ),
+    Metric(
+        "holdfast_lag_growing_seconds",
+        QUERY,
+        "For how long fewer were left than now; 0 while the oldest has waited for less than a minute.",
+        _LAG,
+    ),
+    Metric(
+        "holdfast_source_lag_records",
+        SOURCE,
+        "The same of a partition of a topic; `all` stands for those of a topic, where there are over 200.",
+        _BATCH,
+    ),
+    Metric("holdfast_source_lag_seconds", SOURCE, "How long the oldest of them has waited.", _LAG),
     Metric("holdfast_late_rows_total", QUERY, "Rows dropped as late.", _ALL),
     Metric(
         "holdfast_late_rows_ratio",

@@ -21,6 +21,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.monitoring.job_cost import job_cost
+from holdfast.jobs.monitoring.lag_report import job_lags
 from holdfast.jobs.monitoring.sizing_report import QuerySizing, sizings
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_arguments import Arguments
@@ -28,6 +29,7 @@ from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import QueryStarted
+from holdfast.observe.lag import Lag
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.server_settings import ServerSettings
@@ -232,6 +234,10 @@ class ControlPlane:
     def sizings(self, details: JobDetails) -> tuple[QuerySizing, ...]:
         """Whether the queries of a job have what they need, told from the batches in these details."""
         return sizings(details, self.home, self.clock())
+
+    def lags(self, details: JobDetails) -> tuple[Lag, ...]:
+        """How far the queries of a job are behind their sources, told from the batches in these details."""
+        return job_lags(details, self.clock())
 
     def savepoints(self, catalog: str) -> tuple[Listed, ...]:
         """The savepoints of a catalog, oldest first.

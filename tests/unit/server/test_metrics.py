@@ -8,11 +8,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from served import NOW_MS, SHOP, Served, batch
 
-from holdfast.model import JobState, TaskTimes
+from holdfast.model import JobState, PartitionPosition, SourceProgress, TaskTimes
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.metrics import METRICS, Sample
 from holdfast.server.server_settings import ServerSettings
 
+PAGE = {"accept": "text/html"}
 ROWS = next(each for each in METRICS if each.name == "holdfast_batches_total")
 
 
@@ -93,3 +94,24 @@ def test_numbers_for_prometheus_and_as_json(shop: Served) -> None:
 def test_numbers_need_the_token_too(tmp_path: Path) -> None:
     served = Served(tmp_path, ServerSettings(token="a-token-that-is-long-enough"))
     assert served.client().get("/metrics").status_code == 401
+
+
+def test_how_far_a_job_is_behind(shop: Served) -> None:
+    """Of ten records that came between two batches, the sixth is the first that is not read."""
+    for number, latest in ((3, 10), (4, 20)):
+        source = SourceProgress(1, "KafkaV2", 0, (PartitionPosition("orders", 0, 15, latest),))
+        shop.registry.add_batch("shop", 2, replace(batch(number), sources=(source,)))
+    planned = [each.committed_ms - each.duration_ms for each in (batch(3), batch(4))]
+    with shop.supervised():
+        (found,) = get(shop, "/api/v1/jobs/shop/lag")["partitions"]
+        page = shop.client().get("/ui/jobs/shop", headers=PAGE).text
+    assert (found["query"], found["source"], found["topic"], found["partition"]) == ("visits", 1, "orders", 0)
+    assert (found["next"], found["latest"], found["records"], found["at_least"]) == (15, 20, 5, False)
+    assert found["behind_ms"] == NOW_MS - (planned[0] + planned[1]) // 2
+    assert "Behind its sources" in page
+
+
+def test_a_job_whose_sources_do_not_tell_is_not_behind(shop: Served) -> None:
+    with shop.supervised():
+        assert get(shop, "/api/v1/jobs/shop/lag") == {"partitions": []}
+        assert "Behind its sources" not in shop.client().get("/ui/jobs/shop", headers=PAGE).text

@@ -35,7 +35,8 @@ def _late(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
     if late and late >= rows * _LATE_SHARE:
         times = sum(each.late_rows > 0 for each in batches)
         share = f", {late / rows:.1%} of the input" if rows >= late else ""
-        yield "HF701", f"{late:,} rows were dropped as late{share}, in {times} of {_span(batches)}"
+        dropped = "1 row was" if late == 1 else f"{late:,} rows were"
+        yield "HF701", f"{dropped} dropped as late{share}, in {times} of {_span(batches)}"
 
 
 def _growth(batches: Sequence[BatchProgress]) -> Iterator[Seen]:

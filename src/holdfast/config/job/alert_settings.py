@@ -24,6 +24,9 @@ _DURATIONS: Final = (
     "recovery_time",
     "full_within",
     "watermark_stuck",
+    "lag",
+    "lag_growing",
+    "offsets_expiring",
     "savepoint_age",
     "drill_time",
 )
@@ -96,6 +99,10 @@ class Alerts:
         recovery_time: How long the job may take from a failure to its next commit.
         full_within: How soon the state may reach `state_size`, if it goes on growing as it does.
         watermark_stuck: How long the watermark may stand still while rows come in.
+        lag: How long the oldest record that is not read may wait, in a topic of Kafka.
+        lag_growing: For how long the query may fall further behind.
+        offsets_expiring: How old records that are not read may be before their topic drops them: its
+            `retention.ms`, less the time that you need to mend a job. Off unless you give it.
         late_rows: Which part of the rows may be dropped as late.
         skew: How many times the mean the largest partition may have.
         savepoint_age: How old the newest savepoint may be, where the job has savepoints taken.
@@ -118,6 +125,9 @@ class Alerts:
     recovery_time: Duration | None = "5m"
     full_within: Duration | None = "24h"
     watermark_stuck: Duration | None = "10m"
+    lag: Duration | None = "10m"
+    lag_growing: Duration | None = "15m"
+    offsets_expiring: Duration | None = None
     late_rows: float | str | None = 0.05
     skew: float | str | None = 4.0
     savepoint_age: Duration | None = "24h"

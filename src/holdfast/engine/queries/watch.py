@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.job.trigger import available_now, every
 from holdfast.engine.queries.skew_metric import skew_in
+from holdfast.engine.queries.source_progress import sources_in
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import PlanSink
 from holdfast.formats.operators import is_processor, operator_names
@@ -191,6 +192,7 @@ def committed_batch(
         processed_rate=_rate(progress, "processedRowsPerSecond"),
         load_ms=load_ms(operator.get("customMetrics") for operator in progress.get("stateOperators") or ()),
         commit_ms=int(durations.get(_COMMIT) or 0),
+        sources=sources_in(progress),
     )
 
 

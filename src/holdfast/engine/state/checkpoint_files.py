@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "_holdfast"
+_COMPACTED = ".compact"
 _ASK_STORAGE = "see that the storage answers and that Spark has its credentials, then start again"
 
 
-def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
+def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOLDER) -> str | None:
     """A file's text, or None if there is none.
 
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, f"{checkpoint}/{FOLDER}/{name}", "read") as (files, path):
+    with _files(spark, f"{checkpoint}/{folder}/{name}", "read") as (files, path):
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -60,15 +61,21 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
-def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
-    """The highest number among the files of a folder, such as the newest committed batch.
+def newest_number(spark: SparkSession, place: str, folder: str) -> int | None:
+    """The highest number among the files of a log, such as the newest committed batch.
+
+    Args:
+        spark: The session.
+        place: A checkpoint, or a table of files.
+        folder: The log in it; a compacted entry counts by its number.
 
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, f"{checkpoint}/{folder}", "read") as (files, path):
+    with _files(spark, f"{place}/{folder}", "read") as (files, path):
         names = [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
-    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+    numbers = (name.removesuffix(_COMPACTED) for name in names)
+    return max((int(name) for name in numbers if name.isascii() and name.isdigit()), default=None)
 
 
 @contextmanager

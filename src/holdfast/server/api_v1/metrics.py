@@ -14,7 +14,7 @@ from starlette.routing import Route
 from holdfast.jobs.monitoring import sizing_report
 from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts, metrics_json, metrics_text
 from holdfast.jobs.recovery import prediction
-from holdfast.observe import alerting, metrics
+from holdfast.observe import alerting, lag, metrics
 from holdfast.observe.alert_store import NotedEvent
 from holdfast.observe.export.prometheus import CONTENT_TYPE
 from holdfast.server.api_v1.jobs import JobName
@@ -84,6 +84,16 @@ class Sizings(Shape):
     queries: list[QuerySizing] = Field(description="Each that has committed a batch.")
 
 
+class Lag(Shape, of=lag.Lag):
+    """How far a query is behind one partition of a source."""
+
+
+class Lags(Shape):
+    """How far the queries of a job are behind their sources."""
+
+    partitions: list[Lag] = Field(description="Each partition of each topic; no other sources.")
+
+
 def router(plane: ControlPlane) -> APIRouter:
     """The resources of what is measured."""
     api = APIRouter(tags=["watching"])
@@ -125,6 +135,12 @@ def router(plane: ControlPlane) -> APIRouter:
         """Partitions, cores and memory of each query, what would be right, and how its state grows."""
         sized = plane.sizings(plane.details(job))
         return Sizings.model_validate({"queries": [query.as_dict() for query in sized]})
+
+    @api.get("/jobs/{job}/lag", summary="How far a job is behind")
+    def behind(job: JobName) -> Lags:
+        """Records that are not read, by partition of each topic, and how long the first has waited."""
+        found = plane.lags(plane.details(job))
+        return Lags.model_validate({"partitions": [each.as_dict() for each in found]})
 
     return api
 

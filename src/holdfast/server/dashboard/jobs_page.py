@@ -188,6 +188,7 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
             for batch in reversed(batches[-_BATCHES_SHOWN:])
         ),
         skew=_skew(details, query.name),
+        lags=tuple(lag for lag in plane.lags(details) if lag.query == query.name),
         sizing=next((each for each in plane.sizings(details) if each.query == query.name), None),
     )
 

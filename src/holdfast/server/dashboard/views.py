@@ -14,6 +14,7 @@ from holdfast.advice.cost.report import CostReport
 from holdfast.checkpoints.values import Source
 from holdfast.jobs.monitoring.sizing_report import QuerySizing
 from holdfast.model import JobState, KeyedState
+from holdfast.observe.lag import Lag
 from holdfast.server.dashboard.charts import Chart
 
 
@@ -228,6 +229,7 @@ class QueryView:
         charts: How its batches have gone.
         batches: The newest, the newest first.
         sizing: What it has and needs, and how its state grows; None before its first batch.
+        lags: How far it is behind each partition of its topics.
     """
 
     name: str
@@ -243,6 +245,7 @@ class QueryView:
     batches: tuple[BatchLine, ...]
     skew: tuple[SkewLine, ...]
     sizing: QuerySizing | None = None
+    lags: tuple[Lag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

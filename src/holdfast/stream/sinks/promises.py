@@ -38,6 +38,12 @@ DELTA = Promise(
     " on a new checkpoint has a new id and writes everything again",
     "read it as a Delta table",
 )
+MERGED = Promise(
+    Level.EXACTLY_ONCE,
+    "each MERGE carries query id and batch in its commit, and Delta passes by one that it has; a query"
+    " started on a new checkpoint has a new id and merges everything again, which leaves the same rows",
+    "read it as a Delta table",
+)
 CONSOLE = Promise(Level.NONE, "rows are printed and gone; a batch that runs again is printed again")
 MEMORY = Promise(Level.NONE, "rows live in the driver's memory and are lost with it; for tests and looks")
 BATCH = Promise(

@@ -11,8 +11,8 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -27,6 +27,7 @@ from holdfast.stream.event_time import require_stream
 from holdfast.stream.keyed.operator_state import checked_operators
 from holdfast.stream.query.cautions import cautions
 from holdfast.stream.query.plan_notes import note_plan, plan_of
+from holdfast.stream.sinks.delta_upsert import DeltaUpsert
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger import ledger as ledger_at
 from holdfast.stream.sinks.promises import (
@@ -37,12 +38,14 @@ from holdfast.stream.sinks.promises import (
     FILE_FORMATS,
     FILES,
     MEMORY,
+    MERGED,
     RECORDED,
     TABLE,
     TRANSACTED,
     Level,
     Promise,
 )
+from holdfast.stream.sinks.put_back import require_delta_in_step, require_files_in_step
 from holdfast.stream.sinks.sql_table import Change, SqlTable
 
 if TYPE_CHECKING:
@@ -58,6 +61,9 @@ BatchFunction: TypeAlias = Callable[..., object]
 
 # Spark sets it on the thread that runs a batch, and nowhere else.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+DELTA_FORMAT = "delta"
+DELTA_UPSERT = "delta_upsert"
 
 _ONE_BATCH = "only one batch was to be finished"
 _LOOK_S = 0.05
@@ -150,18 +156,25 @@ class Sink:
             warnings.warn(caution, stacklevel=2)
         with _checked(frame, checkpoint):
             if frame is not None:
+                if not repeats:
+                    self._require_in_step(frame.sparkSession, writer, checkpoint)
                 note_plan(frame, checkpoint, self.plan(trigger))
-            try:
+            with _has_source(self.kind):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
-            except Exception as error:
-                # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
-                if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
-                    raise
-                hint = "ask for it with extras=['delta'] in @hf.job or hf.session"
-                raise Unsupported(
-                    f"the session has no data source for {self.kind!r}",
-                    hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
-                ) from error
+
+    def _require_in_step(self, spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> None:
+        """Refuse a table that has later batches than the checkpoint, and would pass by those that come."""
+        kind, target = self.kind, self.target
+        if self.frame is None:  # adopted
+            written = written_sink(writer)
+            target = None if written is None else written[0].target
+        if target is None:
+            return
+        if kind in FILE_FORMATS:
+            require_files_in_step(spark, target, checkpoint)
+        elif kind in (DELTA_FORMAT, DELTA_UPSERT):
+            with _has_source(kind):
+                require_delta_in_step(spark, target, checkpoint, is_path="/" in target)
 
     def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
         """What the query's code says, in words that another process can compare; starts and claims nothing.
@@ -228,6 +241,51 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaSink(Sink):
+    """A Delta table that a query appends to, or whose rows it replaces by key."""
+
+    partition_by: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
+
+    def upsert(self, keys: Sequence[str], *, delete_when: str | None = None) -> Sink:
+        """Put each row in place of the one with its key, by MERGE. A batch may hold one row per key.
+
+        The table is made if it is not there. A MERGE that another writer or OPTIMIZE gets in the way of is
+        tried again, ten times at most. Costs the computation of the batch, which is kept meanwhile, a count
+        of its rows by key, and the MERGE.
+
+        Args:
+            keys: The columns that tell rows apart. Their values must not be null.
+            delete_when: A condition on a row, in SQL, such as `op = 'delete'`: what has its key is removed.
+
+        Raises:
+            Invalid: A key is no column of the query, or is there twice.
+        """
+        frame, fault = self.frame, Fault()
+        if frame is None or self.target is None:  # not of `SinkBuilder.delta`
+            raise Invalid(
+                "a Delta table is needed for an upsert", hint="hf.sink(df).delta(path).upsert(keys)"
+            )
+        evolves = {name.lower(): value for name, value in self.options.items()}.get("mergeschema") == "true"
+        table = DeltaUpsert.of(
+            self.target, frame.schema, keys, delete_when, is_path=self.to_table is None, evolves=evolves
+        )
+
+        def run(batch: DataFrame, batch_id: int) -> None:
+            table.write(batch, _query_id(batch.sparkSession), batch_id)
+
+        def writer() -> DataStreamWriter:
+            with _has_source(DELTA_UPSERT):
+                table.prepare(frame.sparkSession, frame.schema, self.partition_by)
+            return frame.writeStream.foreachBatch(_kept(fault, run))
+
+        mode = self.mode or "update"
+        return Sink(
+            frame, self.name, DELTA_UPSERT, MERGED, mode, writer=writer, fault=fault, target=self.target
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SinkBuilder:
     """What is to be written; each method says where to and returns the sink."""
 
@@ -260,10 +318,11 @@ class SinkBuilder:
         target = str(path)
         return self._files(format, FILES, ("append",), target, partition_by, options | {"path": target})
 
-    def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
+    def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> DeltaSink:
         """Write to a Delta table: append, or the whole result each time in complete mode.
 
-        Needs Delta in the session: `hf.session(extras=["delta"])`.
+        `.delta(…).upsert(keys)` puts each row in place of the one with its key instead. Needs Delta in the
+        session: `hf.session(extras=["delta"])`.
 
         Args:
             path_or_table: A path if it holds a slash, otherwise a table of the catalog.
@@ -272,9 +331,13 @@ class SinkBuilder:
         """
         target = str(path_or_table)
         is_path = isinstance(path_or_table, Path) or "/" in target
-        options |= {"path": target} if is_path else {}
-        sink = self._files("delta", DELTA, ("append", "complete"), target, partition_by, options)
-        return replace(sink, to_table=None if is_path else target)
+        path = {"path": target} if is_path else {}
+        sink = self._files(DELTA_FORMAT, DELTA, ("append", "complete"), target, partition_by, options | path)
+        return DeltaSink(
+            sink.frame, sink.name, sink.kind, sink.promise, sink.mode,
+            writer=sink.writer, to_table=None if is_path else target, target=target,
+            partition_by=tuple(partition_by), options=options,
+        )  # fmt: skip
 
     def console(self, rows: int = 20, *, truncate: bool = True) -> Sink:
         """Print the first rows of each batch."""
@@ -452,6 +515,24 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     )
     promise = BY_FORMAT.get(kind or "", unknown)
     return Sink(None, name, kind or "unknown", promise, writer=lambda: writer)
+
+
+@contextmanager
+def _has_source(kind: str) -> Iterator[None]:
+    """Say it in our words where the session lacks a format's jar."""
+    try:
+        yield
+    except Exception as error:
+        # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+            raise
+        ours = kind in (DELTA_FORMAT, DELTA_UPSERT)
+        raise Unsupported(
+            f"the session has no data source for {(DELTA_FORMAT if ours else kind)!r}",
+            hint="ask for it with extras=['delta'] in @hf.job or hf.session"
+            if ours
+            else "add its jar with spark.jars.packages",
+        ) from error
 
 
 def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:

@@ -1,0 +1,222 @@
+"""Rows of a query put into a Delta table by key, each batch once.
+
+A batch is one MERGE, which carries the id of the query and the number of the batch. Delta keeps both in the
+commit, and passes a MERGE by that it has. The two are settings of the session, and a query has a session of
+its own, so queries of one driver do not mix them up.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.config.units import counted
+from holdfast.errors import Invalid, Unavailable
+from holdfast.stream.event_time import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_TXN: Final = "spark.databricks.delta.write.txn"
+_VIEW: Final = "holdfast_batch"
+_DELETES: Final = "holdfast_deletes"
+# What Delta calls it where another writer was quicker.
+_BEATEN: Final = re.compile(
+    r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED\w*|PROTOCOL_CHANGED\w*)|Concurrent(Append|DeleteRead|DeleteDelete"
+    r"|Transaction|Write)Exception|(MetadataChanged|ProtocolChanged)Exception"
+)
+_TRIES: Final = 10
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaUpsert:
+    """How a query's rows go into a Delta table.
+
+    Attributes:
+        table: The table, as SQL names it.
+        target: The same, as a person named it.
+        columns: The columns of the query.
+        keys: Those that tell rows apart.
+        delete_when: A condition on a row of the query, in SQL, under which it removes the row with its key.
+        evolves: Whether the table takes on columns that the query has and it has not.
+    """
+
+    table: str
+    target: str
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    delete_when: str | None = None
+    evolves: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        target: str,
+        schema: StructType,
+        keys: Sequence[str],
+        delete_when: str | None,
+        *,
+        is_path: bool,
+        evolves: bool,
+    ) -> DeltaUpsert:
+        """Check the keys against a query's schema; nothing is opened or made.
+
+        Raises:
+            Invalid: A key is no column of the query, is there twice, or there is none.
+        """
+        names = list(schema.names)
+        if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(names):
+            raise Invalid(
+                "an upsert needs the columns that tell its rows apart",
+                where=f"the query written to {target!r}",
+                found=f"keys={list(keys)}",
+                expected="some of " + ", ".join(names),
+                hint='name the columns of the key, each once: keys=["order_id"]',
+            )
+        table = _table_of_path(target) if is_path else target
+        return cls(table, target, tuple(names), tuple(keys), delete_when, evolves)
+
+    def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
+        """Make the table if it is not there, and see that it has the query's columns.
+
+        Raises:
+            Invalid: It lacks one, or the condition for deletions means nothing.
+        """
+        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+        spread = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} ({columns}) USING delta{spread}")
+        there = {name.lower() for name in spark.sql(f"SELECT * FROM {self.table}").columns}  # noqa: S608
+        missing = [name for name in self.columns if name.lower() not in there]
+        if missing and not self.evolves:
+            raise Invalid(
+                "the Delta table lacks columns of the query",
+                where=self.target,
+                found=", ".join(sorted(there)),
+                expected=", ".join(self.columns),
+                hint='add them by ALTER TABLE, or let the table take them: .delta(…, mergeSchema="true")',
+            )
+
+    def write(
+        self, batch: DataFrame, query_id: str, batch_id: int, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Put a batch's rows in place of those with their keys, once.
+
+        The batch is computed once and kept until it is written: its state is saved by that, also where the
+        table has the batch.
+
+        Raises:
+            Invalid: A key is null, or comes twice in the batch.
+            Unavailable: Other writers were quicker each time.
+        """
+        kept = batch.persist()
+        try:
+            if self._rows(kept):
+                session = batch.sparkSession
+                kept.createOrReplaceTempView(_VIEW)
+                with _as_batch(session, query_id, batch_id):
+                    self.merge(session, pause)
+        finally:
+            kept.unpersist()
+
+    def merge(self, session: SparkSession, pause: Callable[[float], None]) -> None:
+        """Run the MERGE, again where another writer was quicker.
+
+        Raises:
+            Unavailable: Other writers were quicker each time.
+        """
+        wait_s = _FIRST_WAIT_S
+        for tried in range(1, _TRIES + 1):
+            try:
+                session.sql(self.statement())
+            except Exception as error:
+                if not _BEATEN.search(f"{type(error).__name__} {error}"):
+                    raise
+                if tried == _TRIES:
+                    raise Unavailable(
+                        "other writers of a Delta table were quicker each time",
+                        where=self.target,
+                        found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",
+                        hint="let OPTIMIZE and other jobs leave the partitions alone that this query writes,"
+                        " or run them less often",
+                    ) from error
+            else:
+                return
+            pause(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    def statement(self) -> str:
+        """The MERGE of a batch."""
+        on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in self.keys)
+        others = [quoted(column) for column in self.columns if column not in self.keys]
+        names = ", ".join(map(quoted, self.columns))
+        values = ", ".join(f"s.{quoted(column)}" for column in self.columns)
+        source = f"SELECT *, {self._deletes()} AS {_DELETES} FROM {_VIEW}"  # noqa: S608 - quoted names
+        parts = [
+            f"MERGE {'WITH SCHEMA EVOLUTION ' if self.evolves else ''}INTO {self.table} t",
+            f"USING ({source}) s ON {on}",
+            f"WHEN MATCHED AND s.{_DELETES} THEN DELETE" if self.delete_when is not None else "",
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in others)}"
+            if others
+            else "",
+            f"WHEN NOT MATCHED AND NOT s.{_DELETES} THEN INSERT ({names}) VALUES ({values})",  # noqa: S608 - quoted names
+        ]
+        return " ".join(part for part in parts if part)
+
+    def _deletes(self) -> str:
+        return "false" if self.delete_when is None else f"coalesce({self.delete_when}, false)"
+
+    def _rows(self, batch: DataFrame) -> int:
+        """How many rows a batch has; reads all of it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        keys = [F.col(quoted(key)) for key in self.keys]
+        lacking = F.greatest(*(F.isnull(key) for key in keys), F.lit(False))
+        groups = batch.groupBy(*keys).agg(F.count("*").alias("holdfast_rows"))
+        (found,) = groups.agg(
+            F.sum("holdfast_rows").alias("rows"),
+            F.sum(F.when(lacking, F.col("holdfast_rows"))).alias("lacking"),
+            F.max("holdfast_rows").alias("most"),
+            F.max_by(F.to_json(F.struct(*keys)), "holdfast_rows").alias("key"),
+        ).collect()
+        if found["lacking"]:
+            raise Invalid(
+                "an upsert's key is null",
+                where=self.target,
+                found=f"{counted(found['lacking'], 'row')} of the batch without {' and '.join(self.keys)}",
+                hint="filter them out, or give them a key with `coalesce`",
+            )
+        if (found["most"] or 0) > 1:
+            raise Invalid(
+                "a batch holds two rows for one key",
+                where=self.target,
+                found=f"{found['most']} rows for {found['key']}",
+                expected="one row per key: nothing says which of them is the last",
+                hint="aggregate by the key first, or add a column to the key",
+            )
+        return int(found["rows"] or 0)
+
+
+def _table_of_path(path: str) -> str:
+    """A path as SQL names it; a relative one is below the working directory."""
+    whole = path if ":/" in path else str(Path(path).absolute())
+    return f"delta.{quoted(whole)}"
+
+
+@contextmanager
+def _as_batch(session: SparkSession, query_id: str, batch_id: int) -> Iterator[None]:
+    """Let the writes of a query's own session carry its id and the batch."""
+    session.conf.set(f"{_TXN}AppId", query_id)
+    session.conf.set(f"{_TXN}Version", str(batch_id))
+    try:
+        yield
+    finally:
+        session.conf.unset(f"{_TXN}AppId")
+        session.conf.unset(f"{_TXN}Version")
