@@ -234,7 +234,7 @@ def _render_lag(lags: Sequence[Lag]) -> None:
         of_topic = list(group)
         oldest = max(of_topic, key=lambda lag: (lag.behind_ms, lag.at_least))
         most = max(of_topic, key=lambda lag: lag.records)
-        waited = output.duration(oldest.behind_ms)
+        waited = output.duration(oldest.behind_ms) if most.records else None
         rows.append(
             (
                 query,
