@@ -82,6 +82,16 @@ def freeze(group: int) -> None:
     until(lambda: all(each.state == "T" for each in in_group(group)), "the group stands still")
 
 
+def kill_at(driver: int, reached: Callable[[], bool], what: str) -> None:
+    """Kill a driver and all of its group at a point; all stands still while it is looked at again."""
+    while True:
+        until(reached, what)
+        freeze(driver)
+        if reached():
+            return os.killpg(driver, signal.SIGKILL)
+        os.killpg(driver, signal.SIGCONT)
+
+
 @contextmanager
 def commit_held_up(database: Path) -> Iterator[None]:
     """Let nobody commit to an SQLite file: it cannot be done while somebody reads."""

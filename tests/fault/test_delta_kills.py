@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from delta_rows import batches, rows
-from running_job import JOBS, BatchLogs, freeze, running, until, working_in
+from running_job import JOBS, BatchLogs, kill_at, running, working_in
 from small_day import BATCHES, FILES, SmallDay
 
 from holdfast.engine.session.jars import has_build
@@ -45,7 +43,7 @@ def test_a_driver_killed_around_a_merge_loses_nothing_and_repeats_nothing(tmp_pa
 
     with running(JOBS / "merged_totals.py:merged_totals", tmp_path, conf=CONF) as job:
         for attempt, (reached, batch) in enumerate(((begun, first), (written, second)), start=1):
-            kill_when(job.driver(attempt), lambda at=reached, of=batch: at(of))  # type: ignore[misc]  # bound now
+            kill_at(job.driver(attempt), partial(reached, batch), "the point around a MERGE")
         ended = job.ended()
     assert (ended.code, ended.words) == (0, ""), f"seed {SEED}"
     assert ended.kinds.count("starting") == 3
@@ -60,14 +58,3 @@ def test_a_driver_killed_around_a_merge_loses_nothing_and_repeats_nothing(tmp_pa
 def merged(table: Path) -> set[int]:
     """The batches that are in the table; a commit appears whole."""
     return {batch for _, batch in batches(table)} if (table / "_delta_log").is_dir() else set()
-
-
-def kill_when(driver: int, reached: Callable[[], bool]) -> None:
-    """Kill a driver with all that belongs to it at a point; all stands still while it is looked at again."""
-    while True:
-        until(reached, "the point around a MERGE")
-        freeze(driver)
-        if reached():
-            os.killpg(driver, signal.SIGKILL)
-            return
-        os.killpg(driver, signal.SIGCONT)

@@ -22,6 +22,7 @@ from running_job import (
     commit_held_up,
     freeze,
     in_group,
+    kill_at,
     running,
     transaction_open,
     until,
@@ -162,14 +163,12 @@ class Killer:
         end(driver, alone=kill.alone)
 
     def _in_batch(self, driver: int, reached: Callable[[], bool], *, alone: bool) -> None:
-        while True:
-            until(reached, "the point inside a batch")
-            if alone:
-                return end(driver, alone=True)
-            freeze(driver)
-            if reached():
-                return end(driver, alone=False)
-            os.killpg(driver, signal.SIGCONT)
+        point = "the point inside a batch"
+        if alone:
+            until(reached, point)
+            end(driver, alone=True)
+        else:
+            kill_at(driver, reached, point)
 
     def _in_transaction(self, driver: int, batch: int) -> None:
         """Keep the ledger's transaction open, and kill within it."""

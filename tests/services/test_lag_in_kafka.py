@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import environment
+from command import answer_of
 from kafka_broker import connector
 
 if TYPE_CHECKING:
@@ -30,16 +27,7 @@ def test_what_is_left_in_each_partition(home: Path, tmp_path: Path, kafka_broker
         "folder": str(tmp_path),
         "conf": {"spark.jars": connector(), "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"},
     }
-    said = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(asked)],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr[-6000:]
-    found = json.loads(said.stdout.splitlines()[-1])
+    found = answer_of(SCRIPT, asked, home)
     of_partition = f"holdfast_source_lag_records/0/{topic}"
     assert found["half"] == {"holdfast_lag_records": 7, f"{of_partition}/0": 5, f"{of_partition}/1": 2}
     assert found["half_waits"] > 0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import environment
+from command import answer_of
 from kafka_broker import connector
 
 if TYPE_CHECKING:
@@ -42,16 +39,7 @@ def test_a_query_goes_on_where_it_was_told_to(home: Path, tmp_path: Path, kafka_
         "points": POINTS,
         "conf": {"spark.jars": connector(), "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"},
     }
-    said = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(asked)],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr[-6000:]
-    found = json.loads(said.stdout.splitlines()[-1])
+    found = answer_of(SCRIPT, asked, home)
     first = Counter(BEFORE["0"] + BEFORE["1"])
     assert found["first"] == first
     assert found["offsets"] == {"0": 3, "1": 1}

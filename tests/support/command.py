@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from small_session import small_driver
 
@@ -25,6 +27,20 @@ def environment(home: Path) -> dict[str, str]:
     """What the command finds around it: a state home, and settings of Spark for jobs as short as these."""
     given = shlex.join(word for each in DEFAULTS.items() for word in ("--conf", "=".join(each)))
     return {**os.environ, "HOLDFAST_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
+
+
+def answer_of(script: Path, asked: Mapping[str, Any], home: Path) -> Any:
+    """What a script with a session of its own answers: JSON in its last line, to JSON in its argument."""
+    said = subprocess.run(
+        [sys.executable, str(script), json.dumps(asked)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr[-6000:]
+    return json.loads(said.stdout.splitlines()[-1])
 
 
 def command_in(folder: Path, home: Path, program: Sequence[str] = (PROGRAM,)) -> Holdfast:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import BatchProgress, PartitionPosition
+
+# A source's number, the topic, the partition.
+_Place: TypeAlias = tuple[int, str, "int | None"]
 
 # A delay of less is none that grows: rows come in waves.
 _LEAST_GROWING_MS: Final = 60_000
@@ -57,23 +61,19 @@ def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
         now_ms: The clock.
     """
     batch = history[-1]
-    found = []
-    for source in batch.sources:
-        for position in source.positions:
-            behind_ms, at_least = _waited_ms(history, source.source, position, now_ms)
-            found.append(
-                Lag(
-                    batch.query,
-                    source.source,
-                    position.topic,
-                    position.partition,
-                    position.next,
-                    position.latest,
-                    behind_ms,
-                    at_least,
-                )
-            )
-    return tuple(found)
+    waits = _waits(history, now_ms)
+    return tuple(
+        Lag(
+            batch.query,
+            source,
+            position.topic,
+            position.partition,
+            position.next,
+            position.latest,
+            *waits.get((source, position.topic, position.partition), (0, False)),
+        )
+        for (source, _, _), position in _positions(batch)
+    )
 
 
 def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
@@ -86,7 +86,7 @@ def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
     if max((lag.behind_ms for lag in found), default=0) < _LEAST_GROWING_MS:
         return 0
     now, since = behind(history[-1]), history[-1]
-    for batch in reversed(history[:-1]):
+    for batch in islice(reversed(history), 1, None):
         if behind(batch) >= now:
             break
         since = batch
@@ -95,7 +95,7 @@ def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
 
 def behind(batch: BatchProgress) -> int:
     """How many records were left to be read when a batch had been planned."""
-    return sum(position.behind for source in batch.sources for position in source.positions)
+    return sum(position.behind for _, position in _positions(batch))
 
 
 def planned_ms(batch: BatchProgress) -> int:
@@ -103,26 +103,40 @@ def planned_ms(batch: BatchProgress) -> int:
     return batch.committed_ms - batch.duration_ms
 
 
-def _waited_ms(
-    history: Sequence[BatchProgress], source: int, position: PartitionPosition, now_ms: int
-) -> tuple[int, bool]:
-    if position.latest <= position.next:
-        return 0, False
-    later_ms, later = planned_ms(history[-1]), position.latest
-    for at_ms, latest in _latest(history, source, position):
-        if latest <= position.next:
-            part = (position.next - latest) / (later - latest)
-            return max(now_ms - round(at_ms + part * (later_ms - at_ms)), 0), False
-        later_ms, later = at_ms, latest
-    return max(now_ms - later_ms, 0), True
+def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[int, bool]]:
+    """How long the first unread record of each partition has waited, and whether that is the least.
+
+    Walks back over the batches once, until for each partition that is behind there is one that had not its
+    first unread record.
+    """
+    at_ms = planned_ms(history[-1])
+    # Of each partition where it ended when, at the oldest batch so far that had the record.
+    later = {
+        place: (at_ms, position.latest, position.next)
+        for place, position in _positions(history[-1])
+        if position.behind
+    }
+    found: dict[_Place, tuple[int, bool]] = {}
+    for batch in islice(reversed(history), 1, None):
+        if not later:
+            break
+        at_ms = planned_ms(batch)
+        for place, position in _positions(batch):
+            if place not in later:
+                continue
+            later_ms, later_end, unread = later[place]
+            if position.latest > unread:
+                later[place] = at_ms, position.latest, unread
+                continue
+            part = (unread - position.latest) / (later_end - position.latest)
+            found[place] = max(now_ms - round(at_ms + part * (later_ms - at_ms)), 0), False
+            del later[place]
+    found.update({place: (max(now_ms - later_ms, 0), True) for place, (later_ms, _, _) in later.items()})
+    return found
 
 
-def _latest(
-    history: Sequence[BatchProgress], source: int, position: PartitionPosition
-) -> Iterator[tuple[int, int]]:
-    """When a partition ended where, the newest batch before the last one first."""
-    for batch in reversed(history[:-1]):
-        for progress in batch.sources:
-            for each in progress.positions if progress.source == source else ():
-                if (each.topic, each.partition) == (position.topic, position.partition):
-                    yield planned_ms(batch), each.latest
+def _positions(batch: BatchProgress) -> Iterator[tuple[_Place, PartitionPosition]]:
+    """How far a batch read each partition of each source."""
+    for source in batch.sources:
+        for position in source.positions:
+            yield (source.source, position.topic, position.partition), position

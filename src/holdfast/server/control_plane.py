@@ -300,7 +300,7 @@ class ControlPlane:
             NotFound: There is no checkpoint yet.
             Corrupt: It is damaged.
         """
-        heard = [batch for batch in details.batches if batch.query == query.name]
+        heard = details.batches_of(query.name)
         told = measured_batches(self.batches(query.checkpoint, last), heard, details.attempts, query.name)
         sizes = self.sizes(query.checkpoint, tuple(batch.batch_id for batch in told))
         return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]

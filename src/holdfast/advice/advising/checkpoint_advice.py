@@ -29,6 +29,7 @@ from holdfast.config.spark_defaults import (
 )
 from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.formats.providers import provider_class
+from holdfast.layout import Log
 
 _OBJECTS: Final = "s3"
 _S3: Final = ("s3a:", "s3:", "s3n:")
@@ -45,7 +46,6 @@ _HOUR_MS: Final = 3_600_000
 _MUCH_KEPT: Final = 1 << 30
 _SLOW_LOGS: Final = 0.3
 _SLOW_LOGS_MS: Final = 200
-_LOGS: Final = ("offsets", "commits")
 _LOG_PHASES: Final = ("walCommit", "commitOffsets", "commitBatch")
 
 NOT_DURABLE: Final = Kind(
@@ -329,7 +329,7 @@ def _renames(evidence: Evidence) -> Iterator[Advice]:
     checkpoint, manager = evidence.checkpoint, evidence.needs.confs.get(FILE_MANAGER_KEY)
     if not checkpoint.uri.startswith(_S3) or manager == ABORTABLE_MANAGER:
         return
-    files = evidence.stores + len(_LOGS)
+    files = evidence.stores + len(Log)
     a_day = evidence.batches_a_day
     requests = None if a_day is None else RENAMING.times(files * a_day)
     yield RENAMES.advice(

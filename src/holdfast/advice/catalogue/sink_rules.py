@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.advice.findings import Evidence, Rule, Severity
+from holdfast.config.spark_defaults import ABORTABLE_MANAGER
 
 _SOURCE: Final = (Evidence.SOURCE,)
 _START: Final = 'events.writeStream.format("delta")'
@@ -119,14 +120,14 @@ SINK_RULES: Final = (
         " `spark.sql.streaming.checkpointFileManagerClass`.",
         "Spark then writes each file under another name and renames it, which on S3 is a copy and can be seen"
         " half done.",
-        "set it to org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
+        f"set it to {ABORTABLE_MANAGER}",
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.getOrCreate()\n"
         'spark.readStream.table("events").writeStream.trigger(processingTime="1 minute")\\\n'
         '    .option("checkpointLocation", "s3a://bucket/events").toTable("copies")',
         "from pyspark.sql import SparkSession\n"
         'spark = SparkSession.builder.config("spark.sql.streaming.checkpointFileManagerClass",\n'
-        '    "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager").getOrCreate()\n'
+        f'    "{ABORTABLE_MANAGER}").getOrCreate()\n'
         'spark.readStream.table("events").writeStream.trigger(processingTime="1 minute")\\\n'
         '    .option("checkpointLocation", "s3a://bucket/events").toTable("copies")',
     ),

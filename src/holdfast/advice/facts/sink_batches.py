@@ -8,8 +8,9 @@ from typing import Any
 
 from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.values import Const, Writer
+from holdfast.checkpoints.logs.logs import numbers
 from holdfast.config.locations import SCHEME, local_path
-from holdfast.formats.logs.sink_log import newest_batch
+from holdfast.formats.logs.sink_log import LOG_DIRECTORY, newest_batch
 from holdfast.layout import OFFSETS
 
 
@@ -34,7 +35,8 @@ def sink_hits(writers: Iterable[Writer]) -> Iterator[Hit]:
 
 
 def _ahead(checkpoint: Path, output: Path) -> str | None:
-    written, planned = newest_batch(output), _newest_planned(checkpoint)
+    written = newest_batch(_names(output / LOG_DIRECTORY))
+    planned = max(numbers(_names(checkpoint / OFFSETS)), default=-1)
     if written is None or written <= planned:
         return None
     first = planned + 1
@@ -45,11 +47,10 @@ def _ahead(checkpoint: Path, output: Path) -> str | None:
     )
 
 
-def _newest_planned(checkpoint: Path) -> int:
-    """The newest batch that was begun; -1 where none was."""
-    log = checkpoint / OFFSETS
-    names = (file.name for file in log.iterdir()) if log.is_dir() else ()
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
+def _names(log: Path) -> Iterator[str]:
+    """The names of a log's files; none where there is no log."""
+    if log.is_dir():
+        yield from (file.name for file in log.iterdir())
 
 
 def _local(given: Any) -> Path | None:

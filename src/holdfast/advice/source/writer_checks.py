@@ -9,9 +9,9 @@ from typing import Any, Final
 from holdfast.advice.source.evaluated import Evaluated
 from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.values import Const, Function, Settings, Writer
+from holdfast.config.spark_defaults import FILE_MANAGER_KEY
 
 _DEFAULT: Final = "spark.sql.streaming.checkpointLocation"
-_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 # Spark gives queries with these sinks a checkpoint of their own that is gone with them.
 _FOR_LOOKING: Final = frozenset(("console", "memory", "noop", "rate"))
 _TEMPORARY: Final = tuple(
@@ -98,7 +98,7 @@ def _place_hits(writer: Writer, settings: Settings, local: bool) -> Iterator[Hit
             and settings.built is not None
             and settings.known
             and not settings.own
-        ) and _MANAGER not in settings.made:
+        ) and FILE_MANAGER_KEY not in settings.made:
             yield Hit(
                 "HF408",
                 settings.built,

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "_holdfast"
-_COMPACTED = ".compact"
 _ASK_STORAGE = "see that the storage answers and that Spark has its credentials, then start again"
 
 
@@ -61,21 +60,24 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
-def newest_number(spark: SparkSession, place: str, folder: str) -> int | None:
-    """The highest number among the files of a log, such as the newest committed batch.
-
-    Args:
-        spark: The session.
-        place: A checkpoint, or a table of files.
-        folder: The log in it; a compacted entry counts by its number.
+def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
+    """The names in a folder of a checkpoint, or of a table; none where there is no such folder.
 
     Raises:
         Unavailable: The storage does not answer.
     """
     with _files(spark, f"{place}/{folder}", "read") as (files, path):
-        names = [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
-    numbers = (name.removesuffix(_COMPACTED) for name in names)
-    return max((int(name) for name in numbers if name.isascii() and name.isdigit()), default=None)
+        return [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
+
+
+def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
+    """The highest number among the files of a folder, such as the newest committed batch.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    names = names_in(spark, checkpoint, folder)
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
 
 @contextmanager

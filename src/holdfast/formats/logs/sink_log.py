@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -57,14 +58,13 @@ def committed_files(path: str | Path) -> list[Path]:
     return [_local(uri, log) for uri in added if uri not in deleted]
 
 
-def newest_batch(path: str | Path) -> int | None:
-    """The newest batch that a streaming query has written under `path`; None where there is no log.
+def newest_batch(names: Iterable[str]) -> int | None:
+    """The newest batch among the names of a log's files; None where there is none.
 
     Spark writes nothing for a batch up to this one, whatever checkpoint the query has.
     """
-    log = Path(path) / LOG_DIRECTORY
-    names = (_BATCH_FILE.fullmatch(file.name) for file in log.iterdir()) if log.is_dir() else ()
-    return max((int(name.group(1)) for name in names if name), default=None)
+    found = (_BATCH_FILE.fullmatch(name) for name in names)
+    return max((int(name.group(1)) for name in found if name), default=None)
 
 
 def _batches(log: Path) -> list[Path]:

@@ -13,11 +13,6 @@ def job_lags(details: JobDetails, now_ms: int) -> tuple[Lag, ...]:
         details: The job, with the batches to tell it from.
         now_ms: The clock.
     """
-    job = details.status.job
-    at_ms = now_ms if details.status.supervised else job.ended_ms or job.updated_ms
-    found: list[Lag] = []
-    for query in details.queries:
-        history = [batch for batch in details.batches if batch.query == query.name]
-        if history:
-            found += lags(history, at_ms)
-    return tuple(found)
+    at_ms = details.judged_ms(now_ms)
+    histories = (details.batches_of(query.name) for query in details.queries)
+    return tuple(lag for history in histories if history for lag in lags(history, at_ms))

@@ -42,14 +42,13 @@ def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySiz
         Unavailable: What the supervisor wrote down cannot be read.
         Corrupt: It is damaged.
     """
-    job = details.status.job
-    over_ms = None if details.status.supervised else job.ended_ms or job.updated_ms
-    thresholds = _thresholds(home, job.name, now_ms)
+    at_ms = details.judged_ms(now_ms)
+    thresholds = _thresholds(home, details.status.job.name, now_ms)
     found = []
     for query in details.queries:
-        history = [batch for batch in details.batches if batch.query == query.name]
+        history = details.batches_of(query.name)
         if history:
-            sized = sizing(history, over_ms or now_ms, batch_limit_ms(thresholds))
+            sized = sizing(history, at_ms, batch_limit_ms(thresholds))
             found.append(QuerySizing(query.name, sized, growth(history, state_limit(thresholds))))
     return tuple(found)
 

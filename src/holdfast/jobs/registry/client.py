@@ -88,6 +88,15 @@ class JobDetails(JsonShape):
         checkpoint = self.status.job.checkpoint
         return next(iter(self.catalogs), None) or beside(checkpoint, SAVEPOINTS_BESIDE)
 
+    def batches_of(self, query: str) -> list[BatchProgress]:
+        """The newest batches of one query, oldest first."""
+        return [batch for batch in self.batches if batch.query == query]
+
+    def judged_ms(self, now_ms: int) -> int:
+        """The time at which the job is judged: now while it is supervised, and else when it ended."""
+        job = self.status.job
+        return now_ms if self.status.supervised else job.ended_ms or job.updated_ms
+
     def newest(self) -> list[BatchProgress]:
         """The newest batch of each query."""
         found = {batch.query: batch for batch in self.batches}

@@ -171,7 +171,7 @@ def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
 
 
 def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
-    batches = [batch for batch in details.batches if batch.query == query.name]
+    batches = details.batches_of(query.name)
     newest = batches[-1] if batches else None
     watermark = None if newest is None else watermark_ms(newest)
     return view_of(

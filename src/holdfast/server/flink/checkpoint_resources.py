@@ -210,7 +210,7 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
             sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
         except (NotFound, Corrupt, Unsupported):
             continue  # there is no batch yet, or the verbs of checkpoints have more to say than fits here
-        heard = {batch.batch_id: batch for batch in details.batches if batch.query == vertex.query.name}
+        heard = {batch.batch_id: batch for batch in details.batches_of(vertex.query.name)}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
             size = sum(sizes.get(batch.batch_id, {}).values())

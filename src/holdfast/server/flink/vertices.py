@@ -71,7 +71,7 @@ def vertices(details: JobDetails) -> list[Vertex]:
     job_id = details.status.job.job_id
     nodes = []
     for query in details.queries:
-        batches = tuple(batch for batch in details.batches if batch.query == query.name)
+        batches = tuple(details.batches_of(query.name))
         partitions = [operator.partitions for operator in batches[-1].operators] if batches else []
         nodes.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
     return nodes

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unavailable
 from holdfast.stream.event_time import quoted
+from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,17 +73,9 @@ class DeltaUpsert:
         Raises:
             Invalid: A key is no column of the query, is there twice, or there is none.
         """
-        names = list(schema.names)
-        if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(names):
-            raise Invalid(
-                "an upsert needs the columns that tell its rows apart",
-                where=f"the query written to {target!r}",
-                found=f"keys={list(keys)}",
-                expected="some of " + ", ".join(names),
-                hint='name the columns of the key, each once: keys=["order_id"]',
-            )
+        require_keys(keys, schema.names, target)
         table = _table_of_path(target) if is_path else target
-        return cls(table, target, tuple(names), tuple(keys), delete_when, evolves)
+        return cls(table, target, tuple(schema.names), tuple(keys), delete_when, evolves)
 
     def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
         """Make the table if it is not there, and see that it has the query's columns.
@@ -132,10 +125,10 @@ class DeltaUpsert:
         Raises:
             Unavailable: Other writers were quicker each time.
         """
-        wait_s = _FIRST_WAIT_S
+        statement, wait_s = self.statement(), _FIRST_WAIT_S
         for tried in range(1, _TRIES + 1):
             try:
-                session.sql(self.statement())
+                session.sql(statement)
             except Exception as error:
                 if not _BEATEN.search(f"{type(error).__name__} {error}"):
                     raise
@@ -187,20 +180,9 @@ class DeltaUpsert:
             F.max_by(F.to_json(F.struct(*keys)), "holdfast_rows").alias("key"),
         ).collect()
         if found["lacking"]:
-            raise Invalid(
-                "an upsert's key is null",
-                where=self.target,
-                found=f"{counted(found['lacking'], 'row')} of the batch without {' and '.join(self.keys)}",
-                hint="filter them out, or give them a key with `coalesce`",
-            )
+            raise null_key(self.target, found["lacking"], self.keys)
         if (found["most"] or 0) > 1:
-            raise Invalid(
-                "a batch holds two rows for one key",
-                where=self.target,
-                found=f"{found['most']} rows for {found['key']}",
-                expected="one row per key: nothing says which of them is the last",
-                hint="aggregate by the key first, or add a column to the key",
-            )
+            raise repeated_key(self.target, found["most"], found["key"])
         return int(found["rows"] or 0)
 
 

@@ -7,19 +7,19 @@ batches that come have the numbers of others, and their rows would be thrown awa
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from holdfast.engine.queries.written_batches import newest_in_delta, newest_in_files
 from holdfast.engine.state.checkpoint_files import newest_number, read_text
 from holdfast.errors import Conflict
+from holdfast.formats.logs.query import parse_query
 from holdfast.layout import METADATA, OFFSETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def require_files_in_step(spark: SparkSession, path: str, checkpoint: str) -> None:
+def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
     """Refuse to start a query whose table of files has batches that its checkpoint has not planned.
 
     Costs a listing of the table's log and of the checkpoint's.
@@ -31,17 +31,18 @@ def require_files_in_step(spark: SparkSession, path: str, checkpoint: str) -> No
     _require_in_step(newest_in_files(spark, path), spark, path, checkpoint)
 
 
-def require_delta_in_step(spark: SparkSession, target: str, checkpoint: str, *, is_path: bool) -> None:
+def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, is_path: bool) -> None:
     """The same for a Delta table, which tells queries apart: a checkpoint with a new id may go on anywhere.
 
     Raises:
         Conflict: It has.
+        Corrupt: The checkpoint does not tell the query's id.
         Unavailable: The storage does not answer.
     """
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
     if metadata is not None:
-        query_id = str(json.loads(metadata)["id"])
-        written = newest_in_delta(spark, target, is_path=is_path, query_id=query_id)
+        query = parse_query(metadata.encode(), f"{checkpoint}/{METADATA}")
+        written = newest_in_delta(spark, target, is_path=is_path, query_id=query.query_id)
         _require_in_step(written, spark, target, checkpoint)
 
 

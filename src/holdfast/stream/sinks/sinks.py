@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES: tuple[Mode, ...] = ("append", "update", "complete")
 BatchFunction: TypeAlias = Callable[..., object]
+# Of a session and a checkpoint.
+InStep: TypeAlias = "Callable[[SparkSession, str], None]"
 
 # Spark sets it on the thread that runs a batch, and nowhere else.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -95,6 +98,8 @@ class Sink:
         promise: What is promised.
         mode: Spark's output mode; None leaves Spark's own default.
         target: The path or table that is written to, where there is one.
+        require_in_step: Refuses a checkpoint that does not know of batches which the table has and would pass
+            by; None where no batch is passed by.
     """
 
     frame: DataFrame | None
@@ -106,6 +111,7 @@ class Sink:
     to_table: str | None = field(default=None, kw_only=True, repr=False)
     target: str | None = field(default=None, kw_only=True, repr=False)
     fault: Fault = field(default_factory=Fault, kw_only=True, repr=False, compare=False)
+    require_in_step: InStep | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     @property
     def error(self) -> BaseException | None:
@@ -156,25 +162,12 @@ class Sink:
             warnings.warn(caution, stacklevel=2)
         with _checked(frame, checkpoint):
             if frame is not None:
-                if not repeats:
-                    self._require_in_step(frame.sparkSession, writer, checkpoint)
+                if self.require_in_step is not None and not repeats:
+                    with _has_source(self.kind):
+                        self.require_in_step(frame.sparkSession, checkpoint)
                 note_plan(frame, checkpoint, self.plan(trigger))
             with _has_source(self.kind):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
-
-    def _require_in_step(self, spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> None:
-        """Refuse a table that has later batches than the checkpoint, and would pass by those that come."""
-        kind, target = self.kind, self.target
-        if self.frame is None:  # adopted
-            written = written_sink(writer)
-            target = None if written is None else written[0].target
-        if target is None:
-            return
-        if kind in FILE_FORMATS:
-            require_files_in_step(spark, target, checkpoint)
-        elif kind in (DELTA_FORMAT, DELTA_UPSERT):
-            with _has_source(kind):
-                require_delta_in_step(spark, target, checkpoint, is_path="/" in target)
 
     def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
         """What the query's code says, in words that another process can compare; starts and claims nothing.
@@ -281,8 +274,9 @@ class DeltaSink(Sink):
 
         mode = self.mode or "update"
         return Sink(
-            frame, self.name, DELTA_UPSERT, MERGED, mode, writer=writer, fault=fault, target=self.target
-        )
+            frame, self.name, DELTA_UPSERT, MERGED, mode,
+            writer=writer, fault=fault, target=self.target, require_in_step=self.require_in_step,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +310,8 @@ class SinkBuilder:
                 hint="write hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for what has no method",
             )
         target = str(path)
-        return self._files(format, FILES, ("append",), target, partition_by, options | {"path": target})
+        sink = self._files(format, FILES, ("append",), target, partition_by, options | {"path": target})
+        return replace(sink, require_in_step=partial(require_files_in_step, path=target))
 
     def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> DeltaSink:
         """Write to a Delta table: append, or the whole result each time in complete mode.
@@ -336,6 +331,7 @@ class SinkBuilder:
         return DeltaSink(
             sink.frame, sink.name, sink.kind, sink.promise, sink.mode,
             writer=sink.writer, to_table=None if is_path else target, target=target,
+            require_in_step=partial(require_delta_in_step, target=target, is_path=is_path),
             partition_by=tuple(partition_by), options=options,
         )  # fmt: skip
 
@@ -514,7 +510,18 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
         Level.NONE, f"nothing is known of the format {kind!r}" if kind else "the writer hides its format"
     )
     promise = BY_FORMAT.get(kind or "", unknown)
-    return Sink(None, name, kind or "unknown", promise, writer=lambda: writer)
+
+    def require_in_step(spark: SparkSession, checkpoint: str) -> None:
+        written = written_sink(writer)  # an adopted writer may still be changed until it starts
+        target = None if written is None else written[0].target
+        if target is not None and kind in FILE_FORMATS:
+            require_files_in_step(spark, checkpoint, path=target)
+        elif target is not None and kind == DELTA_FORMAT:
+            require_delta_in_step(spark, checkpoint, target=target, is_path="/" in target)
+
+    return Sink(
+        None, name, kind or "unknown", promise, writer=lambda: writer, require_in_step=require_in_step
+    )
 
 
 @contextmanager

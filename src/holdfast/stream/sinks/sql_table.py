@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.event_time import quoted
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger_database import translated
+from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,15 +81,8 @@ class SqlTable:
                 found=", ".join(column.name for column in columns),
                 hint="rename one with `withColumnRenamed` or `alias`",
             )
-        missing = [key for key in keys if key not in {column.name for column in columns}]
-        if missing or (change == "upsert" and not keys) or len(set(keys)) < len(keys):
-            raise Invalid(
-                "an upsert needs the columns that tell its rows apart",
-                where=f"the query written to {name!r}",
-                found=f"keys={list(keys)}",
-                expected="some of " + ", ".join(column.name for column in columns),
-                hint='name the columns of the key, each once: keys=["order_id"]',
-            )
+        if keys or change == "upsert":
+            require_keys(keys, [column.name for column in columns], name)
         return cls(name, columns, change, tuple(keys))
 
     def prepare(self, ledger: Ledger) -> None:
@@ -169,25 +162,14 @@ class SqlTable:
         nulls = " OR ".join(f"{sql_identifier(key)} IS NULL" for key in self.keys)
         (count,) = connection.execute(f"SELECT count(*) FROM {STAGE} WHERE {nulls}").fetchone()  # noqa: S608
         if count:
-            raise Invalid(
-                "an upsert's key is null",
-                where=f"table {self.name!r}",
-                found=f"{counted(count, 'row')} of the batch without {' and '.join(self.keys)}",
-                hint="filter them out, or give them a key with `coalesce`",
-            )
+            raise null_key(f"table {self.name!r}", count, self.keys)
         keys = _list(self.keys)
         twice = connection.execute(
             f"SELECT {keys}, count(*) FROM {STAGE} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
         ).fetchone()
         if twice:
             key = ", ".join(f"{name}={value!r}" for name, value in zip(self.keys, twice, strict=False))
-            raise Invalid(
-                "a batch holds two rows for one key",
-                where=f"table {self.name!r}",
-                found=f"{twice[-1]} rows for {key}",
-                expected="one row per key: nothing says which of them is the last",
-                hint="aggregate by the key first, or add a column to the key",
-            )
+            raise repeated_key(f"table {self.name!r}", twice[-1], key)
 
     @property
     def _table(self) -> str:
