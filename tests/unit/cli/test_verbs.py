@@ -52,6 +52,19 @@ def test_help_names_every_verb(holdfast: Holdfast) -> None:
     assert {"run", "status", "savepoint", "state", "restore"} <= set(listed)
 
 
+def test_ctrl_c_while_options_are_read_is_told_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken_off(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    group = typer.main.get_command(app)
+    monkeypatch.setattr(type(group), "parse_args", broken_off)
+    with pytest.raises(SystemExit) as ended:
+        group(["list"])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
 def test_the_version(holdfast: Holdfast) -> None:
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
 

@@ -183,7 +183,8 @@ def test_no_name_leads_out_of_where_a_request_may_look(
                 shop.client().get(f"{API}/savepoints/show", params={"savepoint": name}),
                 shop.client().get(f"{API}/jobs/shop/state", params={"savepoint": name}),
             ):
-                assert (answer.status_code, "c1" in answer.text) == (400, False), name
+                told = answer.text.replace(str(elsewhere), "")  # a random name, which may hold anything
+                assert (answer.status_code, "c1" in told) == (400, False), name
     # As the name of a directory it is allowed, and stays one.
     own = shop.checkpoint()
     compared = done(shop, "/savepoints/diff", {"first": f"{link}@secret", "second": str(own)})
