@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
 from state_rows import state_rows
 
-from golden import GATHERED, NAMES, REPARTITIONED, golden
+from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
+from holdfast.formats.files.snapshot import METADATA, parse_snapshot
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.rows.murmur3 import partition_of
 from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite, sweeps
@@ -43,6 +46,38 @@ def test_rocksdb_holds_the_same_rows(name: str, partitions: int, state: int, tmp
     assert verify(new).problems == ()
     for path, data in old.files.items():
         assert new.files.get(path) == data or "/_metadata/" in path, path
+
+
+def snapshot_versions(checkpoint: MemoryStorage, *, but: frozenset[str] = frozenset()) -> set[int]:
+    paths = {path for path in checkpoint.files if path.endswith(".zip")} - but
+    return {parse_snapshot(checkpoint.files[path], path).version for path in paths}
+
+
+def test_snapshots_have_the_version_of_those_before(tmp_path: Path) -> None:
+    """Spark 4.0 writes one of its own under state format 2, and starts with no other."""
+    old = MemoryStorage(
+        {
+            path: of_version_2(data) if path.endswith(".zip") else data
+            for path, data in golden_files("4.0/aggregate-format2").items()
+            if not path.endswith(".zip.crc")
+        }
+    )
+    assert snapshot_versions(old) == {2}
+    before = frozenset(old.files)
+    new = rewritten(old, StateShape(rocksdb=True, partitions=3, state_format=2), tmp_path / "w")
+    assert contents(new) == contents(old)
+    assert snapshot_versions(new, but=before) == {2}
+    back = rewritten(new, StateShape(rocksdb=True, partitions=3, state_format=1), tmp_path / "v")
+    assert snapshot_versions(back, but=frozenset(new.files)) == {1}
+
+
+def of_version_2(snapshot: bytes) -> bytes:
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(snapshot)) as given, zipfile.ZipFile(changed, "w") as archive:
+        for entry in given.namelist():
+            data = given.read(entry)
+            archive.writestr(entry, data.replace(b"v1", b"v2", 1) if entry == METADATA else data)
+    return changed.getvalue()
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

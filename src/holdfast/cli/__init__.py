@@ -102,6 +102,11 @@ class _Verbs(TyperGroup):
         try:
             _require_text(sys.argv[1:])
             return super().main(*args, **options)
+        except SystemExit as end:
+            # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
+            if _was_interrupted(end.__context__):
+                output.insist("interrupted")
+            raise
         except HoldfastError as error:
             failed = error
         except Exception as error:

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NoReturn, TextIO
 
 from holdfast.errors import Unavailable
 
@@ -32,26 +32,26 @@ class _Output(io.TextIOWrapper):
         try:
             return super().write(text)
         except OSError as error:
-            raise self._failed(error) from error
+            self._fail(error)
 
     def flush(self) -> None:
         try:
             super().flush()
         except OSError as error:
-            raise self._failed(error) from error
+            self._fail(error)
 
-    def _failed(self, error: OSError) -> Exception:
+    def _fail(self, error: OSError) -> NoReturn:
         # The interpreter's last flush succeeds, so that the exit code is the error's.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
         if isinstance(error, BrokenPipeError):
-            return error  # such as `head`, which has seen enough
-        return Unavailable(
+            raise error  # such as `head`, which has seen enough
+        raise Unavailable(
             "standard output cannot be written",
             found=error.strerror,
             hint="free space where it goes to, or send it elsewhere; the verb itself may have done its work",
-        )
+        ) from error
 
 
 def prepare() -> None:

@@ -201,7 +201,13 @@ def test_a_damaged_snapshot() -> None:
         with pytest.raises(Corrupt):
             parse_snapshot(each, "f")
     with pytest.raises(Unsupported):
-        parse_snapshot(zipped(**{**WHOLE, "metadata": METADATA.replace("v1", "v2")}), "f")
+        parse_snapshot(zipped(**{**WHOLE, "metadata": METADATA.replace("v1", "v3")}), "f")
+
+
+def test_a_snapshot_of_spark_4_0_under_state_format_2() -> None:
+    metadata = METADATA.replace("v1", "v2")
+    found = parse_snapshot(zipped(**{**WHOLE, "metadata": metadata}), "f")
+    assert (found.version, found.keys, found.render()) == (2, 3, metadata.encode())
 
 
 def test_a_checksum_of_spark() -> None:

@@ -114,7 +114,7 @@ class Cleansing:
             stored = ((codec.name.family, pairs) for codec, pairs in store_chunks(view, operator, hits.store))
             rows = _without(stored, gone)
             families = base_families(view, operator, hits.store)
-            made = self._written(operator, file, rows, families, changes)
+            made = self._written(view, operator, file, rows, families, changes)
             removed = frozenset().union(*(_paths(view, link) for link in hits.chain))
             self._done[known] = self._kept(made, removed, file)
         return self._done[known]
@@ -126,7 +126,7 @@ class Cleansing:
         if file.kind is Kind.ZIP:
             families = base_families(view, operator, file.store)
             rows = _without(_base(view, operator, file, families), keys)
-            made = self._written(operator, file, rows, families, ())
+            made = self._written(view, operator, file, rows, families, ())
             return self._kept(made, removed, file)
         made = self._place()
         path = file.render()
@@ -139,6 +139,7 @@ class Cleansing:
 
     def _written(
         self,
+        view: Storage,
         operator: OperatorStates,
         file: StoreFile,
         rows: Iterable[tuple[str, Pairs]],
@@ -147,7 +148,8 @@ class Cleansing:
     ) -> Storage:
         """A whole store in a directory of its own; it is read back, and has to be what was written."""
         made = self._place()
-        form = StoreForm(operator.values, operator.codec, file.unique_id is not None)
+        unique = file.unique_id is not None
+        form = StoreForm(operator.values, operator.codec, unique, operator.snapshot_version(view))
         work = self.folder / uuid.uuid4().hex
         total = _Sum()
         with StoreWriter(made, file, form, work, families=families, now_ms=self.now_ms) as writer:

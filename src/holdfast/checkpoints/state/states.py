@@ -16,6 +16,7 @@ from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.inferred_operators import session_columns
 from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
@@ -25,7 +26,7 @@ from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueFor
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import in_json, in_json_as, json_spread
-from holdfast.layout import DEFAULT_STORE, SchemaFile, StoreFile, StoreId
+from holdfast.layout import DEFAULT_STORE, Kind, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
 _AVRO: Final = "avro"
@@ -255,6 +256,21 @@ class OperatorStates:
         if chain.missing is not None:
             raise file_gone(storage, chain.missing, self.batch_id)
         return chain.files
+
+    def snapshot_version(self, storage: Storage) -> int:
+        """The version that the metadata of RocksDB's snapshots has here; 1 where there is none yet.
+
+        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own.
+        """
+        for partition in range(self.partitions):
+            for name in self.store_names:
+                chain = self.chain(storage, StoreId(self.operator_id, partition, name))
+                if chain and chain[0].unique_id is None:
+                    return 1
+                if chain and chain[0].kind is Kind.ZIP:
+                    path = chain[0].render()
+                    return parse_snapshot(storage.read(path), path, whole=False).version
+        return 1
 
     def stream(self, storage: Storage, file: StoreFile) -> bytes:
         """What is in a file of changes, or of a store in memory.

@@ -21,7 +21,8 @@ from holdfast.formats.limits import ZIP_BYTES, ZIP_ENTRIES
 from holdfast.formats.names import is_plain, plain_name
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
 
-VERSIONS: Final = (1,)
+# The second has the same fields. Spark 4.0 writes it under state format 2, and takes no other there.
+VERSIONS: Final = (1, 2)
 METADATA: Final = "metadata"
 # The last eight bytes of a data file in RocksDB's block-based table format, little-endian.
 SST_MAGIC: Final = 0x88E241B785F4CFF7.to_bytes(8, "little")
@@ -69,7 +70,7 @@ class SnapshotMetadata:
     """What Spark notes of a snapshot.
 
     Attributes:
-        version: Always 1 so far.
+        version: 1, or 2 as Spark 4.0 has it under state format 2.
         shared: The data files it needs.
         keys: How many keys it holds; negative where Spark was told not to count.
         fields: Everything as it stands.
@@ -210,10 +211,13 @@ def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str
     ]
 
 
-def snapshot_metadata(shared: Sequence[SharedFile], fields: Mapping[str, Any]) -> SnapshotMetadata:
+def snapshot_metadata(
+    version: int, shared: Sequence[SharedFile], fields: Mapping[str, Any]
+) -> SnapshotMetadata:
     """The metadata of a new snapshot.
 
     Args:
+        version: That of the snapshots that the checkpoint has.
         shared: The data files that it needs.
         fields: What else it says: the number of its keys, and its column families.
     """
@@ -221,7 +225,7 @@ def snapshot_metadata(shared: Sequence[SharedFile], fields: Mapping[str, Any]) -
         {"localFileName": file.local_name, "dfsSstFileName": file.name, "sizeBytes": file.size_bytes}
         for file in shared
     ]
-    return SnapshotMetadata(1, tuple(shared), int(fields["numKeys"]), {"sstFiles": listed, **fields})
+    return SnapshotMetadata(version, tuple(shared), int(fields["numKeys"]), {"sstFiles": listed, **fields})
 
 
 def _not_whole(where: str, found: str, expected: str = "a whole zip of RocksDB's files") -> Corrupt:

@@ -64,6 +64,7 @@ class OpenStore:
             known = {codec.name.family for codec in operator.known() if codec.name.store == store.name}
             families = families.with_names(known)
         self._families = families
+        self._snapshot_version = operator.snapshot_version(storage) if named is None else named.version
         self._touched: list[bytes] = []
 
     def __enter__(self) -> OpenStore:
@@ -104,7 +105,8 @@ class OpenStore:
         """
         if thoroughly and self._touched:
             self._scratch.rewrite(sorted(self._touched))
-        put(storage, file, self._scratch.bring(storage, file.store, self._counted), now_ms)
+        data = self._scratch.bring(storage, file.store, self._counted, self._snapshot_version)
+        put(storage, file, data, now_ms)
         return file
 
     def _put(self, stored: Sequence[bytes], values: Sequence[bytes]) -> None:

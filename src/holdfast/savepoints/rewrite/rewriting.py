@@ -189,7 +189,12 @@ class _Rewriting:
         self._partitions = 1 if operator.gathered else shape.partitions
         self._moves = self._partitions != operator.partitions
         values = replace(states.values, rocksdb=shape.rocksdb)
-        self._form = StoreForm(values, codec_of(batch.offsets), shape.state_format > 1)
+        self._form = StoreForm(
+            values,
+            codec_of(batch.offsets),
+            shape.state_format > 1,
+            states.snapshot_version(self._checkpoint) if shape.state_format > 1 else 1,
+        )
         self._same_form = states.values == values
         self._placements: dict[StateName, Placement] = {}
         self._targets: dict[StateName, StateCodec] = {}

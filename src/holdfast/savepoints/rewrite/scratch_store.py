@@ -176,11 +176,14 @@ class Scratch:
             self._closed = True
             self.database.close()
 
-    def bring(self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts]) -> bytes:
+    def bring(
+        self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts], snapshot_version: int
+    ) -> bytes:
         """Bring the data files into the checkpoint; the zip that names them is what is returned.
 
         Each new file gets a name that no other has. They are linked where checkpoint and directory share a
-        disk. The store is closed; `counts` is asked for the counts of its keys before.
+        disk. The store is closed; `counts` is asked for the counts of its keys before. The zip's metadata
+        has the version that is given.
         """
         told = counts().fields()
         self.settle()
@@ -194,7 +197,7 @@ class Scratch:
             if storage.size(target) is None:
                 self._copy(storage, name, target)
             shared.append(found)
-        metadata = snapshot_metadata(shared, told)
+        metadata = snapshot_metadata(snapshot_version, shared, told)
         return self._zip(metadata)
 
     def _copy(self, storage: Storage, name: str, target: str) -> None:
@@ -260,7 +263,7 @@ class HeapStore:
     def close(self) -> None:
         """See `Scratch`."""
 
-    def bring(self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts]) -> bytes:  # noqa: ARG002 - one file without counts
+    def bring(self, storage: Storage, store: StoreId, *_: object) -> bytes:  # noqa: ARG002 - one file that says nothing of itself
         """The content of the snapshot."""
         records = [Record(Change.PUT, key, value) for key, value in self._rows.items()]
         return compressed(render_records(records), self._codec)

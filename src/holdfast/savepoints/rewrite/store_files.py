@@ -25,11 +25,13 @@ class StoreForm:
         values: How values are put into bytes; says also which provider it is.
         codec: The compression of the memory provider's files.
         unique_ids: Whether files have unique names, as under state-checkpoint format 2.
+        snapshot_version: That of the metadata in RocksDB's snapshots.
     """
 
     values: ValueForm
     codec: str
     unique_ids: bool
+    snapshot_version: int = 1
 
     def file(self, store: StoreId, version: int) -> StoreFile:
         """The file of a whole store; under format 2 with a new id."""
@@ -117,7 +119,9 @@ class StoreWriter:
 
     def finish(self) -> StoreFile:
         """Bring the store into the checkpoint: its data files, then the file that names them."""
-        data = self._scratch.bring(self._storage, self._file.store, lambda: self._counts)
+        data = self._scratch.bring(
+            self._storage, self._file.store, lambda: self._counts, self._form.snapshot_version
+        )
         put(self._storage, self._file, data, self._now_ms)
         return self._file
 
