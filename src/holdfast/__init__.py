@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.formats.logs.sink_log import committed_files
     from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
+    from holdfast.jobs.guarded.guard_api import Guard, guard
     from holdfast.jobs.monitoring.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
     from holdfast.jobs.trials.comparison import compare
@@ -141,6 +142,7 @@ _HOMES = {
     "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
     "holdfast.jobs.trials.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
+    "holdfast.jobs.guarded.guard_api": ("Guard", "guard"),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.compatibility": ("check",),
     "holdfast.jobs.trials.linting": ("lint",),
@@ -194,6 +196,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Failed",
+    "Guard",
     "HoldfastError",
     "Internal",
     "Invalid",
@@ -246,6 +249,7 @@ __all__ = [
     "fixed_delay",
     "forecast_cost",
     "greatest",
+    "guard",
     "hours",
     "job",
     "join_within",

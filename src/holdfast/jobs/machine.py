@@ -53,11 +53,11 @@ class DriverIdentity:
     @classmethod
     def of(cls, pid: int, machine: str) -> DriverIdentity:
         """That of a process of this machine."""
-        return cls(machine, pid, _start_time(pid))
+        return cls(machine, pid, start_time(pid))
 
     def end(self, machine: str) -> bool:
         """End it with its JVM and its workers, if it lives on this machine; whether it was ended."""
-        if self.machine != machine or self.started is None or _start_time(self.pid) != self.started:
+        if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
             return False
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -65,7 +65,8 @@ class DriverIdentity:
         return False
 
 
-def _start_time(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
+    """When a process started, in the kernel's ticks; None where the kernel does not tell, or it is gone."""
     try:
         # The name is in parentheses and may hold anything, the rest is plain.
         fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from holdfast.config.job.trigger import available_now, every
 from holdfast.engine.queries.skew_metric import skew_in
@@ -418,6 +418,20 @@ def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None
         return None
 
 
+def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
+    """The checkpoint and the query's name that a writer was given, as far as Spark's internals tell."""
+    from py4j.protocol import Py4JError
+
+    from holdfast.engine.plans.described import plain_map
+
+    try:
+        inner: Any = writer._jwrite
+        options = plain_map(inner.extraOptions())
+    except (AttributeError, TypeError, Py4JError):
+        return None, None
+    return options.get("checkpointlocation"), options.get("queryname")
+
+
 def _trigger(text: str) -> str | None:
     """Spark's text of a trigger as a job's own would be put."""
     if text.startswith("ProcessingTimeTrigger"):
@@ -436,6 +450,20 @@ def written_mode(writer: DataStreamWriter) -> str | None:
     """The output mode that a writer was given, which Spark keeps to itself."""
     written = written_sink(writer)
     return None if written is None else written[0].mode
+
+
+def is_running_query(value: object) -> TypeGuard[StreamingQuery]:
+    """Whether it is a query of a classic session."""
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    return isinstance(value, StreamingQuery)
+
+
+def is_writer(value: object) -> TypeGuard[DataStreamWriter]:
+    """Whether it is a writer of a classic session."""
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    return isinstance(value, DataStreamWriter)
 
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:

@@ -50,6 +50,16 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
         context.rename(beside, path, _overwrite(spark))
 
 
+def qualified(spark: SparkSession, address: str) -> str:
+    """An address with the file system that Spark takes it to be in, such as the cluster's default one.
+
+    Raises:
+        Unavailable: Spark knows no such file system.
+    """
+    with _files(spark, address, "found") as (_, path):
+        return str(path.toString())
+
+
 def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
     """Whether there is anything in a folder of a checkpoint.
 

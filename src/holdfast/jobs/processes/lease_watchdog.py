@@ -1,37 +1,81 @@
-"""The watchdog of a driver's lease: without renewal it ends the driver, with its JVM.
+"""The watchdog of a lease: without renewal it ends the processes that may write, the JVM among them.
 
 A leader that was killed, frozen or cut off cannot end its driver. Another one takes over when the lease is
-over, so by then the driver must be gone.
+over, so by then the driver must be gone. The watchdog is a process of its own: a frozen Python process would
+freeze a thread of its own too, while its JVM goes on with batches that need no Python.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 import threading
-import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.resources import files
+from typing import Final
+
+from holdfast.errors import Unavailable
+from holdfast.jobs.machine import start_time
+
+_PROGRAM: Final = "lease_watchdog_process.py"
 
 
 class LeaseWatchdog:
-    """Ends this process and its group at a moment that can be put off."""
+    """Ends processes at a moment that can be put off.
 
-    def __init__(self) -> None:
-        self._until_s: float | None = None
-        self._moved = threading.Event()
+    Args:
+        processes: Their numbers; without any, all of this process's group, which it leads.
+    """
+
+    def __init__(self, processes: Sequence[int] = ()) -> None:
+        self._processes = tuple(processes)
+        self._watching: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
 
     def hold(self, until_s: float) -> None:
-        """Stay alive until then, on this machine's monotonic clock; the first call begins it."""
-        begins = self._until_s is None
-        self._until_s = until_s
-        self._moved.set()
-        if begins:
-            threading.Thread(target=self._watch, name="holdfast-lease-watchdog", daemon=True).start()
+        """Leave them alive until then, on this machine's monotonic clock; the first call begins it.
 
-    def _watch(self) -> None:
-        while True:
-            self._moved.clear()
-            left = (self._until_s or 0.0) - time.monotonic()
-            if left <= 0:
-                # It leads its group, so the JVM and the Python workers go too.
-                os.killpg(os.getpid(), signal.SIGKILL)
-            self._moved.wait(max(left, 0.0))
+        Raises:
+            Unavailable: No process can be started.
+        """
+        with self._lock:
+            if self._watching is None:
+                self._watching = self._begin()
+            self._send(f"{until_s:.6f}")
+
+    def release(self) -> None:
+        """End nothing any more."""
+        with self._lock:
+            if self._watching is not None:
+                self._send("release")
+                self._watching.communicate()
+                self._watching = None
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        ended = [f"{process}:{start_time(process) or ''}" for process in self._processes]
+        try:
+            # As text: the package may be in a zip, as Spark ships it.
+            program = files(__package__).joinpath(_PROGRAM).read_text()
+            return subprocess.Popen(  # noqa: S603 - this interpreter, and our own text
+                [sys.executable, "-I", "-S", "-c", program, *(ended or [f"group:{os.getpid()}"])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                # Within the group, if that is what it ends: so the group's number stays its own.
+                start_new_session=bool(ended),
+            )
+        except OSError as error:
+            raise Unavailable(
+                "the watchdog of the lease cannot be started",
+                where=sys.executable,
+                found=error.strerror,
+                hint="a frozen process could write beside its successor: let this user start processes",
+            ) from error
+
+    def _send(self, line: str) -> None:
+        watching = self._watching
+        if watching is not None and watching.stdin is not None:
+            with suppress(OSError):  # it has done its work, or somebody has ended it
+                watching.stdin.write(f"{line}\n".encode())
+                watching.stdin.flush()

@@ -1,0 +1,183 @@
+"""The right to write to a checkpoint, so that no two drivers ever have one, on whatever machines.
+
+On a local disk it is the lock beside the checkpoint that every job of Holdfast takes. Elsewhere it is a lease
+beside the checkpoint, which the owner renews and others wait for. An owner whose lease is over is ended with
+its JVM: it may be frozen, or cut off, and somebody else may go on by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.config.job.high_availability import Leading
+from holdfast.config.locations import local_path
+from holdfast.config.units import rounded_duration
+from holdfast.engine.state.ownership import Owner, hold, holder, in_use, lock_path
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.jobs.ha.elections import elections
+from holdfast.jobs.ha.lease_renewal import LeaseRenewer
+from holdfast.jobs.machine import this_machine
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.jobs.terms import Election, Now
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG: Final = logging.getLogger("holdfast.guard")
+# So many times in a lease its owner is looked at.
+_LOOKS: Final = 8
+_LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a former owner.
+
+    Attributes:
+        until_s: The moment at which it ends.
+        pause: Waits for so many seconds; True if there is to be no more waiting.
+        now: The clock.
+    """
+
+    until_s: float
+    pause: Callable[[float], bool]
+    now: Now = time.monotonic
+
+    def goes_on(self, seconds: float) -> bool:
+        """Wait a little; False if the time is over, or nobody wants it any more."""
+        left = self.until_s - self.now()
+        return left > 0 and not self.pause(min(seconds, left))
+
+
+class CheckpointOwnership:
+    """One process's ownership of one checkpoint.
+
+    Args:
+        checkpoint: Its canonical URI.
+        name: The query, as other commands show it.
+        home: The state home; None where there is none.
+        leading: Where the lease is kept, and how long it is; None for the lock alone.
+        now: The clock of the lease.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        name: str,
+        home: Path | None,
+        leading: Leading | None,
+        now: Now = time.monotonic,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._home = home
+        self._leading = leading
+        self._now = now
+        self._lock: Any = None
+        self._election: Election | None = None
+        self._renewer: LeaseRenewer | None = None
+        self._watchdog: LeaseWatchdog | None = None
+
+    @property
+    def term(self) -> int | None:
+        """The token of the lease, by which ledgers tell a late owner; None without a lease."""
+        return None if self._renewer is None else self._renewer.token
+
+    @property
+    def lost(self) -> str | None:
+        """Why it is over; None while it is not."""
+        return None if self._renewer is None else self._renewer.lost
+
+    def take(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
+        """Become the owner; waits for a former one that is ending.
+
+        Args:
+            spark: The session whose JVM is to write.
+            java_pid: That JVM.
+            patience: How long to wait.
+
+        Raises:
+            Conflict: Somebody else owns it.
+            Unsupported: No lease can be kept there.
+            Unavailable: The place of the lease does not answer.
+        """
+        try:
+            self._win(java_pid, patience)
+            self._take_lock(spark, java_pid, patience)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Own it no longer; the next owner need not wait."""
+        if self._watchdog is not None:
+            self._watchdog.release()
+            self._watchdog = None
+        if self._renewer is not None:
+            self._renewer.close(resign=self._renewer.lost is None)
+            self._renewer = None
+        if self._election is not None:
+            self._election.close()
+            self._election = None
+        if self._lock is not None:
+            with suppress(Exception):  # the session may be gone, and the lock with it
+                self._lock.channel().close()
+            self._lock = None
+
+    def _win(self, java_pid: int, patience: Patience) -> None:
+        if self._leading is None:
+            return
+        folder = self._checkpoint.rstrip("/").rpartition("/")[2]
+        self._election = election = elections(self._leading, self._now)(f".{folder}.holdfast.lease")
+        told = False
+        while (term := election.campaign()) is None:
+            if not told:
+                told = True
+                _LOG.warning("%s: waiting for the lease of %s", self._name, self._holder(election))
+            if not patience.goes_on(election.lease_s / _LOOKS):
+                raise self._owned(election)
+        self._watchdog = watchdog = LeaseWatchdog((java_pid, os.getpid()))
+        watchdog.hold(term.until_s)
+        self._renewer = LeaseRenewer(election, term, self._now, self._renewed)
+
+    def _renewed(self) -> None:
+        renewer, watchdog = self._renewer, self._watchdog
+        if renewer is not None and watchdog is not None:
+            watchdog.hold(renewer.until_s)
+
+    def _owned(self, election: Election) -> Conflict:
+        lease = rounded_duration(int(election.lease_s * 1000))
+        return Conflict(
+            "another process owns the checkpoint",
+            where=self._checkpoint,
+            found=f"{self._holder(election)}, by the lease at {election.address}",
+            hint=f"end it there; its lease is over {lease} after that",
+        )
+
+    def _holder(self, election: Election) -> str:
+        with suppress(HoldfastError):
+            return election.look().holder or "an unknown process"
+        return "an unknown process"
+
+    def _take_lock(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
+        if self._home is None and local_path(self._checkpoint) is None:
+            return  # it would lie in the state home
+        home = self._home or Path()
+        lock = lock_path(self._checkpoint, home)
+        address = "" if self._leading is None else self._leading.address
+        owner = Owner(self._name, str(home), java_pid, self.term or 0, address, this_machine())
+        told = False
+        while (other := holder(lock)) is not None:
+            if not told:
+                told = True
+                _LOG.warning("%s: waiting for process %d, which has the checkpoint", self._name, other.pid)
+            if other.pid == java_pid or not patience.goes_on(_LOOK_S):
+                raise in_use(lock, other)
+        self._lock = hold(spark, lock, owner)

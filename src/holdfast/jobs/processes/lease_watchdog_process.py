@@ -1,0 +1,81 @@
+"""The process behind `LeaseWatchdog`, started by its text: it has nothing but Python's own library.
+
+It reads the moment until which it waits, a line each time that is put off, and ends what it was given when
+the moment passes. Where the other end is closed without `release`, the process that held the lease has died,
+and what that has left may still write: the moment holds as before.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_START_TIME = 19
+
+
+def main(ended: list[str]) -> None:
+    """Wait until the lease is over, or released."""
+    # Whoever stops the processes in order stops a group, and this one has to watch until they are gone.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    until_s: float | None = None
+    is_open = True
+    while is_open or until_s is not None:
+        left = None if until_s is None else max(until_s - time.monotonic(), 0.0)
+        if is_open and select.select([0], [], [], left)[0]:
+            lines = os.read(0, 1 << 16).split()
+            is_open = bool(lines)
+            if lines and lines[-1] == b"release":
+                return
+            until_s = float(lines[-1]) if lines else until_s
+        elif not is_open and left and any(map(_lives, ended)):
+            time.sleep(min(left, 1.0))
+        if until_s is not None and (time.monotonic() >= until_s or not any(map(_lives, ended))):
+            break
+    for process in ended:
+        if _lives(process):
+            sys.stderr.write(f"the lease was not renewed in time: process {process} was ended\n")
+            sys.stderr.flush()
+            _end(process)
+
+
+def _lives(process: str) -> bool:
+    number, _, started = process.partition(":")
+    if number == "group":
+        return _is_there(-int(started))
+    return _is_there(int(number)) and started in ("", _started(number))
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(number: str) -> str:
+    """When a process started, as `machine.start_time` tells it: its number may be another one's by now."""
+    with suppress(OSError, IndexError):
+        return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[_START_TIME]
+    return ""
+
+
+def _end(process: str) -> None:
+    number, _, group = process.partition(":")
+    with suppress(ProcessLookupError, PermissionError):
+        if number == "group":
+            os.killpg(int(group), signal.SIGKILL)
+        else:
+            os.kill(int(number), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,71 @@
+"""What the watchdog of a lease ends, and when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+
+# Far enough away that no test comes to it.
+LATER_S = 600.0
+
+HOLDER = """
+import os, sys, time
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+watchdog = LeaseWatchdog([int(sys.argv[1]), os.getpid()])
+watchdog.hold(time.monotonic() + float(sys.argv[2]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def writer() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that may write: it stands for the JVM."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as running:
+        yield running
+        running.kill()
+
+
+def test_it_ends_what_it_was_given_when_the_moment_passes(writer: subprocess.Popen[bytes]) -> None:
+    watchdog = LeaseWatchdog([writer.pid])
+    watchdog.hold(time.monotonic())
+    assert writer.wait(60) == -signal.SIGKILL
+    watchdog.release()
+
+
+def test_the_moment_can_be_put_off(writer: subprocess.Popen[bytes]) -> None:
+    watchdog = LeaseWatchdog([writer.pid])
+    watchdog.hold(time.monotonic() + LATER_S)
+    watchdog.hold(time.monotonic())
+    assert writer.wait(60) == -signal.SIGKILL
+    watchdog.release()
+
+
+def test_what_is_released_lives_on(writer: subprocess.Popen[bytes]) -> None:
+    watchdog = LeaseWatchdog([writer.pid])
+    watchdog.hold(time.monotonic() + LATER_S)
+    watchdog.release()  # it waits for the end of the watchdog's process
+    watchdog.release()
+    assert writer.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_holder_that_is_frozen_or_killed_does_not_keep_its_jvm(
+    number: int, writer: subprocess.Popen[bytes]
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(writer.pid), "2"], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        os.kill(holder.pid, number)
+        assert writer.wait(60) == -signal.SIGKILL
+        assert holder.wait(60) == -signal.SIGKILL
