@@ -54,6 +54,8 @@ def test_what_is_released_lives_on(writer: subprocess.Popen[bytes]) -> None:
     watchdog.hold(time.monotonic() + LATER_S)
     watchdog.release()  # it waits for the end of the watchdog's process
     watchdog.release()
+    watchdog.hold(time.monotonic())  # of a renewal that was under way: it begins no second watchdog
+    assert watchdog._watching is None
     assert writer.poll() is None
 
 

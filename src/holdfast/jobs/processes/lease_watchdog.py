@@ -32,6 +32,7 @@ class LeaseWatchdog:
     def __init__(self, processes: Sequence[int] = ()) -> None:
         self._processes = tuple(processes)
         self._watching: subprocess.Popen[bytes] | None = None
+        self._released = False
         self._lock = threading.Lock()
 
     def hold(self, until_s: float) -> None:
@@ -41,13 +42,16 @@ class LeaseWatchdog:
             Unavailable: No process can be started.
         """
         with self._lock:
+            if self._released:
+                return  # a renewal that was under way comes late
             if self._watching is None:
                 self._watching = self._begin()
             self._send(f"{until_s:.6f}")
 
     def release(self) -> None:
-        """End nothing any more."""
+        """End nothing any more, for good."""
         with self._lock:
+            self._released = True
             if self._watching is not None:
                 self._send("release")
                 self._watching.communicate()
