@@ -45,7 +45,7 @@ services-s3:  ## build the S3 gateway for the tests of object storage (needs Go,
 services-s3a:  ## fetch Hadoop's S3A, with which Spark reaches S3, for the test that counts its requests (needs Java and Maven)
 	@scripts/services-s3a.sh
 
-services-sparks: $(READY)  ## install PySpark 3.4, 3.5, 4.0 and 4.1 for the tests of their checkpoints (1.5 GB)
+services-sparks: $(READY)  ## install PySpark 3.4 to 4.3 for the tests of their checkpoints (3 GB)
 	@scripts/services-sparks.sh
 
 services-cassandra:  ## fetch Cassandra for the tests of state in it (needs Java and Maven)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.trials.drill import drill
     from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
+    from holdfast.savepoints.upgrade.spark_upgrade import check_spark
     from holdfast.stream.aggregates.running import running
     from holdfast.stream.aggregates.sessions import sessions
     from holdfast.stream.aggregates.windows import windowed
@@ -145,6 +146,7 @@ _HOMES = {
     "holdfast.jobs.guarded.guard_api": ("Guard", "guard"),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.compatibility": ("check",),
+    "holdfast.savepoints.upgrade.spark_upgrade": ("check_spark",),
     "holdfast.jobs.trials.linting": ("lint",),
     "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
@@ -230,6 +232,7 @@ __all__ = [
     "bootstrap",
     "broadcast",
     "check",
+    "check_spark",
     "checkpoints",
     "committed_files",
     "compare",

@@ -8,9 +8,11 @@ import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, whole_address
+from holdfast.cli.check_spark import check_for_spark
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.model import StateVerdict, UpgradeReport
@@ -23,21 +25,41 @@ _VERDICTS = {
 _KEPT_AS_OTHER = "the rows are used as they are, but see below what they would stand for"
 
 
+def _whole_address(context: typer.Context, given: str | None) -> str | None:
+    return None if given is None else whole_address(context, given)
+
+
 @examples(
     "visits.py --against savepoints/20260305T080000",
     "new.py --old visits.py --against checkpoints/visits",
+    "--spark 4.2 savepoints@before",
 )
 def check(
-    target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
-    against: Annotated[
+    context: typer.Context,
+    target: Annotated[
         str,
+        typer.Argument(
+            metavar="FILE.py[:JOB]|SP",
+            help="The new code, and the job in it; with --spark a savepoint, a checkpoint or a job.",
+        ),
+    ],
+    against: Annotated[
+        str | None,
         typer.Option(
             "--against",
             metavar="CHECKPOINT|JOB|SP",
             help="A savepoint; or the newest batch of a checkpoint, or of a job's.",
-            callback=whole_address,
+            callback=_whole_address,
         ),
-    ],
+    ] = None,
+    spark: Annotated[
+        str | None,
+        typer.Option(
+            "--spark",
+            metavar="VERSION",
+            help="Another Spark that is to go on with a savepoint's state: 3.4 to 4.3. No code is looked at.",
+        ),
+    ] = None,
     query: Annotated[
         str | None, typer.Option("--query", metavar="NAME", help="Which query, if the job has several.")
     ] = None,
@@ -65,7 +87,22 @@ def check(
 
     Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
     start. Spark plans the code on this machine, which takes some seconds.
+
+    With --spark the code stays, and another Spark is to run it: the verdict comes from the files, and nothing
+    is started. Exit 0 if that Spark goes on, 1 if that is doubtful, 2 if it does not.
     """
+    if spark is not None:
+        code = check_for_spark(context, target, spark, query, home, json=json).exit_code
+        if code:
+            raise typer.Exit(code)
+        return
+    if against is None:
+        raise Invalid(
+            "what the code is to be checked against is missing",
+            where="--against",
+            expected="a savepoint, a checkpoint or a job",
+            hint=f"holdfast check {target} --against SAVEPOINT",
+        )
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials.compatibility import check as checked
 
