@@ -71,16 +71,10 @@ def _show(report: SparkReport) -> None:
             output.prose(f"- {'; '.join(filter(None, said[:2]))} {said[2] or ''}".rstrip(), "  ")
     if report.filled:
         output.line()
-        output.prose(
-            "settings that it does not pin yet, and what is taken for them, whatever the session says:"
-        )
-        output.table(
-            ["SETTING", "VALUE", "DECIDES"],
-            [
-                (setting.name, "the session's" if setting.value is None else setting.value, setting.meaning)
-                for setting in report.filled
-            ],
-        )
+        output.prose("settings that it does not pin yet, with what is taken whatever the session says:")
+        for setting in report.filled:
+            value = "(the session's)" if setting.value is None else setting.value
+            output.prose(f"- {setting.name}={value}: {setting.meaning}", "  ")
     output.line()
     tested = "" if report.tested else "; tests have not tried this pair of releases"
     output.line(f"{_VERDICTS[report.verdict].format(report.spark)} (batch {report.batch_id}{tested})")
