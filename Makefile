@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-tikv services-state-clients jar bench docs output lock clean
+.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-image services-tikv services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -56,6 +56,9 @@ services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 
 services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
 	@scripts/services-kafka.sh
+
+services-image:  ## build the image of deploy/ for the tests of it, without a registry (needs root, Debian, some minutes)
+	@scripts/services-image.sh
 
 services-tikv:  ## build the test double of TiKV for the tests of it (needs Go, a minute)
 	@scripts/services-tikv.sh

@@ -170,11 +170,9 @@ class Settings:
         Raises:
             Invalid: It, or the directory in which it would be made, is not one that this user may write.
         """
-        place = next(path for path in (self.home, *self.home.parents) if path.exists())
-        if not place.is_dir():
-            raise self._unwritable(f"{place} is not a directory")
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise self._unwritable(f"no permission to write {place}")
+        why = unwritable(self.home)
+        if why is not None:
+            raise self._unwritable(why)
         return self.home
 
     def _unwritable(self, found: str) -> Invalid:
@@ -186,6 +184,22 @@ class Settings:
             expected="a directory that this user may write",
             hint="name another with --home or HOLDFAST_HOME",
         )
+
+
+def unwritable(directory: Path) -> str | None:
+    """Why nothing could be written into a directory, that is there or would be made; None if it could.
+
+    Judged by permissions; creates nothing.
+    """
+    # `Path.exists` raises where it may not look.
+    place = next(path for path in (directory, *directory.parents) if os.path.exists(path))  # noqa: PTH110
+    if not place.is_dir():
+        return f"{place} is not a directory"
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return f"{place} is on a file system that is mounted read-only"
+    if not os.access(place, os.W_OK | os.X_OK):
+        return f"no permission to write {place}"
+    return None
 
 
 def _first(
@@ -219,8 +233,17 @@ def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
         raise refused(setting.name, value, "a directory", where=str(source))
     if SCHEME.match(text):
         raise refused(setting.name, value, "a directory of this machine", where=str(source))
+    try:
+        expanded = Path(text).expanduser()
+    except RuntimeError as error:
+        raise Invalid(
+            f"there is no directory for the ~ in the setting {setting.name}",
+            where=str(source),
+            found=f"{text}, and no home directory of this user: HOME is not set",
+            hint="name the whole path, or set HOME",
+        ) from error
     # Not resolve(): the home shows as it was named, links and all.
-    return Path(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100
+    return Path(os.path.abspath(base / expanded))  # noqa: PTH100
 
 
 def _port(winner: tuple[object, Source, Path]) -> int:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import pwd
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.config.settings import Settings
+from holdfast.config.settings import Settings, unwritable
 from holdfast.engine.session.jars import EXTRAS, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
+from holdfast.engine.session.platforms import GUIDE, platform_here
 from holdfast.engine.session.session import LOCAL, defaults_for
 from holdfast.engine.session.user_conf import given_settings, spark_home
 from holdfast.engine.versions import installed, minor, spark_version
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
 
 OLDEST_PYTHON = (3, 10)
 
 # What Spark's Python workers import for stateful processing in Python.
 WORKER_PACKAGES = ("pyarrow", "pandas", "protobuf")
+
+# Where Java keeps what it needs for a while; it does not ask TMPDIR.
+_SCRATCH = "/tmp"  # noqa: S108 - it is looked at, and nothing is made there
 
 # An extra, the package that it brings to Python, and what it is for.
 OPTIONAL = (
@@ -98,6 +104,8 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         _checked("java", lambda: _java(environ)),
         *(_package(f"{name} for workers", name, "pip install 'holdfast[spark]'") for name in WORKER_PACKAGES),
         _checked("state home", lambda: str(settings.look_at_home())),
+        _checked("scratch directory", lambda: _scratch(environ)),
+        *_troubles(environ),
         *(
             _package(f"extra {extra}", package, f"for {use}: pip install 'holdfast[{extra}]'", needed=False)
             for extra, package, use in OPTIONAL
@@ -118,6 +126,62 @@ def _java(environ: Mapping[str, str]) -> str:
     java = find_java(environ)
     note = f", without {VECTOR_MODULE}: started through a stand-in" if java.lacks_vector_module else ""
     return f"Java {java.version or 'of unknown version'} at {java.home} (from {java.source}){note}"
+
+
+def _scratch(environ: Mapping[str, str]) -> str:
+    """Where Spark would put what it needs for a while.
+
+    Raises:
+        Invalid: It cannot be written.
+    """
+    named = environ.get("SPARK_LOCAL_DIRS")
+    value, source = given_settings(environ).get("spark.local.dir", (_SCRATCH, "Java's default"))
+    if named:
+        value, source = named, "SPARK_LOCAL_DIRS"
+    places = [Path(place.strip()) for place in value.split(",") if place.strip()]
+    reasons = [unwritable(place) for place in places]
+    if places and None not in reasons:
+        raise Invalid(
+            "no scratch directory of Spark's can be written",
+            where=f"{value} (from {source})",
+            found="; ".join(reason for reason in reasons if reason),
+            hint="mount a directory there that this user may write, such as an emptyDir of Kubernetes,"
+            " or name another with SPARK_LOCAL_DIRS",
+        )
+    return f"{value} (from {source})"
+
+
+def _troubles(environ: Mapping[str, str]) -> list[Check]:
+    """What is only worth a line where there is something to say: the user, and a platform."""
+    checks = [_checked("user", _user)] if not _has_name() else []
+    found = platform_here(environ)
+    if found is not None:
+        hint = f"{found.refused}; see {GUIDE}"
+        text = f"{found.name} (by {found.told_by})"
+        checks.append(Check("platform", found.starts_spark, text, hint, needed=not found.starts_spark))
+    return checks
+
+
+def _has_name() -> bool:
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
+
+
+def _user() -> str:
+    """Spark's login fails for a user that has a number alone.
+
+    Raises:
+        NotFound: This one has no name.
+    """
+    raise NotFound(
+        "this user has no name, and Spark does not start without one",
+        where=f"user {os.geteuid()}",
+        found="no such user in /etc/passwd",
+        hint="run as a user of the image, such as 10001, or add a line for this one to /etc/passwd",
+    )
 
 
 def _package(name: str, package: str, hint: str, *, needed: bool = True) -> Check:
