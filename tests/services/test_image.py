@@ -8,6 +8,7 @@ Podman starts the containers, on the network of this machine. `make services-ima
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -27,6 +29,8 @@ pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/holdfast-test"
+# Podman takes no long name for it, and remembers it with the images.
+RUN_ROOT = f"/tmp/holdfast-image-{zlib.crc32(str(ROOT).encode()):x}"
 USER = 10001
 TOKEN = "a-token-for-one-test-alone"
 PATIENCE_S = 300.0
@@ -39,10 +43,11 @@ class Container:
         self.place = place
         self.state = place / "state"
         self.started: list[str] = []
+        self.running: list[subprocess.Popen[str]] = []
         self._podman = [
             shutil.which("podman") or "podman",
             *("--root", str(ROOT / ".services" / "image" / "storage")),
-            *("--runroot", str(place / "run")),
+            *("--runroot", RUN_ROOT),
             *("--storage-driver", "overlay", "--cgroup-manager", "cgroupfs", "--runtime", "runc"),
             *("--log-level", "error"),
         ]
@@ -79,12 +84,15 @@ class Container:
             # As where nobody has set it.
             *("--env", "HOME="),
         ]
-        return subprocess.Popen(
-            [*self._podman, "run", *options, IMAGE, *command],
-            stdout=(self.place / "log").open("a"),
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with (self.place / "log").open("a") as log:
+            running = subprocess.Popen(
+                [*self._podman, "run", *options, IMAGE, *command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.running.append(running)
+        return running
 
     def said(self) -> str:
         """What all of them have printed."""
@@ -97,11 +105,8 @@ class Container:
 
     def processes(self) -> list[tuple[int, int, str, str]]:
         """Number, parent, state and command of each process in the newest container."""
-        found = []
-        for line in self.inside("sh", "-c", _PROCESSES).stdout.splitlines():
-            number, parent, state, words = line.split(" ", 3)
-            found.append((int(number), int(parent), state, words))
-        return found
+        listed = json.loads(self.inside("python", "-c", _PROCESSES).stdout)
+        return [(number, parent, state, words) for number, parent, state, words in listed]
 
     def signal(self, name: str) -> None:
         """As a kubelet does: to the first process of the newest container."""
@@ -113,17 +118,23 @@ class Container:
         """End and remove whatever is left."""
         for name in self.started:
             subprocess.run([*self._podman, "rm", "--force", name], check=False, capture_output=True)
+        for running in self.running:
+            running.wait(PATIENCE_S)
 
 
-# Debian's slim image has no `ps`.
-_PROCESSES = r"""
-for place in /proc/[0-9]*; do
-  { read -r line < "$place/stat"; } 2>/dev/null || continue
-  rest=${line##*) }
-  set -- $rest
-  words=$(tr '\0' ' ' < "$place/cmdline" 2>/dev/null)
-  echo "${place#/proc/} $2 $1 ${words:-none}"
-done
+# Debian's slim image has no `ps`. What has ended meanwhile is passed over, as is what asks.
+_PROCESSES = """
+import json, os, pathlib
+found = []
+for place in pathlib.Path("/proc").iterdir():
+    if place.name.isdigit() and int(place.name) != os.getpid():
+        try:
+            words = (place / "cmdline").read_bytes().replace(bytes(1), b" ").decode()
+            state, parent = (place / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        found.append((int(place.name), int(parent), state, words))
+print(json.dumps(found))
 """
 
 

@@ -66,11 +66,11 @@ def _databricks(told_by: str, *, serverless: bool) -> Platform:
     if serverless:
         refused = (
             "queries run behind Spark Connect: no `holdfast run`, hf.guard, hf.watch or keyed state;"
-            " state of Databricks' own RocksDB provider cannot be read"
+            " state of Databricks' own RocksDB provider cannot be read or saved"
         )
         return Platform("Databricks serverless", told_by, refused, starts_spark=False)
     refused = (
         "the session is Databricks' own: no `holdfast run`; state of Databricks' own RocksDB provider"
-        " cannot be read, rescaled or edited; hf.guard and hf.watch need dedicated access mode"
+        " cannot be read or saved; hf.guard and hf.watch need dedicated access mode"
     )
     return Platform("Databricks", told_by, refused)
