@@ -6,6 +6,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary as failures
@@ -19,7 +20,6 @@ from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
-from holdfast.jobs.terms import LeadershipLost
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
 Admit = Callable[[protocol.JobDefined], bool]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.checkpoints.guard.terms import Now
 from holdfast.errors import Internal
 from holdfast.jobs.ha.candidacy import Candidacy, take_alone
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.jobs.terms import Now
 
 
 class Leadership:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from holdfast.checkpoints.guard.terms import CannotLead, LeadershipLost, Now
 from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
@@ -32,7 +33,6 @@ from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
-from holdfast.jobs.terms import CannotLead, LeadershipLost, Now
 from holdfast.model import Failure, JobState
 
 
