@@ -26,7 +26,7 @@ if [ ! -e "$cloud/.ready" ]; then
   without+=" com.squareup.okio com.fasterxml.jackson.core com.fasterxml.jackson.dataformat joda-time $kit"
   without+=" software.amazon.s3.analyticsaccelerator com.google.cloud.bigdataoss com.google.guava org.scala-lang"
   without+=" org.scala-lang.modules org.eclipse.jetty javax.xml.bind"
-  fetch "the file manager for S3" "$cloud" s3a-cloud.sha256 org.apache.spark:spark-hadoop-cloud_2.13:4.1.1
+  fetch file-manager "$cloud" s3a-cloud.sha256 org.apache.spark:spark-hadoop-cloud_2.13:4.1.1
   touch "$cloud/.ready"
 fi
 echo "S3A  $target, $cloud"
