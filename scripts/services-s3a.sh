@@ -18,4 +18,15 @@ if [ ! -e "$target/.ready" ]; then
     "$kit:sts:$kit_version"
   touch "$target/.ready"
 fi
-echo "S3A  $target"
+cloud=$PWD/.services/s3a-cloud
+if [ ! -e "$cloud/.ready" ]; then
+  need S3A
+  # The file manager for S3 alone: what it needs is in S3A above. This build runs with Spark 4.2 too.
+  without="org.apache.hadoop org.apache.spark org.apache.httpcomponents org.wildfly.openssl com.squareup.okhttp3"
+  without+=" com.squareup.okio com.fasterxml.jackson.core com.fasterxml.jackson.dataformat joda-time $kit"
+  without+=" software.amazon.s3.analyticsaccelerator com.google.cloud.bigdataoss com.google.guava org.scala-lang"
+  without+=" org.scala-lang.modules org.eclipse.jetty javax.xml.bind"
+  fetch file-manager "$cloud" s3a-cloud.sha256 org.apache.spark:spark-hadoop-cloud_2.13:4.1.1
+  touch "$cloud/.ready"
+fi
+echo "S3A  $target, $cloud"

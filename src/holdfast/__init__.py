@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
     from holdfast.stream.late import late_rows
-    from holdfast.stream.query.cautions import WatermarkWarning
+    from holdfast.stream.query.cautions import ObjectStoreWarning, WatermarkWarning
     from holdfast.stream.sinks.buffered_sink import BufferedSink
     from holdfast.stream.sinks.ledger import Ledger, ledger
     from holdfast.stream.sinks.promises import Promise
@@ -153,7 +153,7 @@ _HOMES = {
     "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),
     "holdfast.stream.keyed.broadcast_stream": ("broadcast",),
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
-    "holdfast.stream.query.cautions": ("WatermarkWarning",),
+    "holdfast.stream.query.cautions": ("ObjectStoreWarning", "WatermarkWarning"),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.late": ("late_rows",),
     "holdfast.stream.joins.enrich": ("enrich",),
@@ -210,6 +210,7 @@ __all__ = [
     "Migrated",
     "MigrationPlan",
     "NotFound",
+    "ObjectStoreWarning",
     "Operator",
     "Prices",
     "Promise",

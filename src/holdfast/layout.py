@@ -347,6 +347,11 @@ def beside(checkpoint: str, ending: str) -> str | None:
     return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
 
 
+def lease_beside(name: str) -> str:
+    """The folder beside a checkpoint of this name, in which its owner keeps a lease."""
+    return f".{name}.holdfast.lease"
+
+
 def join(folder: str, name: str) -> str:
     """A path from folder and name."""
     return f"{folder}/{name}" if folder else name

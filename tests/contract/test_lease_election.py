@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_candidates import LEASE_S, WALL_S, Candidates, Meddling, won
 
+from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.checkpoints.guard.terms import LeadershipLost, Term
 from holdfast.errors import Unavailable
-from holdfast.jobs.ha.lease import LeaseElection
-from holdfast.jobs.terms import LeadershipLost, Term
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

@@ -10,10 +10,10 @@ import pytest
 from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
 from zookeeper_server import Server
 
+from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
+from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.ha.lease_renewal import LeaseRenewer
 from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
-from holdfast.jobs.terms import LeadershipLost
 
 pytestmark = pytest.mark.services
 

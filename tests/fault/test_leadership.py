@@ -22,6 +22,7 @@ from grid import WHOLE
 from running_job import PATIENCE_S, freeze, until
 from zookeeper_server import Server
 
+from holdfast.checkpoints.guard.terms import myself
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.job.restart import fixed_delay
 from holdfast.engine.state.ownership import Owner
@@ -32,7 +33,6 @@ from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.registry.schema import writer_of
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.terms import myself
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault

@@ -29,6 +29,7 @@ class Cluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         rpc, http, data, data_http, data_ipc = free_ports(5)
         self.address = f"127.0.0.1:{http}"
+        self._native = f"hdfs://127.0.0.1:{rpc}"
         _settings(folder / "core-site.xml", {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}"})
         _settings(
             folder / "hdfs-site.xml",
@@ -55,6 +56,10 @@ class Cluster:
     def root(self) -> str:
         """The URI of a directory that nobody else uses."""
         return f"webhdfs://{self.address}/test-{next(self._roots)}"
+
+    def native(self, uri: str) -> str:
+        """The same place as Hadoop's own client reaches it."""
+        return uri.replace(f"webhdfs://{self.address}", self._native)
 
     def stop(self) -> None:
         """End both."""

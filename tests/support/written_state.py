@@ -34,11 +34,12 @@ from typing import Any
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit, erase, undo
+from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.checkpoints.guard.terms import Leader
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.engine.state.ownership import Owner, fence, lock_path
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.machine import DriverIdentity
 from holdfast.jobs.recovery import rollback
 from holdfast.jobs.recovery.rollback import Rollback
@@ -47,7 +48,6 @@ from holdfast.jobs.registry.operation_arguments import TakeSavepoint, Verify
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.terms import Leader
 from holdfast.model import (
     BatchProgress,
     Failure,

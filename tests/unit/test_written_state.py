@@ -38,12 +38,12 @@ from written_state import (
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
+from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.record import RecordFile
 from holdfast.engine.state import ownership
 from holdfast.errors import Conflict
 from holdfast.formats.logs.plan_note import parse_note
 from holdfast.jobs.ha.leader_record import LeaderRecord
-from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.recovery import rollback
 from holdfast.jobs.registry.operation_arguments import TakeSavepoint, decode
 from holdfast.jobs.registry.operation_log import Operations, OperationState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,9 +49,10 @@ def doctor(
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
-    explained = _explain(job)
-    tried = _try(settings) if deep and found.ok else None
+    explained, conf = _explain(job)
     given = [address for named in checkpoints or [] for address in checkpoints_of(named, home)]
+    found = replace(found, checks=(*found.checks, *_of_stores(given, explained, conf)))
+    tried = _try(settings) if deep and found.ok else None
     writers, unread = _writers(settings, given)
     newer = any(writer.newer for writer in writers)
     ready = found.ok and (tried is None or tried.ok)
@@ -126,12 +127,33 @@ def _render_writers(writers: list[Writer], unread: list[dict[str, Any]]) -> None
         output.line(f"–        {error['where']}: {error['error']}")
 
 
-def _explain(job: str | None) -> JobExplained | None:
+def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
+    """A job's settings explained, and as Spark gets them."""
     if job is None:
-        return None
-    from holdfast.jobs.settings_report import explain_job
+        return None, {}
+    from holdfast.jobs.loader import load_job
+    from holdfast.jobs.settings_report import explained
 
-    return explain_job(job)
+    loaded = load_job(job)
+    return explained(loaded), loaded.spark_conf()
+
+
+def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str, str]) -> list[Check]:
+    """What checkpoints need that are on no local disk: each thing once."""
+    from holdfast.checkpoints.guard.checkpoint_lease import can_keep_leases
+    from holdfast.config.locations import canonical_uri, parse_storage
+    from holdfast.engine.session.doctor import Check, store_checks
+
+    places = [canonical_uri(parse_storage(address, "checkpoint"), Path.cwd()) for address in given]
+    places += [explained.checkpoint] if explained is not None else []
+    checks = [check for uri in places for check in store_checks(uri, conf, os.environ)]
+    for uri in places:
+        if not can_keep_leases(uri):
+            scheme = uri.partition(":")[0]
+            hint = "see that only one machine runs the job, or elect its leader with --ha"
+            lacks = f"none can be kept at {scheme}: nothing keeps two machines apart"
+            checks.append(Check("lease of the checkpoint", False, lacks, hint, needed=False))
+    return list({check.name: check for check in checks}.values())
 
 
 def _try(settings: Any) -> Check:

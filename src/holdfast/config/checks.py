@@ -30,6 +30,21 @@ def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> N
         object.__setattr__(settings, name, check(getattr(settings, name), f"{owner}({name}=…)"))
 
 
+def check_periodic(owner: str, savepoints: object, every: object) -> None:
+    """Refuse periodic savepoints of which only the directory or only the time is set.
+
+    Raises:
+        Invalid: One of both is.
+    """
+    if (savepoints is None) != (every is None):
+        raise Invalid(
+            "savepoints need a directory and a time",
+            where=f"{owner}(…)",
+            found=f"savepoints={savepoints!r}, savepoint_every={every!r}",
+            hint='both or none: savepoints="s3://bucket/sp", savepoint_every="1h"',
+        )
+
+
 def optional(check: Check) -> Check:
     """The same check for a setting that may be None."""
     return lambda value, setting: None if value is None else check(value, setting)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.private_files import make_directory
 from holdfast.config.settings import Settings
 from holdfast.engine.state.ownership import supervisor_lock
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Invalid
 from holdfast.storage.file_lock import FileLock
 
 LOGS_KEPT = 10
@@ -49,6 +50,28 @@ class StateHome:
 def state_home(home: str | Path | None = None) -> Path:
     """The state home that holds here, made if need be: the one that is named, else that of the settings."""
     return Settings.resolve({"home": home}, os.environ, Path.cwd()).ensure_home().resolve()
+
+
+def home_or_none(
+    home: str | Path | None, unwritable: Callable[[Invalid], None], *, needed: bool = False
+) -> Path | None:
+    """The state home; None where nobody asked for one and the one that holds here cannot be written.
+
+    Args:
+        home: The one that is named.
+        unwritable: Told why there is none.
+        needed: Whether there has to be one all the same.
+
+    Raises:
+        Invalid: The one that is named or needed cannot be written.
+    """
+    try:
+        return state_home(home)
+    except Invalid as error:
+        if needed or home is not None:
+            raise
+        unwritable(error)
+        return None
 
 
 def running_already(home: StateHome, job: str) -> Conflict:

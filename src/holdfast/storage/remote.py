@@ -20,6 +20,9 @@ from holdfast.storage.port import Names, Storage, file_exists, full, no_file
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
 _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
 _HTTP: Final = "webhdfs"
+_S3: Final = "s3"
+# Under this name an object on S3 says by which write it was put there.
+_MARK: Final = "holdfast-write"
 # HDFS says it of a path that goes on below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
 _CHECK: Final = "check the address, the credentials and the network"
@@ -30,7 +33,10 @@ class RemoteStorage:
 
     Object stores put a file in place whole, and at most one of several `write`s without `replace` succeeds
     where the store knows conditional writes (S3 does); elsewhere the file is looked for first, so two writers
-    at the same instant are not told apart. On HDFS a file is written beside its place and renamed. Over HTTP
+    at the same instant are not told apart. The answer to a request may be lost though it was carried out, and
+    the library asks again: on S3 each write carries a mark of its own, by which it is recognised then.
+
+    On HDFS a file is written beside its place and renamed. Over HTTP
     (`webhdfs:`) that replaces a file at once, and tells two writers apart; HDFS's native client (`hdfs:`)
     cannot rename onto a file, so that for an instant a file that is replaced is not there.
 
@@ -106,6 +112,9 @@ class RemoteStorage:
         with self._asking(path):
             if not replace and self.size(path) is not None:
                 raise FileExistsError
+            if self._protocol == _S3:
+                self._put_marked(target, data, "overwrite" if replace else "create")
+                return
             if not self._renames:
                 self._fs.pipe_file(target, data, mode="overwrite" if replace else "create")
                 return
@@ -136,6 +145,21 @@ class RemoteStorage:
         """See `Storage`."""
         with self._asking(path), suppress(FileNotFoundError):
             self._fs.rm_file(self._at(path))
+
+    def _put_marked(self, target: str, data: bytes, mode: str) -> None:
+        """Put an object in place on S3, and look whether that was done where the answer says it was not.
+
+        A request that was carried out and not answered is sent again by the library. The second one then
+        meets the object of the first, or the end of an upload that is over.
+        """
+        mark = uuid.uuid4().hex
+        try:
+            self._fs.pipe_file(target, data, mode=mode, Metadata={_MARK: mark})
+        except Exception:
+            with suppress(Exception):  # then nobody knows, and the first error is told
+                if self._fs.metadata(target, refresh=True).get(_MARK) == mark:
+                    return
+            raise
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
         target = self._at(path)

@@ -10,10 +10,10 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
+from holdfast.checkpoints.guard.terms import Leader
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.terms import Leader
 from holdfast.model import Failure, JobState, QueryStarted
 
 

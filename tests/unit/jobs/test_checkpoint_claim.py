@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.engine.state.ownership import Owner
 from holdfast.errors import Conflict
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
-from holdfast.jobs.terms import LeadershipLost
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
+from holdfast.checkpoints.guard.terms import ElectionState, LeadershipLost, Term
 from holdfast.errors import Unavailable
-from holdfast.jobs.ha.lease_renewal import LeaseRenewer
-from holdfast.jobs.terms import ElectionState, LeadershipLost, Term
 
 PATIENCE_S = 30
 

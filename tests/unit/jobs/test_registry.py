@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
 from holdfast.jobs.registry.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
-from holdfast.jobs.terms import Leader, LeadershipLost
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
 RECORD = JobRecord(

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.checkpoints.guard.terms import CannotLead
 from holdfast.engine.state.ownership import lock_path, reserved
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.ha.candidacy import Candidacy
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.standby import require_final, require_places, take_over
-from holdfast.jobs.terms import CannotLead
 from holdfast.storage.memory import MemoryStorage
 
 LEASE_S = 1000.0

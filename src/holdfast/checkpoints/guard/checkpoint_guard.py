@@ -1,6 +1,7 @@
 """The guard of every command that changes, replaces or doubles a checkpoint: nobody may be using it.
 
-Holdfast's own jobs hold a lock, which is asked and then held. Of a plain query nobody can know: a person has
+Holdfast's own jobs hold a lock, and where a checkpoint lies elsewhere a lease beside it: both are asked and
+then held. Of a plain query nobody can know: a person has
 to say that it is stopped, and is not just believed. The checkpoint is watched for longer than its batches
 usually are apart, and looked at again immediately before and after the step that counts.
 """
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease, has_lease, lease_note, lease_of
+from holdfast.checkpoints.guard.terms import myself
 from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
@@ -23,7 +27,7 @@ from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.config.settings import Settings
 from holdfast.engine.state.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Unavailable
 from holdfast.storage.port import Storage
 
 LEAST_WATCH_MS: Final = 3_000
@@ -63,14 +67,16 @@ class CheckpointGuard:
     Args:
         checkpoint: The checkpoint.
         timing: The clocks.
+        leases: The leases that are held meanwhile.
 
     Attributes:
         marks: Every file of it as it was at first.
     """
 
-    def __init__(self, checkpoint: Storage, timing: Timing) -> None:
+    def __init__(self, checkpoint: Storage, timing: Timing, leases: Sequence[CheckpointLease] = ()) -> None:
         self._checkpoint = checkpoint
         self._timing = timing
+        self._leases = tuple(leases)
         self.marks = file_marks(checkpoint)
         self._look_s = _LOOK_FAR_S if local_path(checkpoint.uri) is None else _LOOK_S
 
@@ -97,11 +103,13 @@ class CheckpointGuard:
             self._timing.pause(self._look_s)
 
     def require_unmoved(self) -> None:
-        """See that every file of it is as it was.
+        """See that every file of it is as it was, and that its lease is still held.
 
         Raises:
-            Conflict: A query uses it.
+            Conflict: A query uses it, or may do so by now.
         """
+        for lease in self._leases:
+            lease.require()
         moves = moves_between(self.marks, file_marks(self._checkpoint))
         if moves:
             raise written_meanwhile(self._checkpoint.uri, moves)
@@ -128,21 +136,19 @@ def guarded(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        Conflict: A job holds it, a process has it open, something is written to it, or nobody has said that
-            it is stopped.
+        Conflict: A job holds it, another process owns its lease, a process has it open, something is written
+            to it, or nobody has said that it is stopped.
     """
     timing = timing or MACHINE_TIMING
     refuse_held(checkpoint)
     if not stopped:
-        usage = usage_of(checkpoint, timing.wall_ms())
-        refuse_open(usage)
-        raise not_said(usage, hint)
-    with _reserved(checkpoint, verb):
+        raise not_said(dry_run_usage(checkpoint, timing.wall_ms()), hint)
+    with _reserved(checkpoint, verb), _leased(checkpoint, verb, timing, tell) as leases:
         # A supervisor may have come between the look and the lock.
         refuse_supervised(checkpoint)
         usage = usage_of(checkpoint, timing.wall_ms())
         refuse_open(usage)
-        guard = CheckpointGuard(checkpoint, timing)
+        guard = CheckpointGuard(checkpoint, timing, leases)
         wanted_ms = watch_ms(usage)
         guard.watch(wanted_ms, tell, _note(usage, wanted_ms))
         yield guard
@@ -152,7 +158,8 @@ def guarded(
 def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointGuard]:
     """As `guarded`, for the supervisor of the job that the checkpoint belongs to, while it runs no driver.
 
-    The job's lock was its driver's until now, so nobody is asked and nothing is waited for.
+    The job's lock was its driver's until now, and its lease is the supervisor's, so nobody is asked and
+    nothing is waited for.
 
     Raises:
         Conflict: Somebody holds it, or a process has it open.
@@ -167,10 +174,14 @@ def held_for_making(target: Storage, verb: str) -> Iterator[None]:
     """Within the block no job starts on a checkpoint that is being made, as far as one has ever been there.
 
     Raises:
-        Conflict: A job holds the lock of that place, and is about to begin there.
+        Conflict: A job holds the lock of that place, or another process its lease, and is about to begin
+            there.
     """
     refuse_held(target)
-    with _reserved(target, verb, create=False):
+    with (
+        _reserved(target, verb, create=False),
+        _leased(target, verb, MACHINE_TIMING, None, create=False),
+    ):
         yield
 
 
@@ -182,6 +193,46 @@ def _reserved(checkpoint: Storage, verb: str, *, create: bool = True) -> Iterato
         yield
 
 
+@contextmanager
+def _leased(
+    checkpoint: Storage, verb: str, timing: Timing, tell: ProgressCallback | None, *, create: bool = True
+) -> Iterator[list[CheckpointLease]]:
+    """Hold the lease beside a checkpoint, and that of a job with several queries if it ever had one.
+
+    A local checkpoint has a lock, and a lease only where somebody keeps one there for other machines.
+    """
+    held: list[CheckpointLease] = []
+    with ExitStack() as stack:
+        for uri, own in _addresses(checkpoint):
+            made = create and own and local_path(uri) is None
+            had = has_lease(uri)
+            if not had and not made:
+                continue
+            election = lease_of(uri, f"{myself()}, `holdfast {verb}`", now=timing.steady_s)
+            if election is None:
+                continue
+            lease = CheckpointLease(uri, election, timing.steady_s)
+            stack.callback(lease.release)
+            try:
+                lease.take(partial(_wait, timing), partial(_say_waiting, tell), refuse_living=True)
+            except Unavailable:
+                if had:
+                    raise
+                continue  # a place that nobody here can write to is nobody's from here
+            held.append(lease)
+        yield held
+
+
+def _wait(timing: Timing, seconds: float) -> bool:
+    timing.pause(seconds)
+    return True
+
+
+def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> None:
+    if tell is not None:
+        tell(0, 1, f"waiting {lease_s:.0f} s at most to see whether {holder} still owns the checkpoint")
+
+
 def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
     """Who may be using a checkpoint, for a person to decide by; what is certain is refused as in a real run.
 
@@ -191,7 +242,7 @@ def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
     refuse_held(checkpoint)
     usage = usage_of(checkpoint, now_ms)
     refuse_open(usage)
-    return usage
+    return replace(usage, lease=lease_note(checkpoint))
 
 
 def refuse_held(checkpoint: Storage) -> None:
@@ -294,11 +345,16 @@ def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
     home = Path()
     if local_path(checkpoint.uri) is None:
         home = Settings.resolve({}, os.environ, Path.cwd()).home
+    return [(lock_path(uri, home), own) for uri, own in _addresses(checkpoint)]
+
+
+def _addresses(checkpoint: Storage) -> list[tuple[str, bool]]:
+    """A checkpoint, and the directory above it, which may be that of a job with several queries."""
     above = checkpoint.uri.rpartition("/")[0]
-    locks = [(lock_path(checkpoint.uri, home), True)]
+    addresses = [(checkpoint.uri, True)]
     if above.partition("://")[2].strip("/"):
-        locks.append((lock_path(above, home), False))
-    return locks
+        addresses.append((above, False))
+    return addresses
 
 
 def _note(usage: CheckpointUsage, wanted_ms: int) -> str:

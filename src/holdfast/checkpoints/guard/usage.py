@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median_high
 from typing import Final
 
+from holdfast.checkpoints.guard.checkpoint_lease import LeaseNote
 from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
 from holdfast.checkpoints.logs.logs import Logs, written_ms
 from holdfast.config.locations import local_path
@@ -35,6 +36,7 @@ class CheckpointUsage(JsonShape):
         committed_age_ms: How long ago.
         interval_ms: How far its batches usually are apart; None with fewer than two.
         scan: The processes of this machine that have to do with it.
+        lease: The lease beside it; None if nobody has it, and where that was not looked at.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -44,6 +46,7 @@ class CheckpointUsage(JsonShape):
     committed_age_ms: int | None
     interval_ms: int | None
     scan: ProcessScan = field(metadata=json_as("processes"))
+    lease: LeaseNote | None = None
 
     @property
     def silent_ms(self) -> int | None:
@@ -61,6 +64,8 @@ class CheckpointUsage(JsonShape):
             lines.append(f"batch {self.planned} is planned and not committed")
         if self.interval_ms is not None:
             lines.append(f"its batches are usually {rounded_duration(self.interval_ms)} apart")
+        if self.lease is not None:
+            lines.append(str(self.lease))
         return [*lines, *self.scan.lines()]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
+from holdfast.config.checks import Check, check_fields, check_periodic, flag, one_of, optional, whole
 from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.config.setting_report import shown
 from holdfast.config.spark_defaults import (
@@ -77,10 +77,7 @@ class CheckpointFields:
 
     def __post_init__(self) -> None:
         check_fields(self, _MAKER, _CHECKS)
-        if (self.savepoints is None) != (self.savepoint_every is None):
-            lacks = "savepoint_every" if self.savepoint_every is None else "savepoints"
-            both = "both or none: savepoints=DIR and savepoint_every=TIME belong together"
-            raise refused(f"{_MAKER}({lacks}=…)", None, both)
+        check_periodic(_MAKER, self.savepoints, self.savepoint_every)
 
     @property
     def interval_ms(self) -> int | None:

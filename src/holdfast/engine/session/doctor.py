@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.settings import Settings, unwritable
+from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
+from holdfast.engine.session import object_store
 from holdfast.engine.session.jars import EXTRAS, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
 from holdfast.engine.session.platforms import GUIDE, platform_here
@@ -113,6 +115,46 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         *(_jars(extra) for extra in EXTRAS),
     ]
     return Examination(tuple(checks), _effects(environ))
+
+
+def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Check, ...]:
+    """What a checkpoint at an address needs beyond a local one; nothing is asked of the storage.
+
+    Args:
+        uri: The checkpoint's canonical URI.
+        conf: Spark settings of its job, as far as they are known.
+        environ: The environment.
+    """
+    if not uri.startswith(object_store.S3A):
+        return ()
+    client = object_store.jar_there(object_store.CLIENT, conf, environ)
+    manager = object_store.jar_there(object_store.CLOUD, conf, environ)
+    chosen = conf.get(FILE_MANAGER_KEY) or given_settings(environ).get(FILE_MANAGER_KEY, ("", ""))[0]
+    hadoop = _hadoop_version(environ)
+    checks = [
+        _package("s3fs for verbs and leases", "s3fs", "pip install 'holdfast[s3]'"),
+        Check(
+            "jar hadoop-aws for Spark",
+            client is not None,
+            client or "neither in Spark's jars nor in spark.jars or spark.jars.packages",
+            None if client else f"add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
+        ),
+    ]
+    if chosen and chosen != ABORTABLE_MANAGER:
+        found, ok, hint = f"yours: {chosen}", False, f"leave {FILE_MANAGER_KEY} out"
+    elif manager is None:
+        found, ok, hint = f"missing: {object_store.RENAMES}", False, object_store.package_hint()
+    else:
+        found, ok, hint = manager, True, None
+    checks.append(Check("file manager for S3", ok, found, hint, needed=False))
+    return tuple(checks)
+
+
+def _hadoop_version(environ: Mapping[str, str]) -> str:
+    """The Hadoop that Spark brings along, by the name of its jar."""
+    home = spark_home(environ)
+    jars = [] if home is None else sorted((home / "jars").glob("hadoop-client-api-*.jar"))
+    return jars[-1].stem.rpartition("-")[2] if jars else "VERSION"
 
 
 def _python() -> Check:

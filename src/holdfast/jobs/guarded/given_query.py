@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
-from holdfast.jobs.background.worker import one_line
 from holdfast.jobs.failures.summary import from_text
 from holdfast.jobs.guarded import exit_codes
 from holdfast.jobs.guarded.guard_settings import GuardSettings
 from holdfast.jobs.recovery.rollback import look
-from holdfast.jobs.state_home import state_home
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,17 +137,6 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
             hint=f"see all of it with `holdfast checkpoint verify {found.checkpoint}`; restore a savepoint"
             + ("" if found.whole is None else f", or take one of batch {found.whole}, which is whole"),
         )
-
-
-def home_or_none(home: str | Path | None) -> Path | None:
-    """The state home; None where nobody asked for one and the one that holds here cannot be written."""
-    try:
-        return state_home(home)
-    except Invalid as error:
-        if home is not None:
-            raise
-        _LOG.warning("counters and alerts end with this process: %s", one_line(error))
-        return None
 
 
 def _session(frame: DataFrame | None) -> SparkSession:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, parse_duration
-from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.background.savepoint_schedule import Savepointing
 from holdfast.jobs.guarded import exit_codes
-from holdfast.jobs.guarded.given_query import GivenQuery, home_or_none, require_whole
+from holdfast.jobs.guarded.given_query import GivenQuery, require_whole
 from holdfast.jobs.guarded.guard_settings import GuardSettings
 from holdfast.jobs.guarded.ownership import CheckpointOwnership, Patience
 from holdfast.jobs.monitoring.query_watch import Watch, watch
+from holdfast.jobs.state_home import home_or_none
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -243,7 +244,7 @@ class Guard:
     def _begin(self, given: GivenQuery) -> None:
         from holdfast.engine.queries.watch import java_pid
 
-        settings, home = self._settings, home_or_none(self._settings.home)
+        settings, home = self._settings, home_or_none(self._settings.home, self._without_home)
         self._java_pid = java_pid(given.spark)
         leading = settings.leading(given.checkpoint)
         self._ownership = owned = CheckpointOwnership(given.checkpoint, given.name, home, leading)
@@ -336,6 +337,9 @@ class Guard:
     def _failed(self, error: HoldfastError) -> None:
         self._error, self._exit_code = error, error.exit_code
         _LOG.error("%s: %s", self._given.name, error)
+
+    def _without_home(self, _error: Invalid) -> None:
+        """The watch says it: counters and alerts end with this process."""
 
     def _tell(self) -> None:
         for event in () if self._savepoints is None else self._savepoints.heard():

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config.checks import Check, check_fields, optional, whole
+from holdfast.config.checks import Check, check_fields, check_periodic, optional, whole
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.locations import canonical_uri, local_path, parse_storage
 from holdfast.config.units import Duration, optional_ms, parse_duration
@@ -52,13 +52,7 @@ class GuardSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, _OWNER, _CHECKS)
-        if (self.savepoints is None) != (self.savepoint_every is None):
-            raise Invalid(
-                "savepoints need a directory and a time",
-                where="hf.guard(…)",
-                found=f"savepoints={self.savepoints!r}, savepoint_every={self.savepoint_every!r}",
-                hint='both or none: savepoints="s3://bucket/sp", savepoint_every="1h"',
-            )
+        check_periodic(_OWNER, self.savepoints, self.savepoint_every)
         self.leading("s3a://bucket/checkpoint")
 
     @property

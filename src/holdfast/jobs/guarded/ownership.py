@@ -16,23 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import layout
+from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease
+from holdfast.checkpoints.guard.terms import Now
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.locations import local_path
-from holdfast.config.units import rounded_duration
 from holdfast.engine.state.ownership import Owner, hold, holder, in_use, lock_path
-from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.ha.elections import elections
-from holdfast.jobs.ha.lease_renewal import LeaseRenewer
 from holdfast.jobs.machine import this_machine
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
-from holdfast.jobs.terms import Election, Now
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG: Final = logging.getLogger("holdfast.guard")
-# So many times in a lease its owner is looked at.
-_LOOKS: Final = 8
 _LOOK_S: Final = 0.2
 
 
@@ -81,19 +78,18 @@ class CheckpointOwnership:
         self._leading = leading
         self._now = now
         self._lock: Any = None
-        self._election: Election | None = None
-        self._renewer: LeaseRenewer | None = None
+        self._lease: CheckpointLease | None = None
         self._watchdog: LeaseWatchdog | None = None
 
     @property
     def term(self) -> int | None:
         """The token of the lease, by which ledgers tell a late owner; None without a lease."""
-        return None if self._renewer is None else self._renewer.token
+        return None if self._lease is None else self._lease.token
 
     @property
     def lost(self) -> str | None:
         """Why it is over; None while it is not."""
-        return None if self._renewer is None else self._renewer.lost
+        return None if self._lease is None else self._lease.lost
 
     def take(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
         """Become the owner; waits for a former one that is ending.
@@ -120,12 +116,9 @@ class CheckpointOwnership:
         if self._watchdog is not None:
             self._watchdog.release()
             self._watchdog = None
-        if self._renewer is not None:
-            self._renewer.close(resign=self._renewer.lost is None)
-            self._renewer = None
-        if self._election is not None:
-            self._election.close()
-            self._election = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
         if self._lock is not None:
             with suppress(Exception):  # the session may be gone, and the lock with it
                 self._lock.channel().close()
@@ -134,37 +127,16 @@ class CheckpointOwnership:
     def _win(self, java_pid: int, patience: Patience) -> None:
         if self._leading is None:
             return
-        folder = self._checkpoint.rstrip("/").rpartition("/")[2]
-        self._election = election = elections(self._leading, self._now)(f".{folder}.holdfast.lease")
-        told = False
-        while (term := election.campaign()) is None:
-            if not told:
-                told = True
-                _LOG.warning("%s: waiting for the lease of %s", self._name, self._holder(election))
-            if not patience.goes_on(election.lease_s / _LOOKS):
-                raise self._owned(election)
+        name = layout.lease_beside(self._checkpoint.rstrip("/").rpartition("/")[2])
+        election = elections(self._leading, self._now)(name)
         self._watchdog = watchdog = LeaseWatchdog((java_pid, os.getpid()))
-        watchdog.hold(term.until_s)
-        self._renewer = LeaseRenewer(election, term, self._now, self._renewed)
+        self._lease = lease = CheckpointLease(self._checkpoint, election, self._now, watchdog.hold)
 
-    def _renewed(self) -> None:
-        renewer, watchdog = self._renewer, self._watchdog
-        if renewer is not None and watchdog is not None:
-            watchdog.hold(renewer.until_s)
+        def waiting(holder: str, _lease_s: float) -> None:
+            _LOG.warning("%s: waiting for the lease of %s", self._name, holder)
 
-    def _owned(self, election: Election) -> Conflict:
-        lease = rounded_duration(int(election.lease_s * 1000))
-        return Conflict(
-            "another process owns the checkpoint",
-            where=self._checkpoint,
-            found=f"{self._holder(election)}, by the lease at {election.address}",
-            hint=f"end it there; its lease is over {lease} after that",
-        )
-
-    def _holder(self, election: Election) -> str:
-        with suppress(HoldfastError):
-            return election.look().holder or "an unknown process"
-        return "an unknown process"
+        if not lease.take(patience.goes_on, waiting, refuse_living=False):
+            raise lease.owned()
 
     def _take_lock(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
         if self._home is None and local_path(self._checkpoint) is None:

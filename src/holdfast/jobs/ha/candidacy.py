@@ -10,18 +10,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from holdfast.checkpoints.guard.checkpoint_lease import LOOKS
+from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
+from holdfast.checkpoints.guard.terms import (
+    Election,
+    ElectionState,
+    Leader,
+    LeadershipLost,
+    Now,
+    Term,
+    myself,
+    place_lost,
+)
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.ha.leader_record import LeaderRecord
-from holdfast.jobs.ha.lease_renewal import LeaseRenewer
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.registry.schema import writer_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock, led_already, running_already
-from holdfast.jobs.terms import Election, ElectionState, Leader, LeadershipLost, Now, Term, myself, place_lost
 from holdfast.model import JobState
 
-# So many times in a lease a candidate looks whether the leader still lives.
-_LOOKS: Final = 8
 # How long a new leader waits for somebody who writes to the registry, before it looks who that is.
 _PATIENCE_S: Final = 1.0
 
@@ -93,7 +101,7 @@ class Candidacy:
     def next_try_s(self) -> float:
         """How long to wait before the next try; after a term that was given up here, others go first."""
         pause_s, self._pause_s = self._pause_s, 0.0
-        return pause_s or self._election.lease_s / _LOOKS
+        return pause_s or self._election.lease_s / LOOKS
 
     @property
     def address(self) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from holdfast.checkpoints.guard.checkpoint_lease import can_keep_leases
+from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.checkpoints.guard.terms import Election, Now
 from holdfast.config.job.high_availability import ZOOKEEPER, Leading
-from holdfast.config.locations import local_path
 from holdfast.errors import Unsupported
-from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
-from holdfast.jobs.terms import Election, Now
 from holdfast.storage import open_storage
 
 # The election of a job's leader, by the job's name.
@@ -32,7 +32,7 @@ def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
     if leading.address.startswith(ZOOKEEPER):
         ensemble = Ensemble.of(leading.address)
         return lambda job: ZooKeeperElection(ensemble, job, lease_s, now, time.time)
-    if local_path(leading.address) is None and not leading.address.startswith(_OBJECTS):
+    if not can_keep_leases(leading.address):
         raise Unsupported(
             "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
             where=leading.address,
@@ -41,7 +41,3 @@ def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
         )
     storage = open_storage(leading.address, "lease")
     return lambda job: LeaseElection(storage, job, lease_s, now, time.time)
-
-
-# What puts a new file only where none is, in one step.
-_OBJECTS = ("s3://", "s3a://", "webhdfs://")

@@ -15,9 +15,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from holdfast.checkpoints.guard.terms import (
+    COUNTED,
+    ElectionState,
+    LeadershipLost,
+    Now,
+    Term,
+    Wall,
+    myself,
+    place_lost,
+)
 from holdfast.config.job.high_availability import ZOOKEEPER
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
-from holdfast.jobs.terms import COUNTED, ElectionState, LeadershipLost, Now, Term, Wall, myself, place_lost
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

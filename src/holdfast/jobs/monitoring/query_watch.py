@@ -27,7 +27,7 @@ from holdfast.jobs.background.metrics_loop import (
 )
 from holdfast.jobs.background.worker import BackgroundWorker, Pace, error_of, one_line
 from holdfast.jobs.failures.summary import from_text
-from holdfast.jobs.state_home import StateHome, SupervisorLock, state_home
+from holdfast.jobs.state_home import StateHome, SupervisorLock, home_or_none
 from holdfast.model import BatchProgress
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import FIRING, Alert, AlertEvent
@@ -376,13 +376,13 @@ class _Story:
 
 
 def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
-    """The state home; None where nobody asked for one and the one that holds here cannot be written."""
-    try:
-        place = state_home(home)
-    except Invalid as error:
-        if needed:
-            raise
+    """The state home, in which nobody watches a job of this name; None where there is none."""
+
+    def unwritable(error: Invalid) -> None:
         _LOG.warning("%s: counters and alerts end with this process: %s", name, one_line(error))
+
+    place = home_or_none(home, unwritable, needed=needed)
+    if place is None:
         return None
     if SupervisorLock(StateHome(place), name).taken():
         raise Conflict(

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.locations import local_path
 from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, in_use, lock_path
 from holdfast.errors import Conflict
 from holdfast.jobs.machine import DriverIdentity, host_name, this_machine
-from holdfast.jobs.terms import LeadershipLost
 
 # A JVM that was left alone tidies its temporary files and goes.
 JVM_GRACE_S = 5.0

@@ -293,13 +293,13 @@ class Driver:
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
         """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
-        from holdfast.stream.query.cautions import WatermarkWarning
+        from holdfast.stream.query.cautions import ObjectStoreWarning, WatermarkWarning
 
         with warnings.catch_warnings(record=True) as heard:
             yield
         for warning in heard:
             warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-            if issubclass(warning.category, WatermarkWarning):
+            if issubclass(warning.category, (ObjectStoreWarning, WatermarkWarning)):
                 self._channel.send(Caution(query, str(warning.message)))
 
     def _watch(self, job: Job) -> Failure | None:

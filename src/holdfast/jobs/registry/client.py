@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints.guard.terms import Leader
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.jobs.terms import Leader
 from holdfast.json_shapes import JsonShape, in_json, json_spread
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
 from holdfast.errors import NotFound
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.schema import REGISTRY, insert
-from holdfast.jobs.terms import Leader, LeadershipLost
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 from holdfast.plain_values import READ, from_known
 from holdfast.storage.shared_database import PATIENCE_S, SharedDatabase

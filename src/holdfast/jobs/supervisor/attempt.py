@@ -40,9 +40,16 @@ class DriverAttempt:
         else:
             self.ending = kind_of(message)
 
-    def end_for(self, error: HoldfastError | OSError) -> None:
-        """End the driver for an error here: a refusal, or a file that could not be made, which may pass."""
-        if isinstance(error, HoldfastError):
+    def end_for(self, error: HoldfastError | OSError, *, may_pass: bool = False) -> None:
+        """End the driver for an error here: a refusal, or a file that could not be made, which may pass.
+
+        Args:
+            error: The error.
+            may_pass: Whether an error of ours may pass too.
+        """
+        if isinstance(error, HoldfastError) and may_pass:
+            self.failure = failures.from_exception(error, str(error), label=failures.START)
+        elif isinstance(error, HoldfastError):
             self.refusal = error
         else:
             self.failure = failures.not_begun(error)

@@ -6,8 +6,9 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.units import counted, rounded_duration
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
 from holdfast.jobs.machine import DriverIdentity
@@ -19,7 +20,7 @@ from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
-from holdfast.jobs.terms import LeadershipLost
+from holdfast.model import Failure
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
 Admit = Callable[[protocol.JobDefined], bool]
@@ -88,6 +89,8 @@ class DriverSession:
                 if requests.at_once:
                     self._end_as_asked()
                     return
+                if self._has_lost_lease():
+                    return
                 if (requests.stops or requests.rescale) and not told_to_stop:
                     told_to_stop = True
                     job.say("stopping", "stopping after the batch that runs")
@@ -97,6 +100,17 @@ class DriverSession:
                     return
                 self._look_at_slow_batches()
                 job.tell_of_sidecar()
+
+    def _has_lost_lease(self) -> bool:
+        """End the driver where the checkpoint may be somebody else's by now: that is a failure of it."""
+        why = self._job.leadership.lease_lost if self._job.begun else None
+        if why is None:
+            return False
+        line = f"the lease of the checkpoint is lost: {why}"
+        self._attempt.failure = Failure("checkpoint", "lease", line, cause="resources")
+        self._attempt.failed_ms = self._job.clock()
+        self._attempt.process.kill()
+        return True
 
     def _end_as_asked(self) -> None:
         self._attempt.ending = "canceled" if self._job.requests.cancel else "stopped"
@@ -125,6 +139,9 @@ class DriverSession:
                 self._do_not_go()
         except LeadershipLost:
             raise
+        except Unavailable as error:
+            # One that has run before tries again, by the job's strategy.
+            self._attempt.end_for(error, may_pass=self._job.begun and self._job.leadership.alone)
         except (HoldfastError, OSError) as error:
             self._attempt.end_for(error)
 

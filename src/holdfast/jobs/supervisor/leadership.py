@@ -1,16 +1,22 @@
-"""Whether a supervisor may run its job: it has the job to itself, or it is one of several and was elected."""
+"""Whether a supervisor may run its job: it has the job to itself, or it is one of several and was elected.
+
+One that has the job to itself also owns the checkpoint by the lease beside it, where that lies on no local
+disk: the lock of this machine tells no other one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S, CheckpointLease, has_lease, lease_of
+from holdfast.checkpoints.guard.terms import Now, myself
+from holdfast.config.locations import local_path
 from holdfast.errors import Internal
 from holdfast.jobs.ha.candidacy import Candidacy, take_alone
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.jobs.terms import Now
 
 
 class Leadership:
@@ -19,17 +25,23 @@ class Leadership:
     Args:
         elections: How to take part in elections; None where the supervisor has the job to itself.
         clock: Epoch milliseconds.
-        now: The clock of the elections.
+        now: The clock of the elections, and of the lease.
+        lease_s: How long the lease beside a checkpoint lasts without a sign of life.
 
     Attributes:
         candidacy: The part in the elections; None without elections, and until the job is known.
     """
 
-    def __init__(self, elections: Elections | None, clock: Callable[[], int], now: Now) -> None:
+    def __init__(
+        self, elections: Elections | None, clock: Callable[[], int], now: Now, lease_s: float = LEASE_S
+    ) -> None:
         self._elections = elections
         self._clock = clock
         self._now = now
+        self._lease_s = lease_s
         self._lock: SupervisorLock | None = None
+        self._lease: CheckpointLease | None = None
+        self._told_of_none = False
         self.candidacy: Candidacy | None = None
 
     @property
@@ -52,7 +64,21 @@ class Leadership:
     @property
     def lost(self) -> bool:
         """Whether the lead is not this supervisor's, or is no longer."""
-        return self.candidacy is not None and self.candidacy.lost is not None
+        if self.candidacy is not None:
+            return self.candidacy.lost is not None
+        return self.lease_lost is not None
+
+    @property
+    def lease_lost(self) -> str | None:
+        """Why the lease beside the checkpoint is over; None while it is not, and where none is kept."""
+        return None if self._lease is None else self._lease.lost
+
+    @property
+    def until_s(self) -> float | None:
+        """The moment until which a driver may count on it; None where nothing but locks decides."""
+        if self.candidacy is not None:
+            return self.candidacy.until_s
+        return None if self._lease is None else self._lease.until_s
 
     def enter(self, job: str, home: StateHome, registry: Registry) -> None:
         """Claim the job: take its lock, or enter the elections of its leader. Called again, it does nothing.
@@ -64,6 +90,50 @@ class Leadership:
             self._lock = self._lock or take_alone(registry, home, job, self._clock())
         elif self.candidacy is None:
             self.candidacy = Candidacy(self._elections, job, registry, self._clock, self._now)
+
+    def take_lease(
+        self, checkpoint: str, job: str, goes_on: Callable[[float], bool], say: Callable[..., None]
+    ) -> bool:
+        """Own a checkpoint by the lease beside it; called again, it takes one that was lost anew.
+
+        On a local disk the lock is enough, unless somebody has kept a lease there.
+
+        Args:
+            checkpoint: Its canonical URI.
+            job: The job's name.
+            goes_on: Waits for so many seconds; False if the job is to end.
+            say: Told who is waited for, or that no lease can be kept.
+
+        Returns:
+            False if `goes_on` said so.
+
+        Raises:
+            Conflict: A process that lives owns it, on whatever machine.
+            Unavailable: The storage does not answer.
+        """
+        if self._lease is not None:
+            if self._lease.lost is None:
+                return True
+            self._lease.release()
+            self._lease = None
+        if local_path(checkpoint) is not None and not has_lease(checkpoint):
+            return True
+        election = lease_of(checkpoint, f"{myself()}, job {job!r}", self._lease_s, self._now)
+        if election is None:
+            if not self._told_of_none:
+                self._told_of_none = True
+                scheme = checkpoint.partition(":")[0]
+                say("caution", f"no lease can be kept at {scheme}: nothing keeps two machines apart there")
+            return True
+
+        def waiting(holder: str, lease_s: float) -> None:
+            say("waiting", f"waiting {lease_s:.0f} s at most for the lease of {holder}", holder=holder)
+
+        lease = CheckpointLease(checkpoint, election, self._now)
+        if not lease.take(goes_on, waiting, refuse_living=True):
+            return False
+        self._lease = lease
+        return True
 
     def require(self) -> None:
         """Go on only with the right to run the job.
@@ -81,6 +151,8 @@ class Leadership:
 
     def close(self) -> None:
         """Leave the job to others."""
+        if self._lease is not None:
+            self._lease.release()
         if self._lock is not None:
             self._lock.release()
         if self.candidacy is not None:

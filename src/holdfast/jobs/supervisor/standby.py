@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.guard.terms import CannotLead
 from holdfast.engine.state.ownership import Owner
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.ha.candidacy import Candidacy
@@ -15,7 +16,6 @@ from holdfast.jobs.machine import host_name
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.events import Say
 from holdfast.jobs.recovery.rollback import under_way
-from holdfast.jobs.terms import CannotLead
 from holdfast.storage import open_storage
 
 # What may be different on another machine, or later on this one.

@@ -158,14 +158,9 @@ class SupervisedJob:
     def keep_leading(self) -> None:
         """Go on only as the leader, and let the driver know until when it may count on that."""
         self.require_lead()
-        candidacy, driver = self.leadership.candidacy, self.driver
-        if (
-            self.begun
-            and candidacy is not None
-            and driver is not None
-            and driver.until_s != candidacy.until_s
-        ):
-            driver.until_s = candidacy.until_s
+        until_s, driver = self.leadership.until_s, self.driver
+        if self.begun and until_s is not None and driver is not None and driver.until_s != until_s:
+            driver.until_s = until_s
             driver.process.channel.send(protocol.Lead(driver.until_s))
 
     def look_for_requests(self) -> None:
@@ -205,10 +200,17 @@ class SupervisedJob:
         return CheckpointClaim(definition.checkpoint, definition.name, self.home.path, self.machine)
 
     def take_checkpoint(self, definition: JobDefined) -> bool:
-        """Wait until no former driver of it has the checkpoint; False if told to end meanwhile."""
+        """Own it, and wait until no former driver of it has it; False if told to end meanwhile.
+
+        Raises:
+            Conflict: Somebody else owns it.
+            Unavailable: The storage does not answer.
+        """
         claim = self.claim(definition)
         if self.leadership.candidacy is not None:
             return take_over(claim, self.leadership.candidacy, self.say, self.goes_on)
+        if not self.leadership.take_lease(definition.checkpoint, definition.name, self.wait, self.say):
+            return False
         claim.wait(self._orphan_grace_s, self.say)
         return True
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S
+from holdfast.checkpoints.guard.terms import CannotLead, LeadershipLost, Now
 from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
@@ -32,7 +34,6 @@ from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
-from holdfast.jobs.terms import CannotLead, LeadershipLost, Now
 from holdfast.model import Failure, JobState
 
 
@@ -52,6 +53,8 @@ class Supervisor:
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
         elections: How to take part in elections; None where it has the job to itself.
         now: The clock of the elections.
+        lease_s: How long the lease beside a checkpoint lasts without a sign of life, where there are no
+            elections.
         machine: Names the machine that this process and its drivers run on.
     """
 
@@ -67,12 +70,13 @@ class Supervisor:
         orphan_grace_s: float = ORPHAN_GRACE_S,
         elections: Elections | None = None,
         now: Now = time.monotonic,
+        lease_s: float = LEASE_S,
         machine: str | None = None,
     ) -> None:
         self._spec = spec
         self._rng = rng
         self._launch = launch
-        self._leadership = Leadership(elections, clock, now)
+        self._leadership = Leadership(elections, clock, now, lease_s)
         self._job = SupervisedJob(
             spec,
             home,
@@ -216,7 +220,7 @@ class Supervisor:
         if job.goes_on() and self._rescaler is not None:
             job.close_sidecar()
             job.set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
-            self._rescaler.carry_out(job.goes_on, job.say)
+            self._rescaler.carry_out(lambda: job.goes_on() and not self._leadership.lost, job.say)
             if job.sidecar is not None:
                 job.sidecar.begin()
         if self._requests.cancel:

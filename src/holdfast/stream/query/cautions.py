@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.engine.plans.plans import watermark_count
+from holdfast.engine.session.object_store import RENAMES, package_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,23 @@ class WatermarkWarning(UserWarning):
     Given once each time Holdfast starts such a query, and told by `holdfast run`. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)`.
     """
+
+
+class ObjectStoreWarning(UserWarning):
+    """A query has its checkpoint on S3 and no file manager that is made for it.
+
+    Given once each time Holdfast starts such a query, and told by `holdfast run`. Silence it with
+    `warnings.filterwarnings("ignore", category=holdfast.ObjectStoreWarning)`.
+    """
+
+
+def renames_caution(checkpoint: str) -> ObjectStoreWarning:
+    """What is to be said of a checkpoint on S3 whose files are renamed into place."""
+    return ObjectStoreWarning(
+        f"the checkpoint is on S3, and Spark renames its files into place: {RENAMES}\n"
+        f"  {checkpoint}\n"
+        f"hint: {package_hint()}"
+    )
 
 
 def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:

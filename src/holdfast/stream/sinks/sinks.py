@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from holdfast.config.checks import one_of
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
+from holdfast.engine.session.object_store import files_of
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanSink
 from holdfast.stream.event_time import require_stream
 from holdfast.stream.keyed.operator_state import checked_operators
-from holdfast.stream.query.cautions import cautions
+from holdfast.stream.query.cautions import cautions, renames_caution
 from holdfast.stream.query.plan_notes import note_plan, plan_of
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
 from holdfast.stream.sinks.ledger import Ledger, Transaction
@@ -132,7 +133,8 @@ class Sink:
     ) -> StreamingQuery:
         """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
 
-        Warns with `WatermarkWarning` if the query has more than one watermark.
+        Warns with `WatermarkWarning` if the query has more than one watermark, and with
+        `ObjectStoreWarning` if its checkpoint is on S3 and Spark would rename files there.
 
         Args:
             checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
@@ -166,7 +168,7 @@ class Sink:
                     with _has_source(self.kind):
                         self.require_in_step(frame.sparkSession, checkpoint)
                 note_plan(frame, checkpoint, self.plan(trigger))
-            with _has_source(self.kind):
+            with _has_source(self.kind), _files_of(frame, checkpoint):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
 
     def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
@@ -522,6 +524,18 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     return Sink(
         None, name, kind or "unknown", promise, writer=lambda: writer, require_in_step=require_in_step
     )
+
+
+@contextmanager
+def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
+    """Within the block a query on S3 starts with the file manager for S3; a frame may be hidden."""
+    if frame is None:
+        yield
+        return
+    with files_of(frame.sparkSession, checkpoint) as ready:
+        if not ready:
+            warnings.warn(renames_caution(checkpoint), stacklevel=4)
+        yield
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from holdfast.checkpoints.guard.terms import Election, LeadershipLost, Now, Term
 from holdfast.errors import HoldfastError
-from holdfast.jobs.terms import Election, LeadershipLost, Now, Term
 
 # So many times in a lease a term is renewed, and a renewal that failed is tried again.
 _RENEWALS: Final = 4

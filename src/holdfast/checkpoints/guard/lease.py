@@ -18,10 +18,20 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.guard.terms import (
+    COUNTED,
+    ElectionState,
+    LeadershipLost,
+    Now,
+    Term,
+    Wall,
+    myself,
+    place_lost,
+)
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.jobs.terms import COUNTED, ElectionState, LeadershipLost, Now, Term, Wall, myself, place_lost
 from holdfast.storage.port import Storage, full
 
 # Claims that stay, for people who want to know who led.
@@ -31,6 +41,20 @@ _BEAT: Final = ".beat"
 _RECORD: Final = ".record"
 _PLACE_ID: Final = "place-id"
 _ENDED: Final = b"ended"
+UNKNOWN: Final = "an unknown process"
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """Who has won the newest term, and has not given it up. Only watching tells whether he lives.
+
+    Attributes:
+        holder: The process: host and number, and what it does.
+        lease_s: How long it stays the owner without a sign of life.
+    """
+
+    holder: str
+    lease_s: float
 
 
 class LeaseElection:
@@ -43,18 +67,23 @@ class LeaseElection:
         lease_s: How long a leader that gives no sign of life stays leader.
         now: Seconds on a clock that never goes back.
         wall: Seconds since 1970.
+        holder: How others see this candidate; by default its host and process.
     """
 
-    def __init__(self, storage: Storage, job: str, lease_s: float, now: Now, wall: Wall) -> None:
+    def __init__(
+        self, storage: Storage, job: str, lease_s: float, now: Now, wall: Wall, holder: str | None = None
+    ) -> None:
         self._storage = storage
         self._job = job
         self._lease_s = lease_s
         self._now = now
         self._wall = wall
+        self._holder = holder or myself()
         self._id = uuid.uuid4().hex
         self._beats = 0
         self._seen: tuple[int, bytes] | None = None
         self._seen_s = 0.0
+        self._has_moved = False
         # A claim of our own whose former leader was seen alive after all, and when.
         self._pending: tuple[int, float] | None = None
         # The newest term that this candidate has seen.
@@ -69,6 +98,23 @@ class LeaseElection:
     def lease_s(self) -> float:
         """See `Election`."""
         return self._lease_s
+
+    @property
+    def saw_life(self) -> bool:
+        """Whether somebody else has given a sign of life since this candidate looked for the first time."""
+        return self._has_moved
+
+    def incumbent(self) -> Incumbent | None:
+        """Who has won the newest term; None if he has given it up, or there was none. Changes nothing.
+
+        Raises:
+            Unavailable: The place of the elections does not answer.
+        """
+        newest = self._newest()
+        if newest is None or self._beat(newest) == _ENDED:
+            return None
+        claim = self._read(self._at(newest, _CLAIM))
+        return Incumbent(str(claim.get("holder") or UNKNOWN), max(self._lease_s, self._lease_of(newest)))
 
     def campaign(self) -> Term | None:
         """See `Election`."""
@@ -152,6 +198,7 @@ class LeaseElection:
         if beat == _ENDED:
             return True
         if self._seen != (token, beat):
+            self._has_moved = self._seen is not None
             self._seen, self._seen_s = (token, beat), self._now()
             return False
         return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
@@ -159,7 +206,7 @@ class LeaseElection:
     def _claim(self, token: int) -> bool:
         """Whether this candidate has put the claim of a term there."""
         path = self._at(token, _CLAIM)
-        claim = {"id": self._id, "holder": myself(), "lease_s": self._lease_s}
+        claim = {"id": self._id, "holder": self._holder, "lease_s": self._lease_s}
         try:
             self._storage.write(path, json.dumps(claim).encode())
         except Conflict:

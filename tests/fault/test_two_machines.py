@@ -1,0 +1,153 @@
+"""Two supervisors with homes and host names of their own want one checkpoint in a bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_job import until
+from s3_gateway import Gateway
+from tcp_proxy import TcpProxy
+
+from holdfast import savepoints
+from holdfast.checkpoints.guard.checkpoint_lease import lease_note
+from holdfast.config.job.restart import fixed_delay
+from holdfast.errors import Conflict
+from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.storage import open_storage
+
+pytestmark = [pytest.mark.services, pytest.mark.fault]
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("supervisor_of_a_machine.py")))
+# Long enough for a busy machine to renew it in time; a takeover waits for it to pass.
+LEASE_S = 3
+
+
+class Machine:
+    """A supervisor of the job on a machine of that name."""
+
+    def __init__(self, stack: ExitStack, folder: Path, host: str, checkpoint: str, endpoint: str) -> None:
+        self.host, self.home = host, folder / host
+        script = folder / f"{host}.json"
+        definition = {
+            "name": "visits",
+            "checkpoint": checkpoint.replace("s3:", "s3a:"),
+            "on_cancel": "retain",
+            "timeout_ms": None,
+            "tolerable_failures": 0,
+            "record": False,
+            "restart": strategy_fields(fixed_delay(attempts=100, delay="100ms")),
+        }
+        script.write_text(json.dumps({"definition": definition, "attempts": [["batch", "wait"]]}))
+        self.process = subprocess.Popen(
+            [*PROGRAM, str(script), str(self.home), str(LEASE_S), host],
+            env={**os.environ, "AWS_ENDPOINT_URL": endpoint},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(self.end)
+        self.events: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in list(self.events) if event["event"] == kind]
+
+    def heard(self, kind: str, times: int = 1) -> dict[str, Any]:
+        """Wait until it has told an event so many times; the last one."""
+        until(lambda: len(self.said(kind)) >= times, f"{self.host} tells of {kind}: {self.events}")
+        return self.said(kind)[times - 1]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
+    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
+) -> None:
+    checkpoint = f"{s3_gateway.bucket()}/jobs/visits"
+    first = Machine(stack, tmp_path, "etl-1", checkpoint, s3_gateway.endpoint)
+    first.heard("batch")
+    second = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
+    error = second.heard("error")
+    assert error["exit_code"] == Conflict.exit_code
+    assert error["error"] == "another process owns the checkpoint"
+    owner = f"etl-1 pid {first.process.pid}, job 'visits'"
+    assert error["found"].startswith(f"{owner}, by the lease at s3a://")
+    assert not second.said("running")
+    # So is a verb, which is told the same by whoever asks on whatever machine.
+    note = lease_note(open_storage(checkpoint))
+    assert note is not None
+    assert note.holder == owner
+    with pytest.raises(Conflict, match="another process owns the checkpoint"):
+        savepoints.rescale(made_whole(checkpoint), f"{checkpoint}-wider", partitions=3, stopped=True)
+
+    first.process.kill()
+    driver = first.said("starting")[-1]["pid"]
+    third = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint)
+    assert third.heard("waiting")["holder"] == owner
+    third.heard("batch")
+    # What the lost machine has left cannot write any more.
+    assert not Path(f"/proc/{driver}").exists()
+    third.process.send_signal(signal.SIGTERM)
+    assert third.heard("outcome")["state"] == "FINISHED"
+    # Who leaves in order is not waited for.
+    fourth = Machine(stack, tmp_path, "etl-4", checkpoint, s3_gateway.endpoint)
+    fourth.heard("batch")
+    assert not fourth.said("waiting")
+
+
+def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_back(
+    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
+) -> None:
+    checkpoint = f"{s3_gateway.bucket()}/visits"
+    proxy = TcpProxy(int(s3_gateway.endpoint.rpartition(":")[2]))
+    stack.callback(proxy.close)
+    machine = Machine(stack, tmp_path, "etl-1", checkpoint, f"http://{proxy.address}")
+    machine.heard("batch")
+    driver = machine.said("starting")[-1]["pid"]
+    proxy.cut()
+    until(lambda: not Path(f"/proc/{driver}").exists(), "its driver is ended")
+    proxy.mend()
+    machine.heard("batch", times=2)
+    machine.process.send_signal(signal.SIGTERM)
+    assert machine.heard("outcome")["state"] == "FINISHED"
+    restarts = [event["text"] for event in machine.said("restarting")]
+    assert restarts
+    assert Registry(StateHome(machine.home).registry).jobs()[0].state.value == "FINISHED"
+
+
+def made_whole(checkpoint: str) -> str:
+    """The place as a checkpoint that verbs can read; the scripted driver writes nothing there."""
+    from golden import golden_files, without_checksums
+
+    storage = open_storage(checkpoint)
+    for path, data in without_checksums(golden_files("4.2/aggregate-memory")).items():
+        storage.write(path, data)
+    return checkpoint
