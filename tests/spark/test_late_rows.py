@@ -204,7 +204,7 @@ def test_late_rows_are_those_that_spark_drops(spark: SparkSession, tmp_path: Pat
                 by="k",
                 watermark="2m",
                 side_outputs=True,
-                **how,  # type: ignore[arg-type]
+                **how,
             ).agg(F.count("*").alias("c")),
             tmp_path / "checkpoints" / kind,
         )

@@ -77,7 +77,7 @@ def join_within(
     (`semi`: the left side alone, each row at most once). A row without a partner has nulls for the
     other side and comes when the watermark has passed the bound; until then Spark holds it. A null in a
     key never finds a partner. The watermark of a query with two streams is the *slower* one, so a side
-    that falls silent holds everything back.
+    that falls silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
 
     Two batch frames can be joined too, for a backfill or a test; they need no watermark.
 
