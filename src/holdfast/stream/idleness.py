@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import Invalid
+from holdfast.formats.logs.offset_log import TICK_AT
 
 if TYPE_CHECKING:
     from holdfast.formats.logs.offset_log import OffsetLog
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 # In so many steps is the time until a stream is idle; a tick comes once in each while it is.
 _STEPS: Final = 10
 _SHORTEST_STEP_MS: Final = 1_000
-_AT: Final = "at_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Told:
 
 def offset_of(at_ms: int) -> dict[str, int]:
     """The offset of a source of ticks whose newest tick has this event time; 0 before the first."""
-    return {_AT: at_ms}
+    return {TICK_AT: at_ms}
 
 
 def tick_of(offset: dict[str, int]) -> int:
     """The event time of the newest tick."""
-    return int(offset[_AT])
+    return int(offset[TICK_AT])
 
 
 def ticks_between(start: dict[str, int], end: dict[str, int]) -> list[int]:
