@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from holdfast.stream.aggregates.sessions import sessions
     from holdfast.stream.aggregates.windows import windowed
     from holdfast.stream.dedupe import dedupe
+    from holdfast.stream.idle import watermarked
     from holdfast.stream.joins.enrich import enrich
     from holdfast.stream.joins.stream_joins import join_within
     from holdfast.stream.keyed.broadcast_stream import broadcast
@@ -155,6 +156,7 @@ _HOMES = {
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
     "holdfast.stream.query.cautions": ("ObjectStoreWarning", "WatermarkWarning"),
     "holdfast.stream.dedupe": ("dedupe",),
+    "holdfast.stream.idle": ("watermarked",),
     "holdfast.stream.late": ("late_rows",),
     "holdfast.stream.joins.enrich": ("enrich",),
     "holdfast.stream.keyed.explain_keyed": ("explain",),
@@ -290,6 +292,7 @@ __all__ = [
     "union_list",
     "value",
     "watch",
+    "watermarked",
     "windowed",
 ]
 

@@ -9,12 +9,14 @@ from holdfast.config.units import Duration
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
     key_columns,
+    quoted,
     require_stream,
     require_time,
     require_watermark,
     watermarks,
     with_watermark,
 )
+from holdfast.stream.late import check_side_outputs, late_side, with_late_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +26,12 @@ _WHY = "without one every key ever seen is kept for ever"
 
 
 def dedupe(
-    df: DataFrame, *, by: str | Iterable[str], time: str | None = None, watermark: Duration | None = None
+    df: DataFrame,
+    *,
+    by: str | Iterable[str],
+    time: str | None = None,
+    watermark: Duration | None = None,
+    side_outputs: bool = False,
 ) -> DataFrame:
     """Let the first row of each key through and drop the ones that repeat it.
 
@@ -41,9 +48,14 @@ def dedupe(
         by: The columns that make two rows the same event.
         time: The column with the event time; needed with `watermark`, else only checked.
         watermark: How late a row may come. Leave it out if the frame has a watermark already.
+        side_outputs: Put late rows out as well. The columns `side` ("late", or null for a row that passed),
+            `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added; a late row
+            has nulls for the others. The stream is read a second time for it, so Spark counts its rows
+            twice; set it at the first start. A repeat that is late is a late row too.
 
     Raises:
-        Invalid: There is no watermark, a column is missing, or the frame is not a stream.
+        Invalid: There is no watermark, a column is missing, or the frame is not a stream; or late rows cannot
+            be put out at the side of this frame.
     """
     keys = key_columns(df, by, where=_WHERE)
     require_stream(df, where=_WHERE, hint=f"use df.dropDuplicates({keys!r}), which needs no state")
@@ -67,4 +79,11 @@ def dedupe(
     require_time(df, time, where=_WHERE)
     marked = with_watermark(df, time, watermark, where=_WHERE)
     require_watermark(marked, time, where=_WHERE, why=_WHY)
-    return marked.dropDuplicatesWithinWatermark(keys)
+    passed = marked.dropDuplicatesWithinWatermark(keys)
+    if not side_outputs:
+        return passed
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    check_side_outputs([marked], marked.columns, where=_WHERE)
+    late = late_side(marked, F.col(quoted(time)), stream="event", event=marked.columns)
+    return with_late_rows(passed, [late])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.copy.replay_input import batch_files, empty_batch
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.engine.plans.plan_sources import FILES, SourceRead, sources_in
+from holdfast.engine.plans.plan_sources import FILES, IDLE_TICKS, SourceRead, sources_in
 from holdfast.engine.plans.plans import watermark_count
 from holdfast.engine.queries.watch import await_end, failure_text, frame_of, load_ms, written_mode
 from holdfast.errors import Failed, Invalid, Unsupported
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.stream.sinks.sinks import Sink
 
 # Sources that give the same range of input to whoever asks for it, as often as he asks.
-REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch")
+REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch", IDLE_TICKS)
 # With it a file source deletes or moves away what has been read.
 _CLEANS: Final = "cleansource"
 # The steps of a batch after its planning, as Spark's progress names them.

@@ -94,3 +94,10 @@ def test_it_is_whole_and_said_to_read_a_stream_twice() -> None:
     files = joined_with_itself()
     del files["sources/1/6"]
     assert [problem.file for problem in verify(MemoryStorage(files)).problems] == ["sources/1/6"]
+
+
+def test_a_source_of_ticks_has_no_folder() -> None:
+    """Two sources that move in step, and ticks beside the second, all read a second time for late rows."""
+    file, tick = '{"logOffset":4}', '{"at_ms": 1795683568526}'
+    offsets = dict(zip("012345", (file, file, tick) * 2, strict=True))
+    assert found({"0", "1"}, OffsetLog(1, None, offsets)) == {"0": "0", "1": "1"}

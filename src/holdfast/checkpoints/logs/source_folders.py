@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from holdfast import layout
 from holdfast.errors import Unsupported
-from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.offset_log import OffsetLog, is_tick, log_offset
 from holdfast.layout import SourceLogFile
 
 
@@ -86,6 +86,7 @@ def _readings(
 ) -> Iterator[tuple[int, ...]]:
     """Every way in which positions may be sources: the number of its source for each of them."""
     logged = set(_logged(batches[-1]))
+    ticks = {name for name in names if is_tick(batches[-1].offsets.get(name))}
     numbered = {int(folder) for folder in folders if folder.isascii() and folder.isdigit()}
 
     def more(reading: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -98,7 +99,8 @@ def _readings(
         for number in range(fresh):
             if _alike(names[at], names[reading.index(number)], batches):
                 yield from more((*reading, number))
-        if names[at] not in logged or fresh in numbered:
+        fits = fresh not in numbered if names[at] in ticks else names[at] not in logged or fresh in numbered
+        if fits:
             yield from more((*reading, fresh))
 
     return more(())

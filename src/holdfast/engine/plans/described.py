@@ -43,6 +43,8 @@ _WORD = re.compile(
     r"((?:secret|password|passwd|pwd|token|access.?key|credential|sig)\w*\s*=\s*)[^&;,\s]+", re.IGNORECASE
 )
 REDACTED: Final = "(left out)"
+# An option that differs from process to process: by which file a source of ticks is told of its query.
+IDLE_PLACE: Final = "holdfast_place"
 
 
 def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, ...]] | None:
@@ -106,6 +108,7 @@ def redacted(options: Mapping[str, str]) -> dict[str, str]:
     return {
         key: REDACTED if _SECRET.search(key) else _WORD.sub(rf"\1{REDACTED}", _LOGIN.sub("//", value))
         for key, value in sorted(options.items())
+        if key.lower() != IDLE_PLACE
     }
 
 

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.plans.described import RELATION, RELATION_V2, plain_map
+from holdfast.engine.plans.described import IDLE_PLACE, RELATION, RELATION_V2, plain_map
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # What Spark calls its source of files, whatever their format.
 FILES: Final = "files"
+# The source of ticks that `holdfast.watermarked` puts beside a stream, and how many sources it watches.
+IDLE_TICKS: Final = "holdfast_idle"
+IDLE_SOURCES: Final = "sources"
 _FILE_SOURCE: Final = "FileSource["
 
 
@@ -35,6 +38,35 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
     leaves = plan.collectLeaves()
     found = (source_of(leaves.apply(number)) for number in range(leaves.size()))
     return tuple(source for source in found if source is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TickLines:
+    """Where the offset log of a query has a source of ticks, and the sources that it watches.
+
+    Attributes:
+        place: The file by which the source of ticks is told of its query.
+        own: The number of its line.
+        watched: The numbers of their lines.
+    """
+
+    place: str
+    own: int
+    watched: tuple[int, ...]
+
+
+def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
+    """The sources of ticks in a frame, each once.
+
+    A source of ticks stands in the plan right behind the sources that it watches, and the offset log has a
+    line for each leaf that streams, in the order of the plan.
+    """
+    found: dict[str, TickLines] = {}
+    for number, source in enumerate(sources_in(frame)):
+        if source.kind == IDLE_TICKS:
+            place, count = source.options[IDLE_PLACE], int(source.options[IDLE_SOURCES])
+            found.setdefault(place, TickLines(place, number, tuple(range(number - count, number))))
+    return tuple(found.values())
 
 
 def source_of(leaf: Any) -> SourceRead | None:

@@ -29,6 +29,8 @@ ROW_CHECKSUM: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 ENCODING: Final = "spark.sql.streaming.stateStore.encodingFormat"
 MERGE_OPERATOR: Final = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion"
 NO_OFFSET: Final = "-"
+# The one field of an offset of Holdfast's source of ticks, which stands beside a stream that may be idle.
+TICK_AT: Final = "at_ms"
 _WHAT = "the offset log"
 
 
@@ -123,6 +125,12 @@ def log_offset(offset: str | None) -> int | None:
     number = value.get("logOffset") if isinstance(value, dict) else None
     known = isinstance(number, int) and not isinstance(number, bool) and -1 <= number <= HIGHEST_NUMBER
     return number if known else None
+
+
+def is_tick(offset: str | None) -> bool:
+    """Whether an offset is one of Holdfast's source of ticks, which keeps no log of its own."""
+    value = None if offset is None else json_value(offset, _WHAT, "an offset")
+    return isinstance(value, dict) and list(value) == [TICK_AT]
 
 
 def _metadata(line: str, where: str) -> dict[str, Any]:

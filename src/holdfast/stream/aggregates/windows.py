@@ -23,6 +23,7 @@ from holdfast.stream.event_time import (
     watermarks,
     with_watermark,
 )
+from holdfast.stream.late import check_side_outputs, late_side, with_late_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _WHERE = "holdfast.windowed(…)"
 _ENDS = ("window_start", "window_end")
 _Fixed = tuple[str, "str | None", "str | None"]
+# The window of a late row, which the frame may have no column of the name of.
+_MISSED = "holdfast_missed_window"
+_MERGES_EARLY = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,16 @@ class Windowed:
         window: The window of a row, as a column named `window` (`session_window` for sessions).
         by: The further columns that rows are grouped by.
         name: The name of the window column.
+        side_outputs: Whether late rows are put out at the side.
+        session: Of a session its time column and its gap as Spark writes it.
     """
 
     frame: DataFrame
     window: Column
     by: tuple[str, ...]
     name: str
+    side_outputs: bool = False
+    session: tuple[str, str] | None = None
 
     def agg(self, *aggregates: Column) -> DataFrame:
         """Aggregate each window.
@@ -59,8 +67,12 @@ class Windowed:
         watermark has passed its end) and `update` (a window whenever it changed) both work; a session
         window knows `append` only.
 
+        With `side_outputs=True` a late row comes out once for each window that it missed, with the ends of
+        that window and the grouping columns, and nulls for the aggregates.
+
         Raises:
-            Invalid: There is no aggregate, or two columns of the result would have one name.
+            Invalid: There is no aggregate, or two columns of the result would have one name; or late rows
+                cannot be put out at the side of this frame.
         """
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -78,11 +90,29 @@ class Windowed:
         names = [*_ENDS, *self.by, *computed]
         fact = "a name is taken by the window or by two columns of the result"
         refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, taken=[self.name], fact=fact)
-        return counted.select(
+        main = counted.select(
             F.col(f"{self.name}.start").alias(_ENDS[0]),
             F.col(f"{self.name}.end").alias(_ENDS[1]),
             *(F.col(quoted(name)) for name in [*self.by, *computed]),
         )
+        if not self.side_outputs:
+            return main
+        check_side_outputs([self.frame], names, where=f"{_WHERE}.agg(…)")
+        return with_late_rows(main, [self._late()])
+
+    def _late(self) -> DataFrame:
+        """The late rows, each once for every window that it missed."""
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+        if self.session is None:
+            rows = self.frame.select("*", self.window.alias(_MISSED))
+            start, end = F.col(f"{_MISSED}.start"), F.col(f"{_MISSED}.end")
+        else:
+            time, gap = self.session
+            rows, start = self.frame, F.col(quoted(time))
+            end = start + F.expr(f"INTERVAL {gap}")
+        shown = {_ENDS[0]: start, _ENDS[1]: end, **{name: F.col(quoted(name)) for name in self.by}}
+        return late_side(rows, end, stream="event", event=self.frame.columns, shown=shown)
 
 
 def windowed(
@@ -95,6 +125,7 @@ def windowed(
     gap: Duration | None = None,
     offset: Duration | None = None,
     watermark: Duration | None = None,
+    side_outputs: bool = False,
 ) -> Windowed:
     """Put rows into windows of event time.
 
@@ -118,10 +149,13 @@ def windowed(
         gap: The silence that ends a session.
         offset: Where the first window begins, after 1970-01-01T00:00Z.
         watermark: How late a row may come. Leave it out if the frame has a watermark already.
+        side_outputs: Put late rows out as well. The columns `side` ("late", or null for a window),
+            `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added. The stream
+            is read a second time for it, so Spark counts its rows twice; set it at the first start.
 
     Raises:
         Invalid: A column or a duration is wrong, `size` and `gap` are mixed up, or the frame has a
-            watermark already, or has it on another column.
+            watermark already, or has it on another column, or has none and late rows are asked for.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -131,6 +165,8 @@ def windowed(
     frame = with_watermark(df, time, watermark, where=_WHERE)
     if watermarks(frame):
         require_watermark(frame, time, where=_WHERE, why="by another no window would ever be complete")
+    elif side_outputs:
+        require_watermark(frame, time, where=_WHERE, why="without one no row is late")
     if gap is not None:
         if size is not None or slide is not None or offset is not None:
             raise Invalid(
@@ -141,10 +177,26 @@ def windowed(
                 hint="leave the others out for sessions, or `gap` for windows of one length",
             )
         length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
-        return Windowed(frame, F.session_window(quoted(time), length), tuple(groups), "session_window")
+        if side_outputs:
+            _refuse_early_merges(frame)
+        return Windowed(
+            frame, F.session_window(quoted(time), length), tuple(groups), "session_window",
+            side_outputs, (time, length),
+        )  # fmt: skip
     length, step, start = _fixed(size, slide, offset)
     window = F.window(quoted(time), length, step, start)
-    return Windowed(frame, window, tuple(groups), "window")
+    return Windowed(frame, window, tuple(groups), "window", side_outputs)
+
+
+def _refuse_early_merges(frame: DataFrame) -> None:
+    """Refuse sessions that are merged before lateness is judged: then no row is late by itself."""
+    if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
+        raise Invalid(
+            "sessions are merged before late ones are dropped, so which rows are late is not known",
+            where=_WHERE,
+            found=f"{_MERGES_EARLY}=true",
+            hint="set it to false, or leave side_outputs=True out",
+        )
 
 
 def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | None) -> _Fixed:

@@ -26,6 +26,7 @@ from holdfast.stream.event_time import (
     with_watermark,
 )
 from holdfast.stream.joins.sides import Pairs, check_key_types, result_names, same_keys
+from holdfast.stream.late import check_side_outputs, late_side, with_late_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,6 +44,14 @@ _SPARK_KINDS: Final = {
     "semi": "left_semi",
 }
 _WHERE: Final = "holdfast.join_within(…)"
+# Of which sides a row without a key never reaches the join: Spark takes it out where it can match nothing.
+_NEED_A_KEY: Final = {
+    "inner": (True, True),
+    "left": (False, True),
+    "right": (True, False),
+    "full": (False, False),
+    "semi": (True, True),
+}
 _PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
 _WHY: Final = "without one the rows that wait for a partner are kept for ever"
 
@@ -57,6 +66,7 @@ def join_within(
     kind: JoinKind = "inner",
     watermark: Duration | tuple[Duration, Duration] | None = None,
     prefixes: tuple[str, str] | None = None,
+    side_outputs: bool = False,
 ) -> DataFrame:
     """Join rows that have the same key and lie within a bound of time of each other.
 
@@ -67,7 +77,7 @@ def join_within(
     (`semi`: the left side alone, each row at most once). A row without a partner has nulls for the
     other side and comes when the watermark has passed the bound; until then Spark holds it. A null in a
     key never finds a partner. The watermark of a query with two streams is the *slower* one, so a side
-    that falls silent holds everything back.
+    that falls silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
 
     Two batch frames can be joined too, for a backfill or a test; they need no watermark.
 
@@ -82,14 +92,20 @@ def join_within(
             have watermarks already.
         prefixes: What to put before names that both sides have, left and right, as in
             `("order_", "payment_")`.
+        side_outputs: Put late rows of both sides out as well. The columns `side` ("late", or null for a row
+            of the join), `side_stream` ("left" or "right"), `side_event` (the row as JSON) and `side_error`
+            (always null) are added; a late row has nulls for the others. Both streams are read a second time
+            for it, so Spark counts their rows twice; set it at the first start.
 
     Raises:
         Invalid: A kind, column, bound or watermark is wrong or missing, or both sides have columns of
-            one name and there are no prefixes. Spark would say most of this when the query starts.
+            one name and there are no prefixes. Spark would say most of this when the query starts. Or late
+            rows cannot be put out at the side of these frames.
     """
     return bounded_join(
-        left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes
-    )
+        left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes,
+        side_outputs=side_outputs,
+    )  # fmt: skip
 
 
 def bounded_join(
@@ -103,6 +119,7 @@ def bounded_join(
     watermark: Duration | tuple[Duration, Duration] | None,
     prefixes: tuple[str, str] | None,
     parted: Parted | None = None,
+    side_outputs: bool = False,
 ) -> DataFrame:
     """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too."""
     one_of(kind, f"{_WHERE}: kind", list(_SPARK_KINDS))
@@ -125,7 +142,26 @@ def bounded_join(
     one, two, same_key = (left, right, same_keys(keys)) if parted is None else parted(left, right)
     condition = reduce(and_, _within(times, low, high), same_key)
     joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
-    return joined.select(*_columns(keys, names, kind))
+    result = joined.select(*_columns(keys, names, kind))
+    if not side_outputs:
+        return result
+    check_side_outputs(sides, result.columns, where=_WHERE)
+    return with_late_rows(result, _late_sides(sides, times, keys, kind))
+
+
+def _late_sides(
+    sides: list[DataFrame], times: tuple[str, str], keys: list[str], kind: str
+) -> list[DataFrame]:
+    """The late rows of each side, without those that Spark takes out before the join."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    late = []
+    for side, time, name, needed in zip(sides, times, ("left", "right"), _NEED_A_KEY[kind], strict=True):
+        rows = side
+        for key in keys if needed else ():
+            rows = rows.filter(F.col(quoted(key)).isNotNull())
+        late.append(late_side(rows, F.col(quoted(time)), stream=name, event=side.columns))
+    return late
 
 
 def _check_pair(left: DataFrame, right: DataFrame) -> None:

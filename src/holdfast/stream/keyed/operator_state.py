@@ -29,6 +29,7 @@ from holdfast.stream.query.operator_check import (
     note_blobs,
     settle,
 )
+from holdfast.stream.query.told_checkpoint import told_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,7 +101,7 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE
 
     context = frame.sparkSession.sparkContext
-    told = []
+    told = list(told_checkpoint(frame, checkpoint))
     try:
         for operator, before in check_operators(frame, checkpoint):
             if not isinstance(operator, Defined):

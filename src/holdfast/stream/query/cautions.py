@@ -45,7 +45,7 @@ def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
         f"the query has {count} watermarks, and Spark's checkpoint keeps only what they come to together\n"
         "  after a restart event time stands still until each of these streams has sent rows again: what "
         "waits for it waits longer, and rows may be in time that would have been late\n"
-        "hint: this matters where a stream can be silent for long; let it send heartbeats. To silence: "
-        'warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)'
+        "hint: this matters where a stream can be silent for long: give it idle_after in hf.watermarked. "
+        'To silence: warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)'
     )
     return (WatermarkWarning(text),)

@@ -27,6 +27,7 @@ from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanSink
 from holdfast.stream.event_time import require_stream
 from holdfast.stream.keyed.operator_state import checked_operators
+from holdfast.stream.late import refuse_complete
 from holdfast.stream.query.cautions import cautions, renames_caution
 from holdfast.stream.query.plan_notes import note_plan, plan_of
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
@@ -162,6 +163,8 @@ class Sink:
         frame = self._frame(writer)
         for caution in () if frame is None else cautions(frame):
             warnings.warn(caution, stacklevel=2)
+        if frame is not None:
+            refuse_complete(frame, self.mode or written_mode(writer))
         with _checked(frame, checkpoint):
             if frame is not None:
                 if self.require_in_step is not None and not repeats:

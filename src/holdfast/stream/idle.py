@@ -1,0 +1,110 @@
+"""A watermark that does not hold back a query while its stream is idle."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.engine.plans.described import IDLE_PLACE
+from holdfast.engine.plans.plan_sources import IDLE_SOURCES, IDLE_TICKS, sources_in
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import quoted, require_stream, require_time, spark_interval, with_watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WHERE: Final = "holdfast.watermarked(…)"
+_IS_TICK: Final = "holdfast_is_tick"
+# Before any event, in a form that Spark's optimiser cannot tell apart from an event time.
+_NEVER: Final = "timestamp_micros(-62135596800000000)"
+
+
+def watermarked(
+    df: DataFrame, *, time: str, delay: Duration, idle_after: Duration | None = None
+) -> DataFrame:
+    """Set a watermark on a stream; with `idle_after`, one that does not hold back the others for long.
+
+    The watermark of a query is the smallest of its streams' watermarks, so a stream that sends nothing holds
+    all others back: no window closes, no unmatched row comes out, and the state grows. With `idle_after` a
+    stream counts as idle when Spark has found no rows in it for that long. While it is idle its watermark
+    follows the clock instead: it is the time up to which the stream is known to be silent, less the delay,
+    moved on once in each tenth of `idle_after` and at most once a second.
+
+    What it costs: rows that were on their way while the stream was idle are late when they come, if their
+    windows were closed meanwhile. A stream whose event times are far behind the clock should not be given
+    `idle_after` shorter than its longest pause.
+
+    The ticks are a source of their own in the plan, so set `idle_after` at the query's first start; its
+    length may change later. Start the query with Holdfast, and call this once for each query. A filter that
+    is written behind it does not run below it, so filter before.
+
+    Args:
+        df: A stream without a watermark.
+        time: The column with the event time.
+        delay: How late a row may come.
+        idle_after: After how long without rows the stream is idle; None never takes it for idle.
+
+    Raises:
+        Invalid: A column or a duration is wrong, or the frame has a watermark or is no stream.
+    """
+    require_time(df, time, where=_WHERE)
+    require_stream(df, where=_WHERE)
+    if idle_after is None:
+        return with_watermark(df, time, delay, where=_WHERE)
+    idle_after_ms = parse_duration(idle_after, f"{_WHERE}: idle_after")
+    if _IS_TICK in df.columns:
+        raise Invalid(
+            "a column has the name under which a tick is known",
+            where=_WHERE,
+            found=_IS_TICK,
+            hint="rename it with withColumnRenamed",
+        )
+    with_watermark(df, time, delay, where=_WHERE)
+    return _without_ticks(_with_ticks(df, time, idle_after_ms), time, delay)
+
+
+def _with_ticks(df: DataFrame, time: str, idle_after_ms: int) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.stream.idle_source import AT_MS, IDLE_AFTER, IdleTicks
+
+    spark = df.sparkSession
+    spark.dataSource.register(IdleTicks)
+    options = {
+        IDLE_PLACE: _place(),
+        IDLE_SOURCES: str(len(sources_in(df))),
+        IDLE_AFTER: str(idle_after_ms),
+    }
+    ticks = spark.readStream.format(IDLE_TICKS).options(**options).load()
+    at = F.timestamp_millis(F.col(AT_MS))
+    filled = [
+        (at if field.name == time else F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in df.schema.fields
+    ]
+    rows = df.withColumn(_IS_TICK, F.lit(False))
+    return rows.union(ticks.select(*filled, F.lit(True).alias(_IS_TICK)))
+
+
+def _without_ticks(both: DataFrame, time: str, delay: Duration) -> DataFrame:
+    """Set the watermark, which sees the ticks, and take them out above it.
+
+    Spark moves a filter below the watermark unless it uses the event time, and would move those of the user
+    along with it, which drop ticks. It moves no filter past one that is not deterministic.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    delay_ms = parse_duration(delay, f"{_WHERE}: delay", allow_zero=True)
+    marked = both.withWatermark(time, spark_interval(delay_ms))
+    is_row = ~F.col(_IS_TICK) | (F.col(quoted(time)) < F.expr(_NEVER))
+    return marked.filter(is_row & (F.spark_partition_id() >= 0)).drop(_IS_TICK)
+
+
+def _place() -> str:
+    """A file by which the source of ticks, in a process of its own on this machine, is told of its query."""
+    place = Path(tempfile.gettempdir()) / f"holdfast-idle-{uuid.uuid4().hex}.json"
+    atexit.register(place.unlink, missing_ok=True)
+    return str(place)

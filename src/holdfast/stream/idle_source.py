@@ -1,0 +1,57 @@
+"""The source of ticks that stands beside a stream which may be idle, as a Python data source of Spark.
+
+It runs on the driver's machine, in a process of its own that Spark starts for it. Most of the time it answers
+that there is nothing new, which costs no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from holdfast.clock import now_ms
+from holdfast.engine.plans.described import IDLE_PLACE
+from holdfast.engine.plans.plan_sources import IDLE_TICKS
+from holdfast.storage import open_storage
+from holdfast.stream.idleness import IdleWatch, Told, offset_of, tick_of, ticks_between
+
+IDLE_AFTER = "idle_after_ms"
+# The one column: the event time of a tick.
+AT_MS = "at_ms"
+
+
+class IdleTicks(DataSource):
+    """What Spark asks for a reader."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return IDLE_TICKS
+
+    def schema(self) -> str:
+        """The columns of a tick."""
+        return f"{AT_MS} long"
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+        """A reader for one run of one query."""
+        return _Reader(self.options)
+
+
+class _Reader(SimpleDataSourceStreamReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        told = Told.read(options[IDLE_PLACE])
+        self._watch = IdleWatch(open_storage(told.checkpoint), told, int(options[IDLE_AFTER]))
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        return offset_of(0)
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
+        end = offset_of(self._watch.next(tick_of(start), now_ms()))
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(  # noqa: N802 - Spark's
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Iterator[tuple[int]]:
+        return iter([(at_ms,) for at_ms in ticks_between(start, end)])
