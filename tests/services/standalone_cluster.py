@@ -1,4 +1,7 @@
-"""Spark's standalone master and two workers, from the pip package: loopback, free ports, ended by pid."""
+"""Spark's standalone master and two workers, from the pip package: loopback, free ports, ended by pid.
+
+Nothing of this tree is on the path of Python in the workers, and each works in a directory of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +20,7 @@ from typing import Final
 import pytest
 from loopback import free_ports
 
+from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast.engine.session.java import find_java, java_home_for_spark
 
 PATIENCE_S: Final = 120
@@ -28,22 +33,28 @@ class StandaloneCluster:
 
     Args:
         folder: Where they work.
+
+    Attributes:
+        workers: The processes of the workers.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.workers: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         port, page = free_ports(2)
         self.address = f"spark://127.0.0.1:{port}"
         try:
             master = self._start(f"{_DEPLOY}.master.Master", "master", port, page)
             self._await(master, "elected leader")
+            started = []
             for number in range(WORKERS):
                 port, page = free_ports(2)
-                size = ("-c", "1", "-m", "1g")
-                worker = self._start(
-                    f"{_DEPLOY}.worker.Worker", f"worker{number}", port, page, *size, self.address
-                )
+                name = f"worker{number}"
+                words = ("-c", "1", "-m", "1g", "--work-dir", str(folder / name), self.address)
+                started.append(self._start(f"{_DEPLOY}.worker.Worker", name, port, page, *words))
+                self.workers.append(self._processes[-1].pid)
+            for worker in started:
                 self._await(worker, "Successfully registered")
         except BaseException:
             self.stop()
@@ -53,14 +64,14 @@ class StandaloneCluster:
         import pyspark
 
         home = Path(pyspark.__file__).parent
+        foreign = ("PYTHON", "PYSPARK_", "HOLDFAST_", "VIRTUAL_ENV")
         environ = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(java_home_for_spark(find_java(os.environ), self.folder)),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_WORKER_DIR": str(self.folder / "work"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED["spark.driver.extraJavaOptions"],
         }
         log = self.folder / f"{name}.log"
         command = [str(home / "bin" / "spark-class"), main, "--host", "127.0.0.1"]
@@ -95,6 +106,15 @@ class StandaloneCluster:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(PATIENCE_S)
+
+
+def python_without_us(folder: Path) -> Path:
+    """A Python that has the packages of this one, and neither this package nor the path to its sources."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    own = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    # A path alone: the `.pth` files of the other environment, which lead to the sources, are not read.
+    (Path(own) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return folder / "bin" / "python"
 
 
 @pytest.fixture
