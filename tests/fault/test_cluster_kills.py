@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -216,3 +218,29 @@ def test_a_hot_key_that_is_split_over_executors_counts_once(
     wanted = Counter(row for rows in expected_baskets(read) for row in rows)
     columns = ("who", "n", "total", "least", "average", "items", "kinds")
     assert found_in_files(place / "out" / "baskets", *columns) == wanted
+
+
+def test_the_doctor_sees_what_executors_have(
+    standalone_cluster: StandaloneCluster, python: Path, holdfast: Holdfast
+) -> None:
+    words = ["--master", standalone_cluster.address, "--json"]
+    for key, value in conf(python).items():
+        words += ["--conf", f"{key}={value}"]
+    found = holdfast("doctor", *words, timeout=PATIENCE_S)
+    assert found.returncode == 0, found.stderr
+    cluster = json.loads(found.stdout)["cluster"]
+    assert (cluster["fit"]["slots"], cluster["fit"]["partitions"]) == (2, 2)
+    assert [executor["shipped"] for executor in cluster["executors"]] == [True, True]
+    for executor in cluster["executors"]:
+        assert executor["executable"] == str(python)
+        assert executor["python"] == platform.python_version()
+        assert executor["packages"]["holdfast"] is None
+        assert executor["packages"]["pyarrow"] == metadata.version("pyarrow")
+    checks = {check["name"]: check for check in cluster["checks"]}
+    assert checks["holdfast on executors"]["found"].endswith("sent by the driver")
+    nowhere = holdfast(
+        "doctor", *words, "--conf", "spark.pyspark.python=/nowhere/bin/python", timeout=PATIENCE_S
+    )
+    assert nowhere.returncode == 1
+    (wrong,) = [check for check in json.loads(nowhere.stdout)["cluster"]["checks"] if not check["ok"]][:1]
+    assert "/nowhere/bin/python" in wrong["found"]

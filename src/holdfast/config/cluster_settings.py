@@ -298,7 +298,7 @@ def _size(conf: Mapping[str, str], key: str, default: str, *, bare: str) -> int:
     found = _SIZE.fullmatch(text)
     if found is None:
         raise _unreadable(key, text, 'a size, such as "2g" or "512m"')
-    return int(found[1]) * 1024 ** _POWERS[found[2] or bare]
+    return int(found[1]) << 10 * _POWERS[found[2] or bare]
 
 
 def _unreadable(key: str, found: str, expected: str) -> Invalid:

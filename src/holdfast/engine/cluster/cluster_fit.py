@@ -25,7 +25,7 @@ from holdfast.json_shapes import JsonShape
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG: Final = logging.getLogger("holdfast.cluster")
+_LOG: Final = logging.getLogger("holdfast.session")
 _LOOK_S: Final = 0.25
 # Until the first executor has come, where no master tells how many cores there will be.
 _PATIENCE_S: Final = 30.0
