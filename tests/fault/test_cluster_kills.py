@@ -9,6 +9,8 @@ import json
 import os
 import platform
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from split_programs import expected as expected_baskets
 from standalone_cluster import StandaloneCluster, python_without_us
 
 from holdfast.config.spark_defaults import SHORT_LIVED
+from holdfast.engine.session.java import find_java, java_home_for_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
@@ -244,3 +247,31 @@ def test_the_doctor_sees_what_executors_have(
     assert nowhere.returncode == 1
     (wrong,) = [check for check in json.loads(nowhere.stdout)["cluster"]["checks"] if not check["ok"]][:1]
     assert "/nowhere/bin/python" in wrong["found"]
+
+
+def test_a_program_of_spark_submit_keeps_its_master_and_its_partitions(
+    standalone_cluster: StandaloneCluster, python: Path, place: Path
+) -> None:
+    day = SmallDay.make(SEED + 4)
+    day.write(place / "day")
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", standalone_cluster.address]
+    settings = {**conf(python), "spark.pyspark.driver.python": sys.executable}
+    for key, value in {**settings, "spark.sql.shuffle.partitions": "3"}.items():
+        command += ["--conf", f"{key}={value}"]
+    done = subprocess.run(
+        [*command, str(JOBS / "submitted.py"), str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(java_home_for_spark(find_java(os.environ), place)),
+            "PYSPARK_PYTHON": str(python),
+        },
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    session = json.loads((place / "session.json").read_text())
+    assert session["master"] == standalone_cluster.address
+    assert partitions_of(place) == {"0", "1", "2"}
+    assert found_in_ledger(place / "totals.db", TOTALS) == day.totals()

@@ -100,13 +100,15 @@ def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
     """
     context: Any = spark.sparkContext
     for file in files:
-        if _sent(context, file.name):
-            continue
-        before = list(sys.path)
-        context.addPyFile(str(file))
-        if file.name.startswith(f"holdfast-{__version__}-"):
-            # The driver has the package; it must not import a copy of it.
-            sys.path[:] = before
+        if not any(str(path).endswith(f"/{file.name}") for path in context.listFiles):
+            before = list(sys.path)
+            context.addPyFile(str(file))
+            if file.name.startswith(f"holdfast-{__version__}-"):
+                # The driver has the package; it must not import a copy of it.
+                sys.path[:] = before
+        elif file.suffix in _ARCHIVES and file.name not in context._python_includes:
+            # It is among the session's files already; tasks are to import from it.
+            context._python_includes.append(file.name)
 
 
 def send_package(spark: SparkSession, home: Path | None = None) -> None:
@@ -119,10 +121,6 @@ def send_package(spark: SparkSession, home: Path | None = None) -> None:
 def worker_path(given: str | None, archive: Path) -> str:
     """The path of Python workers with the archive in front, so that a copy installed there does not win."""
     return f"{archive.name}:{given}" if given else archive.name
-
-
-def _sent(context: Any, name: str) -> bool:
-    return any(str(path).endswith(f"/{name}") for path in context.listFiles)
 
 
 def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:

@@ -149,6 +149,8 @@ def _configured(
             chosen.setdefault(key, value)
     shipped = needs_code(master)
     workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
+    # Spark takes the setting from `spark-submit` alone; a Python program has to say it in its environment.
+    os.environ["PYSPARK_PYTHON"] = workers
     for default in defaults_for(master, {**given, **chosen}):
         if default.key == DAEMON_KEY and workers != sys.executable and not shipped:
             continue
