@@ -120,7 +120,8 @@ def send_package(spark: SparkSession, home: Path | None = None) -> None:
 
 def worker_path(given: str | None, archive: Path) -> str:
     """The path of Python workers with the archive in front, so that a copy installed there does not win."""
-    return f"{archive.name}:{given}" if given else archive.name
+    others = [entry for entry in (given or "").split(":") if entry not in ("", archive.name)]
+    return ":".join([archive.name, *others])
 
 
 def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:
