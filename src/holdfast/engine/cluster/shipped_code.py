@@ -109,6 +109,7 @@ def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
         elif file.suffix in _ARCHIVES and file.name not in context._python_includes:
             # It is among the session's files already; tasks are to import from it.
             context._python_includes.append(file.name)
+        _show_driver(context, file)
 
 
 def send_package(spark: SparkSession, home: Path | None = None) -> None:
@@ -116,6 +117,20 @@ def send_package(spark: SparkSession, home: Path | None = None) -> None:
     if needs_code(str(spark.sparkContext.master)):
         place = home or Settings.resolve({}, os.environ, Path.cwd()).home
         send_code(spark, [package_archive(place)])
+
+
+def _show_driver(context: Any, file: Path) -> None:
+    """Let the worker that Spark runs beside the driver, when it plans keyed state, import from a file too.
+
+    Spark tells that worker of no files. It has the environment of all workers, where a path of this machine
+    does no harm on another one.
+    """
+    from pyspark import SparkFiles
+
+    shown = str(file.resolve()) if file.suffix in _ARCHIVES else SparkFiles.getRootDirectory()
+    paths = str(context.environment.get("PYTHONPATH", "")).split(os.pathsep)
+    if shown not in paths:
+        context.environment["PYTHONPATH"] = os.pathsep.join(path for path in (*paths, shown) if path)
 
 
 def worker_path(given: str | None, archive: Path) -> str:
