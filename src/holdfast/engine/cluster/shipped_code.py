@@ -113,10 +113,18 @@ def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
 
 
 def send_package(spark: SparkSession, home: Path | None = None) -> None:
-    """Have the tasks of a session on a cluster import this package, installed there or not."""
-    if needs_code(str(spark.sparkContext.master)):
-        place = home or Settings.resolve({}, os.environ, Path.cwd()).home
-        send_code(spark, [package_archive(place)])
+    """Have the tasks of a session on a cluster import this package, installed there or not.
+
+    Args:
+        spark: The session.
+        home: The state home; without it a session that has the package is left as it is.
+    """
+    context: Any = spark.sparkContext
+    if not needs_code(str(context.master)):
+        return
+    if home is None and any(f"/holdfast-{__version__}-" in str(path) for path in context.listFiles):
+        return
+    send_code(spark, [package_archive(home or Settings.resolve({}, os.environ, Path.cwd()).home)])
 
 
 def _show_driver(context: Any, file: Path) -> None:
