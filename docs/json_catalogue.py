@@ -38,6 +38,7 @@ from holdfast.config.settings import ResolvedSetting
 from holdfast.demo.show import Shown
 from holdfast.demo.starter.writing import Starter
 from holdfast.demo.tour.steps import Toured
+from holdfast.engine.session.cluster_doctor import ClusterExamination
 from holdfast.engine.session.doctor import Check, Examination
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
@@ -297,6 +298,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             shapes=(Examination,),
             own={
                 "deep": (Check, "With `--deep`: what came of a small stateful query."),
+                "cluster": (ClusterExamination, "With `--master`: what a session has found there."),
                 "job": (JobExplained, "With a job: its settings."),
                 "checkpoints": (
                     list[Writer],

@@ -14,6 +14,7 @@ from holdfast_bench import overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench
 from holdfast_bench.backends import backends_bench
 from holdfast_bench.backends.backends_bench import Backends
+from holdfast_bench.cluster import cluster_bench
 from holdfast_bench.defaults import defaults
 from holdfast_bench.keyed import keyed_workloads
 from holdfast_bench.keyed.keyed_bench import keyed
@@ -31,9 +32,11 @@ SAVEPOINT = "savepoint"
 OVERHEAD = "overhead"
 STATE = "state"
 BACKENDS = "backends"
+CLUSTER = "cluster"
 RUNS = 5
 SKEW_RUNS = 3
 BACKENDS_RUNS = 3
+CLUSTER_RUNS = 3
 
 # Which measurement takes which choices.
 _TAKES = {
@@ -44,9 +47,10 @@ _TAKES = {
     STATE: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
     BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
+    CLUSTER: frozenset({"rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, OVERHEAD)
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, OVERHEAD, CLUSTER)
 
 Say = Callable[[str], None]
 
@@ -148,6 +152,9 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
         found.results.append(savepoint_bench.savepoint(savepoint_bench.Sizes(**sizes), runs=runs, say=say))
     elif name == STATE:
         found.results.append(state_bench.state(state_bench.Sizes(**sizes), runs=runs, say=say))
+    elif name == CLUSTER:
+        rounds = choices.runs or CLUSTER_RUNS
+        found.results.append(cluster_bench.cluster(cluster_bench.Sizes(**sizes), runs=rounds, say=say))
     elif name == OVERHEAD:
         found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
     else:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from command import PROGRAM
-from small_session import small_session
+from small_session import small_driver, small_session
 
 JOBS = Path(__file__).parent / "jobs"
 
 CONF = small_session()
+LOCAL = "local[2]"
 
 # Long enough for a machine that does other things too; nothing waits for it to pass.
 PATIENCE_S = 120.0
@@ -177,12 +178,15 @@ class RunningJob:
         conf: Mapping[str, str],
         savepoints: Mapping[str, str] | None = None,
         port: int | None = None,
+        master: str = LOCAL,
     ) -> None:
-        command = [PROGRAM, "run", str(target), "--master", "local[2]", "--home", str(home), "--json"]
+        command = [PROGRAM, "run", str(target), "--master", master, "--home", str(home), "--json"]
         command += ["--no-rest"] if port is None else ["--port", str(port)]
         for query, savepoint in (savepoints or {}).items():
             command += ["-s", f"{query}={savepoint}"]
-        for flag, pairs in (("--set", settings), ("--conf", {**CONF, **conf})):
+        # On a cluster the number of partitions is what a test looks at.
+        small = CONF if master == LOCAL else small_driver()
+        for flag, pairs in (("--set", settings), ("--conf", {**small, **conf})):
             for key, value in pairs.items():
                 command += [flag, f"{key}={value}"]
         self._process = subprocess.Popen(
@@ -277,6 +281,7 @@ def running(
     conf: Mapping[str, str] | None = None,
     savepoints: Mapping[str, str] | None = None,
     port: int | None = None,
+    master: str = LOCAL,
 ) -> Iterator[RunningJob]:
     """Start `holdfast run` in a folder, serving on a port if one is named; nothing outlives the block."""
     job = RunningJob(
@@ -287,6 +292,7 @@ def running(
         conf=conf or {},
         savepoints=savepoints,
         port=port,
+        master=master,
     )
     try:
         yield job

@@ -18,7 +18,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state, backends or overhead."
+            help="startup, defaults, operators, keyed, skew, savepoint, state, backends, overhead or cluster."
             " [the first two; the others take long]",
         ),
     ] = None,
@@ -28,7 +28,7 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 3 of skew and backends, 1 of keyed.",
+            help="Counted runs of each side: 5 by default, 3 of skew, backends and cluster, 1 of keyed.",
             show_default=False,
         ),
     ] = None,
@@ -63,8 +63,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`, 200,000 for"
-            " `backends`; for `skew` all, two million.",
+            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`, 20,000 for"
+            " `cluster`, 200,000 for `backends`; for `skew` all, two million.",
         ),
     ] = None,
     batches: Annotated[
@@ -72,8 +72,8 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators, 1 of skew, 5 of overhead and"
-            " backends.",
+            help="Counted batches of a run: 50 by default, 10 of operators and cluster, 1 of skew, 5 of"
+            " overhead and backends.",
         ),
     ] = None,
     json: options.Json = False,

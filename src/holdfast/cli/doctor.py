@@ -14,11 +14,14 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoints_of
 from holdfast.cli.examples import examples
 from holdfast.cli.sparks_words import without_sparks_words
-from holdfast.errors import HoldfastError, Unsupported
+from holdfast.errors import HoldfastError, Invalid, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.checkpoints.written_by import Writer
     from holdfast.config.settings import Settings
+    from holdfast.engine.session.cluster_doctor import ClusterExamination
     from holdfast.engine.session.doctor import Check, Examination
     from holdfast.jobs.settings_report import JobExplained
 
@@ -37,6 +40,11 @@ def doctor(
     job: Annotated[
         str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Also explain this job's settings.")
     ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", help="Also start a session on this cluster, and say what is there."),
+    ] = None,
+    conf: options.Conf = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -49,20 +57,27 @@ def doctor(
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
-    explained, conf = _explain(job)
+    explained, jobs_conf = _explain(job)
+    cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.ok else None
     given = [address for named in checkpoints or [] for address in checkpoints_of(named, home)]
-    found = replace(found, checks=(*found.checks, *_of_stores(given, explained, conf)))
+    found = replace(found, checks=(*found.checks, *_of_stores(given, explained, jobs_conf)))
     tried = _try(settings) if deep and found.ok else None
     writers, unread = _writers(settings, given)
     newer = any(writer.newer for writer in writers)
-    ready = found.ok and (tried is None or tried.ok)
+    ready = found.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
     if json:
         document = _document(found, tried, explained, ready and not newer)
+        if cluster is not None:
+            document["cluster"] = cluster.as_dict()
         output.emit_json(
             {**document, "checkpoints": [writer.as_dict() for writer in writers], "unread": unread}
         )
     else:
         _render(found, tried, explained)
+        if cluster is not None:
+            output.line()
+            output.line(f"on {master}:")
+            _render_checks(cluster.checks)
         _render_writers(writers, unread)
         output.line()
         output.line("a job could run here" if ready else "a job could not run here; see MISSING above")
@@ -164,6 +179,37 @@ def _try(settings: Any) -> Check:
         return deep_check(settings, Path(folder))
 
 
+def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> ClusterExamination | None:
+    """What a session finds on a cluster, if one was named.
+
+    Raises:
+        Invalid: It is this machine.
+    """
+    if master is None:
+        return None
+    from holdfast.config.cluster_settings import Manager, manager_of
+    from holdfast.engine.session.cluster_doctor import examine_cluster
+
+    if manager_of(master) is Manager.LOCAL:
+        raise Invalid(
+            "this is no cluster",
+            where=f"--master {master}",
+            expected="spark://HOST:PORT, yarn or k8s://…",
+            hint="leave it out, or try this machine with `holdfast doctor --deep`",
+        )
+    output.say(f"starting a session on {master} …")
+    with without_sparks_words():
+        return examine_cluster(settings, master, conf)
+
+
+def _render_checks(checks: Iterable[Check]) -> None:
+    for check in checks:
+        mark = "ok     " if check.ok else ("MISSING" if check.needed else "–      ")
+        output.line(f"{mark}  {check.name}: {check.found}")
+        if check.hint:
+            output.line(f"         {check.hint}")
+
+
 def _document(
     found: Examination, tried: Check | None, explained: JobExplained | None, ok: bool
 ) -> dict[str, Any]:
@@ -176,11 +222,7 @@ def _document(
 
 
 def _render(found: Examination, tried: Check | None, explained: JobExplained | None) -> None:
-    for check in (*found.checks, *([tried] if tried else [])):
-        mark = "ok     " if check.ok else ("MISSING" if check.needed else "–      ")
-        output.line(f"{mark}  {check.name}: {check.found}")
-        if check.hint:
-            output.line(f"         {check.hint}")
+    _render_checks((*found.checks, *([tried] if tried else [])))
     output.line()
     output.line("defaults that differ from Spark's:")
     for default in found.defaults:

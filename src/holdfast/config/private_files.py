@@ -13,7 +13,7 @@ DIRECTORY: Final = 0o700
 FILE: Final = 0o600
 _OTHERS: Final = 0o077
 # What Holdfast keeps in a state home. Of a catalog, with millions of files maybe, the directory is enough.
-_FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java"})
+_FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java", "shipped"})
 _CLOSED_FOLDERS: Final = frozenset({"savepoints"})
 _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", ".server-token", ".writable-")
 

@@ -24,6 +24,8 @@ ABORTABLE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedChec
 UNIX_SOCKET_KEY = "spark.python.unix.domain.socket.enabled"
 DAEMON_KEY = "spark.python.daemon.module"
 SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
+# More partitions than key groups would leave some without state, and `hf.keyed` makes so many groups.
+MOST_PARTITIONS = 128
 
 # Spark's manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
 # life: over a hundred in each batch. The one for object stores does not, and a local rename is atomic
@@ -125,6 +127,20 @@ DEFAULTS: tuple[Default, ...] = (
 )
 
 
+def state_partitions(cores: int) -> int:
+    """The partitions of state for a new checkpoint where so many tasks run at once.
+
+    There is one state partition per core and at least two. Each partition of each stateful operator is
+    a task and a store that every batch opens and commits, so more than one per core costs time in each
+    batch and gains none. Two, where there is one core, keep a job honest about data that is spread. There are
+    no more than `hf.keyed` has key groups unless it is told to make more.
+
+    Raises:
+        Invalid: Fewer than one core.
+    """
+    return min(max(2, whole(cores, "cores", least=1)), MOST_PARTITIONS)
+
+
 def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
     """Give the defaults that depend on the machine.
 
@@ -133,14 +149,10 @@ def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
             for a cluster.
         python: The interpreter that runs the driver.
 
-    There is one state partition per core and at least two. Each partition of each stateful operator is
-    a task and a store that every batch opens and commits, so more than one per core costs time in each
-    batch and gains none. Two, where there is one core, keep a job honest about data that is spread.
-
     Raises:
         Invalid: Fewer than one core.
     """
-    partitions = max(2, whole(cores, "cores", least=1))
+    partitions = state_partitions(cores)
     return (
         Default(
             SHUFFLE_PARTITIONS_KEY,
@@ -154,7 +166,8 @@ def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
             "holdfast.worker.daemon",
             "pyspark.daemon",
             "Python workers are forked with Arrow and pandas loaded, which spares each more than a second "
-            "at its start and some 40 ms a task after that. Set where the workers run this interpreter.",
+            "at its start and some 40 ms a task after that. Set where the workers run this interpreter, and "
+            "on clusters, which get this package from the driver.",
         ),
         Default(
             "PYSPARK_PYTHON",

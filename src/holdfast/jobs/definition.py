@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
@@ -39,6 +40,7 @@ class Job:
         master: Where Spark runs.
         conf: Further Spark settings; they win over everything above.
         extras: Jars to bring: `delta`, `kafka`.
+        py_files: Modules, archives and folders of code that tasks import; paths begin at the job file.
         alerts: When its supervisor tells somebody that something is wrong, and whom.
         parameters: Values for the function's own parameters.
         strict: Whether lint's errors, of its source or its plan, keep it from starting.
@@ -54,6 +56,7 @@ class Job:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
     alerts: Alerts = field(default_factory=Alerts)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
@@ -135,6 +138,7 @@ def job(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     extras: tuple[str, ...] | list[str] = (),
+    py_files: Iterable[str | os.PathLike[str]] = (),
     alerts: Alerts | None = None,
     strict: bool = False,
 ) -> Callable[[Callable[..., Any]], Job]:
@@ -143,6 +147,9 @@ def job(
     The function gets the SparkSession, then its own parameters, which need defaults and can be set with
     `--set key=value`. It returns what it wants to run: `hf.sink(…)`, a `DataStreamWriter`, or a list of
     named sinks. It must not start a query itself.
+
+    The job file itself reaches the tasks of a cluster, and so does this package; modules that it imports do
+    where `py_files` names them.
 
     With `strict` the rules of `holdfast lint --plan` are run at each start, once the function has built the
     queries and before any of them begins; an error among their findings ends the job.
@@ -161,11 +168,23 @@ def job(
             master=master,
             conf=dict(conf or {}),
             extras=tuple(extras),
+            py_files=_code_paths(py_files),
             alerts=alerts if alerts is not None else Alerts(),
             strict=strict,
         )
 
     return decorate
+
+
+def _code_paths(given: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    if isinstance(given, (str, os.PathLike)):
+        raise Invalid(
+            "py_files is a list of paths",
+            where="@holdfast.job(py_files=…)",
+            found=repr(given),
+            hint=f"write py_files=[{os.fspath(given)!r}]",
+        )
+    return tuple(os.fspath(path) for path in given)
 
 
 def strategy_fields(strategy: RestartStrategy) -> dict[str, Any]:

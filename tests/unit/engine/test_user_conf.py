@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engine.session.user_conf import given_settings
+from holdfast.engine.session.user_conf import given_settings, submitted_settings
 
 
 def test_the_three_spellings_of_a_properties_file(tmp_path: Path) -> None:
@@ -32,3 +32,17 @@ def test_submit_arguments_win_over_the_file(tmp_path: Path) -> None:
 
 def test_nothing_set_is_nothing_found(tmp_path: Path) -> None:
     assert given_settings({"SPARK_CONF_DIR": str(tmp_path)}) == {}
+
+
+def test_what_executors_get_is_found_in_submit_arguments(tmp_path: Path) -> None:
+    arguments = (
+        "--num-executors 4 --executor-cores 2 --executor-memory 3g --py-files a.py,b.zip pyspark-shell"
+    )
+    found = given_settings({"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": arguments})
+    assert {key: value for key, (value, _) in found.items()} == {
+        "spark.executor.instances": "4",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "3g",
+        "spark.submit.pyFiles": "a.py,b.zip",
+    }
+    assert submitted_settings({}) == {}

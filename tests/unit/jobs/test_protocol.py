@@ -34,6 +34,7 @@ MESSAGES: dict[str, protocol.Message] = {
         recovery=Recovery(verify="2m"),
     ),
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),
+    "cluster": protocol.ClusterFound("cluster spark://a:1: 2 workers", {"slots": 2, "cautions": []}),
     "restored": protocol.CheckpointsRestored(({"query": "q", "batch": 3, "savepoint": "s"},)),
     "repeated": protocol.BatchesRepeated("q", None, "exactly once"),
     "started": protocol.QueriesStarted((QueryStarted("q", "id", "run", "file:/c", "none: x"),)),

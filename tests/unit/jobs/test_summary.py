@@ -158,3 +158,35 @@ def test_a_driver_that_could_not_begin(number: int, cause: str, hint: str, again
     found = summary.not_begun(OSError(number, said, "/home/jobs/shop"))
     assert found.line == f"the driver could not begin: {said}: /home/jobs/shop{hint}"
     assert (found.cause, summary.comes_again(found)) == (cause, again)
+
+
+OTHER_PYTHON = """\
+Traceback (most recent call last):
+  File "/x/pyspark/worker.py", line 9, in main
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different
+"""
+NO_PYTHON = """\
+org.apache.spark.SparkException: x
+Caused by: java.io.IOException: Cannot run program "/opt/python3": error=2, No such file or directory
+"""
+NO_MODULE = """\
+Traceback (most recent call last):
+  File "/x/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 9, in main
+    f()
+ModuleNotFoundError: No module named 'prices'
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [(OTHER_PYTHON, "spark.pyspark.python"), (NO_PYTHON, "spark.archives"), (NO_MODULE, "py_files")],
+)
+def test_what_executors_lack_is_told_with_what_brings_it_there(text: str, hint: str) -> None:
+    line = summary.from_text(text, label="query").line
+    assert "(hint: " in line
+    assert hint in line
+
+
+def test_a_module_that_only_the_driver_lacks_has_no_such_hint() -> None:
+    text = 'Traceback (most recent call last):\n  File "job.py", line 1\nModuleNotFoundError: No module x\n'
+    assert "hint" not in summary.from_text(text, label="start").line

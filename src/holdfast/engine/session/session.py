@@ -6,18 +6,35 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.config.cluster_settings import Manager, asked_cores, container_defaults, manager_of
 from holdfast.config.job.backend import Backend, ExternalStore
 from holdfast.config.settings import Settings
-from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
+from holdfast.config.spark_defaults import (
+    DAEMON_KEY,
+    DEFAULTS,
+    SHUFFLE_PARTITIONS_KEY,
+    Default,
+    machine_defaults,
+)
+from holdfast.engine.cluster.cluster_fit import fit
+from holdfast.engine.cluster.shipped_code import (
+    WORKER_PATH_KEY,
+    code_archives,
+    needs_code,
+    package_archive,
+    send_code,
+    send_package,
+    worker_path,
+)
 from holdfast.engine.session.interrupted_start import no_jvm_left
 from holdfast.engine.session.jars import APPENDED, extra_settings, joined
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.engine.session.packages import PACKAGES_KEY, unresolved_told
 from holdfast.engine.session.sockets import socket_folder
 from holdfast.engine.session.state_jar import check_state_jar, external_settings
-from holdfast.engine.session.user_conf import given_settings
+from holdfast.engine.session.user_conf import given_settings, submitted_settings
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
 
@@ -27,6 +44,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 WORKERS_KEY = "spark.pyspark.python"
+FILES_KEY = "spark.files"
 # A place, and no choice of behaviour, so it is not among the defaults.
 SOCKET_FOLDER_KEY = "spark.python.unix.domain.socket.dir"
 
@@ -39,8 +57,12 @@ def session(
     extras: Iterable[str] = (),
     home: str | Path | None = None,
     backend: Backend | None = None,
+    py_files: Iterable[str | os.PathLike[str]] = (),
 ) -> SparkSession:
     """Start Spark, or get the running session, with Holdfast's defaults.
+
+    On a cluster the executors get this package from the driver, and new state gets as many partitions as
+    tasks run at once.
 
     Args:
         name: The application's name.
@@ -49,9 +71,11 @@ def session(
         extras: Jars to bring along: `delta`, `kafka`.
         home: The state home; see `Settings`.
         backend: Where queries keep their state; RocksDB unless `conf` says otherwise.
+        py_files: Modules, archives and folders of code that tasks import.
 
     Raises:
-        NotFound: There is no Java, no pyspark, or no such package as `spark.jars.packages` names.
+        NotFound: There is no Java, no pyspark, no such code, or no such package as `spark.jars.packages`
+            names.
         Unavailable: Packages could not be fetched.
         Invalid: A setting is wrong.
         Unsupported: This Java or this Spark is not one that works.
@@ -64,11 +88,16 @@ def session(
     stored = {} if backend is None else backend.spark_conf()
     for key, value in {**stored, **(conf or {})}.items():
         builder = builder.config(key, value)
-    builder = configure(builder, extras=extras, home=home)
-    given = given_settings(os.environ).get(PACKAGES_KEY, ("", ""))[0]
-    with no_jvm_left(), unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
+    place = _settings(home).home
+    code = code_archives(py_files, Path.cwd(), place)
+    builder, given = _configured(builder, extras, home)
+    partitioned = SHUFFLE_PARTITIONS_KEY in given or _partitioned(running_session())
+    with no_jvm_left(), unresolved_told(str(builder._options.get(PACKAGES_KEY, given.get(PACKAGES_KEY, "")))):
         spark = builder.getOrCreate()
     check_state_jar(spark)
+    fit(spark, given=partitioned)
+    send_package(spark, place)
+    send_code(spark, code)
     # Not with the others: those are arguments of the JVM's command, which everybody on the machine can read.
     for key, value in (backend.secrets() if isinstance(backend, ExternalStore) else {}).items():
         spark.conf.set(key, value)
@@ -91,16 +120,25 @@ def configure(
     launcher and its workers read them. Call it before the first session of the process: Java and jars
     cannot be changed in a JVM that runs.
     """
+    return _configured(builder, extras, home)[0]
+
+
+def _configured(
+    builder: SparkSession.Builder, extras: Iterable[str], home: str | Path | None
+) -> tuple[SparkSession.Builder, dict[str, str]]:
+    """A builder that is complete, and all that its user has set, on it or elsewhere."""
     # The builder offers no way to read what was set on it.
     own: dict[str, str] = dict(builder._options)
     given = {key: value for key, (value, _) in given_settings(os.environ).items()}
+    given |= submitted_settings(os.environ)
     if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
         raise Unsupported(
             "Holdfast does not work through Spark Connect",
             where="spark.remote",
             hint="use a classic session: SparkSession.builder.master(...)",
         )
-    prepare_environment(_settings(home))
+    settings = _settings(home)
+    prepare_environment(settings)
     master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
     chosen = {"spark.master": master, **own}
     brought = {**extra_settings(extras, spark_version()), **external_settings({**given, **chosen})}
@@ -109,18 +147,35 @@ def configure(
             chosen[key] = joined(chosen.get(key, given.get(key, "")), value)
         elif key not in given:
             chosen.setdefault(key, value)
+    shipped = needs_code(master)
     workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
-    for default in defaults_for(master):
-        if default.key == DAEMON_KEY and workers != sys.executable:
+    # Spark takes the setting from `spark-submit` alone; a Python program has to say it in its environment.
+    os.environ["PYSPARK_PYTHON"] = workers
+    for default in defaults_for(master, {**given, **chosen}):
+        if default.key == DAEMON_KEY and workers != sys.executable and not shipped:
             continue
         if default.key not in given and not default.in_environment:
             chosen.setdefault(default.key, default.value)
+    if shipped:
+        archive = package_archive(settings.home)
+        chosen[FILES_KEY] = joined(chosen.get(FILES_KEY, given.get(FILES_KEY, "")), str(archive))
+        chosen[WORKER_PATH_KEY] = worker_path({**given, **chosen}.get(WORKER_PATH_KEY), archive)
+        for key, value in container_defaults(master, {**given, **chosen}).items():
+            chosen.setdefault(key, value)
     sockets = socket_folder() if master.startswith("local") else None
     if sockets is not None and SOCKET_FOLDER_KEY not in given:
         chosen.setdefault(SOCKET_FOLDER_KEY, str(sockets))
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder
+    return builder, {**given, **own}
+
+
+def _partitioned(running: SparkSession | None) -> bool:
+    """Whether the partitions of a session that runs already were set; Spark's default does not count."""
+    if running is None:
+        return False
+    session: Any = running
+    return bool(session._jsparkSession.sessionState().conf().contains(SHUFFLE_PARTITIONS_KEY))
 
 
 def prepare_environment(settings: Settings) -> None:
@@ -130,14 +185,20 @@ def prepare_environment(settings: Settings) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def defaults_for(master: str) -> tuple[Default, ...]:
+def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[Default, ...]:
     """Holdfast's defaults for a master.
 
-    The machine's cores say how many shuffle partitions are right only where the executors are on it.
+    The cores that run tasks say how many shuffle partitions are right: the machine's own, or those that the
+    settings ask a cluster for. A standalone cluster has to be asked once the session is there.
+
+    Args:
+        master: Where Spark runs.
+        conf: The session's settings, so far.
     """
-    machine = machine_defaults(cores=available_cores(), python=sys.executable)
-    here = master.startswith("local")
-    return DEFAULTS + tuple(default for default in machine if here or default.in_environment)
+    here = manager_of(master) is Manager.LOCAL
+    slots = available_cores() if here else asked_cores(master, conf or {}).slots
+    machine = machine_defaults(cores=slots or 1, python=sys.executable)
+    return DEFAULTS + tuple(default for default in machine if slots or default.key != SHUFFLE_PARTITIONS_KEY)
 
 
 def available_cores() -> int:

@@ -8,6 +8,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Final
+
+# Set by `spark-submit` for the program that it starts: where its JVM listens.
+GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def spark_home(environ: Mapping[str, str]) -> Path | None:
@@ -43,12 +47,33 @@ def given_settings(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     return found
 
 
+def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the `spark-submit` that has started this program; none where none has.
+
+    They are in its JVM, which waits for us at a port. What a builder sets wins over them.
+    """
+    if GATEWAY_VARIABLE not in environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    ensure: Any = SparkContext._ensure_initialized
+    ensure()
+    return {str(key): str(value) for key, value in SparkConf().getAll()}
+
+
 _FLAGS = {
     "--master": "spark.master",
     "--jars": "spark.jars",
     "--packages": "spark.jars.packages",
     "--repositories": "spark.jars.repositories",
     "--driver-memory": "spark.driver.memory",
+    "--executor-memory": "spark.executor.memory",
+    "--executor-cores": "spark.executor.cores",
+    "--total-executor-cores": "spark.cores.max",
+    "--num-executors": "spark.executor.instances",
+    "--py-files": "spark.submit.pyFiles",
+    "--files": "spark.files",
+    "--archives": "spark.archives",
 }
 
 

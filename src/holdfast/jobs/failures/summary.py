@@ -29,6 +29,23 @@ _VARIES = re.compile(
 )
 
 
+# What a cluster lacks, and what brings it there.
+_CURES = (
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH"),
+        "name a Python of the driver's version on the executors: spark.pyspark.python",
+    ),
+    (
+        re.compile(r'Cannot run program "[^"]*python[^"]*"'),
+        "name a Python that the executors have, or ship one: spark.pyspark.python, spark.archives",
+    ),
+    (
+        re.compile(r"(?s)/pyspark/.*worker\w*\.py.*^ModuleNotFoundError: No module named", re.MULTILINE),
+        "give the module to the executors: py_files of the job, or spark.archives",
+    ),
+)
+
+
 def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     """Boil a Java or Python error down to its origin.
 
@@ -36,6 +53,9 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     it is the last cause that Java names.
     """
     name, line = _origin(text)
+    cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
+    if cure is not None:
+        line = f"{line} (hint: {cure})"
     return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value, place_of(text))
 
 

@@ -41,6 +41,7 @@ from holdfast.jobs.processes.protocol import (
     Busy,
     Caution,
     CheckpointsRestored,
+    ClusterFound,
     Finished,
     Go,
     JobDefined,
@@ -220,6 +221,7 @@ class Driver:
         return 0
 
     def _start_spark(self, job: Job) -> SparkSession:
+        from holdfast.engine.cluster.cluster_fit import fit_of
         from holdfast.engine.queries.watch import java_pid
         from holdfast.engine.state.ownership import Owner, hold, lock_path
 
@@ -230,6 +232,9 @@ class Driver:
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
         slots = spark.sparkContext.defaultParallelism
         self._channel.send(SessionStarted(spark.version, owner.pid, slots))
+        found = fit_of(spark)
+        if found is not None:
+            self._channel.send(ClusterFound(found.text, found.as_dict()))
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
@@ -477,6 +482,8 @@ def session_of(
     from holdfast.engine.session.session import session
     from holdfast.engine.session.workers import ship_by_value
 
+    module = sys.modules[job.build.__module__]
+    folder = Path(module.__file__ or "").resolve().parent
     spark = session(
         job.name,
         master=master or job.master,
@@ -484,8 +491,9 @@ def session_of(
         extras=job.extras,
         home=home,
         backend=job.backend,
+        py_files=[folder / path for path in job.py_files],
     )
-    ship_by_value(sys.modules[job.build.__module__])
+    ship_by_value(module)
     return spark
 
 

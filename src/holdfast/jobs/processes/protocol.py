@@ -63,6 +63,14 @@ class SessionStarted(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterFound(Message):
+    """What the session has on its cluster: a line of text, and the fields of `ClusterFit`."""
+
+    text: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointsRestored(Message):
     """The checkpoints of these queries were made of savepoints: `query`, and the fields of the restore."""
 
@@ -262,6 +270,7 @@ class ServerFailed(Message):
 KINDS: Final[Mapping[str, type[Message]]] = {
     "defined": JobDefined,
     "session": SessionStarted,
+    "cluster": ClusterFound,
     "restored": CheckpointsRestored,
     "repeated": BatchesRepeated,
     "started": QueriesStarted,

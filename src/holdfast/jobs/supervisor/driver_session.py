@@ -46,6 +46,7 @@ class DriverSession:
         self._handlers: dict[type[protocol.Message], Callable[[Any], None]] = {
             protocol.JobDefined: self._defined,
             protocol.SessionStarted: self._session,
+            protocol.ClusterFound: self._cluster,
             protocol.CheckpointsRestored: self._restored,
             protocol.BatchesRepeated: lambda said: recovery.repeated(said.query, said.last, said.promise),
             protocol.QueriesStarted: self._started,
@@ -180,6 +181,11 @@ class DriverSession:
     def _session(self, message: protocol.SessionStarted) -> None:
         self._spark = message.spark
         self._job.recovery.session(message.slots)
+
+    def _cluster(self, message: protocol.ClusterFound) -> None:
+        self._job.say("cluster", message.text, **message.facts)
+        for caution in message.facts["cautions"]:
+            self._job.say("caution", caution)
 
     def _restored(self, message: protocol.CheckpointsRestored) -> None:
         self._job.restored = True

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
+from holdfast.config.spark_defaults import MOST_PARTITIONS
 from holdfast.config.units import Size, parse_size
+from holdfast.engine.cluster.shipped_code import send_package
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.worker.runtime.features.partial_aggregates import Split
 
 _WHERE = "holdfast.keyed(…)"
-KEY_GROUPS = 128
+KEY_GROUPS = MOST_PARTITIONS
 MEMORY = "256m"
 
 
@@ -212,6 +214,7 @@ class KeyedStream:
         from holdfast.worker.runtime.features.instances import Instances
 
         self._check_kind(processor)
+        send_package(self.inputs[0].frame.sparkSession)
         refuse_external_provider(self.inputs[0].frame.sparkSession, f"{_WHERE}.process")
         instances = None if self.instances is None else Instances(name, self.instances)
         placement = None
