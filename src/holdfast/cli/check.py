@@ -31,8 +31,7 @@ def _whole_address(context: typer.Context, given: str | None) -> str | None:
 
 @examples(
     "visits.py --against savepoints/20260305T080000",
-    "new.py --old visits.py --against checkpoints/visits",
-    "--spark 4.2 savepoints@before",
+    "--spark 4.2 savepoints/20260305T080000",
 )
 def check(
     context: typer.Context,
