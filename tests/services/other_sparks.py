@@ -43,13 +43,13 @@ class Runs:
         self.conf = conf or {}
         self.asked: list[dict[str, Any]] = []
 
-    def add(self, query: str, checkpoint: Path, called: str) -> Path:
+    def add(self, query: str, checkpoint: Path, called: str, **conf: str) -> Path:
         output = self.folder / called / query
         output.mkdir(parents=True)
         self.asked.append(
             {
                 "query": query,
-                "conf": settings(self.provider),
+                "conf": {**settings(self.provider), **conf},
                 "input": str(self.folder / "input"),
                 "checkpoint": str(checkpoint),
                 "output": str(output),

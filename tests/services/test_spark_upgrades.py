@@ -73,20 +73,22 @@ def test_a_newer_spark_goes_on_as_the_older_one_would_have(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("after", ["4.1", "4.2", "4.3"])
-def test_snapshots_that_spark_4_0_alone_writes(after: str, tmp_path: Path) -> None:
-    """Its sessions that begin with state format 2 write them."""
-    begun = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+def test_snapshots_that_spark_4_0_alone_writes_are_not_read_by_others(after: str, tmp_path: Path) -> None:
+    """Its sessions that begin with state format 2 write them; without changelogs each batch has one."""
+    store = "spark.sql.streaming.stateStore"
+    begun = {f"{store}.checkpointFormatVersion": "2"}
+    snapshots = {f"{store}.rocksdb.changelogCheckpointing.enabled": "false"}
     older, newer = (Runs(version, "format2", tmp_path, begun) for version in ("4.0", after))
     write_input(tmp_path / "input", BEFORE)
-    older.add("aggregate", tmp_path / "ck", "first")
+    older.add("aggregate", tmp_path / "ck", "first", **snapshots)
     older.work_off()
     write_input(tmp_path / "input", AFTER)
     taken = savepoints.take(tmp_path / "ck", tmp_path / "sp", home=tmp_path / "home")
     report = check_spark(taken.uri, after)
     savepoints.restore(taken.uri, tmp_path / "restored")
-    expected = older.add("aggregate", tmp_path / "ck", "uninterrupted")
-    found = newer.add("aggregate", tmp_path / "restored", "newer")
-    older.work_off()
-    newer.work_off()
-    assert read_output(found) == read_output(expected)
-    assert report.verdict == "goes on"
+    newer.add("aggregate", tmp_path / "restored", "newer", **snapshots)
+    assert report.verdict == "fails"
+    assert "Spark 4.0 alone writes" in report.findings[0].text
+    # It was right: that Spark cannot load the state.
+    with pytest.raises(AssertionError, match="StreamingQueryException"):
+        newer.work_off()

@@ -50,7 +50,6 @@ ELSEWHERE = {
     "holdfast fork savepoints/20260305T080000 --compare new.py --original visits.py": "starts Spark",
     "holdfast drill savepoints --job visits.py --max 2m": "starts Spark",
     "holdfast check visits.py --against savepoints/20260305T080000": "starts Spark",
-    "holdfast check new.py --old visits.py --against checkpoints/visits": "starts Spark",
     "holdfast bench": "starts Spark",
     "holdfast bench startup --runs 3": "starts Spark",
 }
