@@ -65,12 +65,13 @@ def test_jars_are_added_behind_the_users_own(tmp_path: Path, monkeypatch: pytest
     assert options(given)["spark.jars.packages"] == f"c:d:2,{delta}"
 
 
-def test_a_cluster_keeps_sparks_partitions_and_daemon(tmp_path: Path) -> None:
+def test_a_cluster_keeps_sparks_partitions_and_gets_our_daemon_with_its_code(tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
     builder = configure(SparkSession.builder.master("spark://somewhere:7077"), home=tmp_path)
     assert "spark.sql.shuffle.partitions" not in options(builder)
-    assert DAEMON_KEY not in options(builder)
+    assert options(builder)[DAEMON_KEY] == "holdfast.worker.daemon"
+    assert str(tmp_path) in options(builder)["spark.files"]
 
 
 def test_workers_of_another_python_are_forked_from_sparks_daemon(
