@@ -6,51 +6,19 @@ how the job ended.
 
 from __future__ import annotations
 
-import json
-import random
 import sys
-import time
 from pathlib import Path
 
+from telling_supervisor import supervise
+
 from holdfast.config.job.high_availability import Leading
-from holdfast.errors import HoldfastError
 from holdfast.jobs.ha.elections import elections
-from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event
-from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.supervisor import Supervisor
-
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
-
-
-def say(**fields: object) -> None:
-    sys.stdout.write(json.dumps(fields) + "\n")
-    sys.stdout.flush()
-
-
-def tell(event: Event) -> None:
-    say(**{"event": event.kind, "at": time.time(), "text": event.text, **event.facts})
 
 
 def main(script: str, home: str, address: str, lease: str, machine: str | None = None) -> None:
     leading = Leading.of(address, lease, Path.cwd(), Path(home))
     assert leading is not None
-    supervisor = Supervisor(
-        DriverSpec(target=script, home=home),
-        StateHome(Path(home)),
-        tell,
-        clock=lambda: int(time.time() * 1000),
-        rng=random.Random(1),
-        launch=lambda each: DriverProcess.start(each, FAKE),
-        elections=elections(leading),
-        machine=machine,
-    )
-    try:
-        outcome = supervisor.run()
-        say(event="outcome", state=outcome.state.value)
-    except HoldfastError as error:
-        say(event="error", **error.as_dict())
+    supervise(script, home, elections=elections(leading), machine=machine)
 
 
 if __name__ == "__main__":

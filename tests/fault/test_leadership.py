@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 from grid import WHOLE
 from running_job import PATIENCE_S, freeze, until
+from telling_process import TellingProcess
 from zookeeper_server import Server
 
 from holdfast.checkpoints.guard.terms import myself
@@ -43,29 +42,14 @@ PROGRAM = (sys.executable, str(Path(__file__).with_name("one_of_several.py")))
 LONG = pytest.mark.skipif(not WHOLE, reason="waits for leases to pass; HOLDFAST_GRID=all runs it")
 
 
-class Supervising:
+class Supervising(TellingProcess):
     """One supervisor as a process."""
 
     def __init__(self, script: Path, home: Path, address: str, machine: str | None) -> None:
         self.registry = Registry(StateHome(home).registry)
         command = [*PROGRAM, str(script), str(home), address, f"{LEASE_S}s"]
         command += [] if machine is None else [machine]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.events: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
-
-    def heard(self, kind: str) -> list[dict[str, Any]]:
-        return [each for each in list(self.events) if each["event"] == kind]
-
-    def await_event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        until(lambda: len(self.heard(kind)) >= count, f"event {kind} number {count} in {self.events}")
-        return self.heard(kind)[count - 1]
+        super().__init__(command)
 
     def await_batch_after(self, kind: str, count: int = 1) -> dict[str, Any]:
         """The first batch after an event."""
@@ -107,10 +91,7 @@ class Supervising:
         for each in self.heard("starting"):
             with suppress(ProcessLookupError):
                 os.killpg(int(each["pid"]), signal.SIGKILL)
-        # The pipe is the drivers' too.
-        self._reader.join()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.close_pipe()  # it is the drivers' too
 
 
 class Case:

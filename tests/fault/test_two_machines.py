@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from running_job import until
 from s3_gateway import Gateway
 from tcp_proxy import TcpProxy
+from telling_process import TellingProcess
 
 from holdfast import savepoints
 from holdfast.checkpoints.guard.checkpoint_lease import lease_note
@@ -34,7 +32,7 @@ PROGRAM = (sys.executable, str(Path(__file__).with_name("supervisor_of_a_machine
 LEASE_S = 3
 
 
-class Machine:
+class Machine(TellingProcess):
     """A supervisor of the job on a machine of that name."""
 
     def __init__(self, stack: ExitStack, folder: Path, host: str, checkpoint: str, endpoint: str) -> None:
@@ -50,36 +48,16 @@ class Machine:
             "restart": strategy_fields(fixed_delay(attempts=100, delay="100ms")),
         }
         script.write_text(json.dumps({"definition": definition, "attempts": [["batch", "wait"]]}))
-        self.process = subprocess.Popen(
+        super().__init__(
             [*PROGRAM, str(script), str(self.home), str(LEASE_S), host],
-            env={**os.environ, "AWS_ENDPOINT_URL": endpoint},
-            stdout=subprocess.PIPE,
-            text=True,
+            {**os.environ, "AWS_ENDPOINT_URL": endpoint},
         )
         stack.callback(self.end)
-        self.events: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self._reader.join()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-    def said(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in list(self.events) if event["event"] == kind]
-
-    def heard(self, kind: str, times: int = 1) -> dict[str, Any]:
-        """Wait until it has told an event so many times; the last one."""
-        until(lambda: len(self.said(kind)) >= times, f"{self.host} tells of {kind}: {self.events}")
-        return self.said(kind)[times - 1]
+        self.close_pipe()
 
 
 @pytest.fixture
@@ -93,14 +71,14 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
 ) -> None:
     checkpoint = f"{s3_gateway.bucket()}/jobs/visits"
     first = Machine(stack, tmp_path, "etl-1", checkpoint, s3_gateway.endpoint)
-    first.heard("batch")
+    first.await_event("batch")
     second = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
-    error = second.heard("error")
+    error = second.await_event("error")
     assert error["exit_code"] == Conflict.exit_code
     assert error["error"] == "another process owns the checkpoint"
     owner = f"etl-1 pid {first.process.pid}, job 'visits'"
     assert error["found"].startswith(f"{owner}, by the lease at s3a://")
-    assert not second.said("running")
+    assert not second.heard("running")
     # So is a verb, which is told the same by whoever asks on whatever machine.
     note = lease_note(open_storage(checkpoint))
     assert note is not None
@@ -109,18 +87,18 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
         savepoints.rescale(made_whole(checkpoint), f"{checkpoint}-wider", partitions=3, stopped=True)
 
     first.process.kill()
-    driver = first.said("starting")[-1]["pid"]
+    driver = first.heard("starting")[-1]["pid"]
     third = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint)
-    assert third.heard("waiting")["holder"] == owner
-    third.heard("batch")
+    assert third.await_event("waiting")["holder"] == owner
+    third.await_event("batch")
     # What the lost machine has left cannot write any more.
     assert not Path(f"/proc/{driver}").exists()
     third.process.send_signal(signal.SIGTERM)
-    assert third.heard("outcome")["state"] == "FINISHED"
+    assert third.await_event("outcome")["state"] == "FINISHED"
     # Who leaves in order is not waited for.
     fourth = Machine(stack, tmp_path, "etl-4", checkpoint, s3_gateway.endpoint)
-    fourth.heard("batch")
-    assert not fourth.said("waiting")
+    fourth.await_event("batch")
+    assert not fourth.heard("waiting")
 
 
 def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_back(
@@ -130,15 +108,15 @@ def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_bac
     proxy = TcpProxy(int(s3_gateway.endpoint.rpartition(":")[2]))
     stack.callback(proxy.close)
     machine = Machine(stack, tmp_path, "etl-1", checkpoint, f"http://{proxy.address}")
-    machine.heard("batch")
-    driver = machine.said("starting")[-1]["pid"]
+    machine.await_event("batch")
+    driver = machine.heard("starting")[-1]["pid"]
     proxy.cut()
     until(lambda: not Path(f"/proc/{driver}").exists(), "its driver is ended")
     proxy.mend()
-    machine.heard("batch", times=2)
+    machine.await_event("batch", 2)
     machine.process.send_signal(signal.SIGTERM)
-    assert machine.heard("outcome")["state"] == "FINISHED"
-    restarts = [event["text"] for event in machine.said("restarting")]
+    assert machine.await_event("outcome")["state"] == "FINISHED"
+    restarts = [event["text"] for event in machine.heard("restarting")]
     assert restarts
     assert Registry(StateHome(machine.home).registry).jobs()[0].state.value == "FINISHED"
 

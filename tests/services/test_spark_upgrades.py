@@ -13,7 +13,7 @@ from other_sparks import Runs, read_output
 
 from holdfast import savepoints
 from holdfast.checkpoints import read
-from holdfast.savepoints.upgrade.spark_releases import PINNED
+from holdfast.checkpoints.pinned_settings import PINNED
 from holdfast.savepoints.upgrade.spark_upgrade import check_spark
 
 TESTS = Path(__file__).parents[1]

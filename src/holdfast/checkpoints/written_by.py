@@ -16,6 +16,7 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.pinned_settings import PINNED
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import find_record
 from holdfast.engine.session.known_settings import InstalledSpark
@@ -26,13 +27,8 @@ from holdfast.json_shapes import JsonShape, in_json
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
-# Settings to which a Spark has fixed the checkpoints of its queries for the first time.
-_FIRST_FIXED: Final = {
-    "spark.sql.streaming.stateStore.encodingFormat": "4.0",
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "4.2",
-    "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "4.3",
-    "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": "4.3",
-}
+# Releases before it are not told apart here: their patch releases have pinned settings of later ones.
+_OLDEST_TOLD: Final = "4.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +96,9 @@ class Writer(JsonShape):
 
 def at_least(settings: Iterable[str]) -> str | None:
     """The lowest Spark that fixes a checkpoint to these settings; None where they tell of none."""
-    told = [_FIRST_FIXED[name] for name in settings if name in _FIRST_FIXED]
-    return max(told, key=minor, default=None)
+    names = frozenset(settings)
+    told = [setting.since for setting in PINNED if setting.name in names]
+    return max((since for since in told if minor(since) >= minor(_OLDEST_TOLD)), key=minor, default=None)
 
 
 def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> Writer:

@@ -27,6 +27,11 @@ def whole_address(context: typer.Context, given: str) -> str:
     return given if context.resilient_parsing else savepoint_address(given)
 
 
+def whole_address_or_none(context: typer.Context, given: str | None) -> str | None:
+    """The same of what may be left out."""
+    return None if given is None else whole_address(context, given)
+
+
 def say_unnameable(label: str | None) -> None:
     """Say of a label that was given to a savepoint why it cannot stand in the savepoint's address."""
     from holdfast.savepoints.catalog.savepoint_names import unnameable

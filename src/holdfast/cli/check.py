@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import checkpoint_of, whole_address
+from holdfast.cli.arguments import checkpoint_of, whole_address_or_none
 from holdfast.cli.check_spark import check_for_spark
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
@@ -23,10 +23,6 @@ _VERDICTS = {
     "fails": "the query would not start",
 }
 _KEPT_AS_OTHER = "the rows are used as they are, but see below what they would stand for"
-
-
-def _whole_address(context: typer.Context, given: str | None) -> str | None:
-    return None if given is None else whole_address(context, given)
 
 
 @examples(
@@ -48,7 +44,7 @@ def check(
             "--against",
             metavar="CHECKPOINT|JOB|SP",
             help="A savepoint; or the newest batch of a checkpoint, or of a job's.",
-            callback=_whole_address,
+            callback=whole_address_or_none,
         ),
     ] = None,
     spark: Annotated[

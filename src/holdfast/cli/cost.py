@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of, is_address, whole_address
+from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none
 from holdfast.cli.examples import examples
 from holdfast.errors import Invalid
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from holdfast.advice.cost.requests import DailyRequests
 
 
-def _whole_address(context: typer.Context, given: str | None) -> str | None:
-    return None if given is None else whole_address(context, given)
-
-
 @examples("checkpoints/visits", "--rate 5000 --keys 1000000")
 def cost(
     place: Annotated[
@@ -30,7 +26,7 @@ def cost(
         typer.Argument(
             metavar="[CHECKPOINT|JOB|SP]",
             help="A checkpoint, a job, or a savepoint; none for a plan of --rate and --keys.",
-            callback=_whole_address,
+            callback=whole_address_or_none,
         ),
     ] = None,
     prices: Annotated[

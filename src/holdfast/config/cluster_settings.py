@@ -9,10 +9,9 @@ from enum import Enum
 from typing import Final
 
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, PROVIDER_KEY, ROCKSDB, ROCKSDB_PROVIDER
-from holdfast.config.units import counted, rounded_size
+from holdfast.config.units import MIB, counted, rounded_size
 from holdfast.errors import Invalid
 
-MIB: Final = 1 << 20
 INSTANCES_KEY: Final = "spark.executor.instances"
 EXECUTOR_CORES_KEY: Final = "spark.executor.cores"
 EXECUTOR_MEMORY_KEY: Final = "spark.executor.memory"
@@ -207,7 +206,7 @@ def container_defaults(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """
     if not manager_of(master).sizes_containers or OVERHEAD_KEY in conf or OVERHEAD_FACTOR_KEY in conf:
         return {}
-    memory = executor_memory(master, conf, _slots_of_executor(conf))
+    memory = executor_memory(master, conf, slots_of_executor(conf))
     python = 0 if memory.pyspark_bytes else memory.python_bytes
     return {OVERHEAD_KEY: f"{-(-(memory.jvm_bytes + memory.state_bytes + python) // MIB)}m"}
 
@@ -232,7 +231,7 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
             "its state, which the next batch loads anew from the checkpoint\n"
             f"hint: set {DYNAMIC_KEY}=false and {INSTANCES_KEY}=N for a query with state"
         )
-    slots = _slots_of_executor(conf)
+    slots = slots_of_executor(conf)
     memory = executor_memory(master, conf, slots)
     given = memory.given_bytes
     if not memory.state_bounded:
@@ -271,8 +270,17 @@ def worker_caution(memory: ExecutorMemory, worker_bytes: int, host: str) -> str 
     )
 
 
-def _slots_of_executor(conf: Mapping[str, str]) -> int:
-    return max(1, _number(conf, EXECUTOR_CORES_KEY, 1) // _number(conf, TASK_CPUS_KEY, 1))
+def slots_of_executor(conf: Mapping[str, str], cores: int = 1) -> int:
+    """Tasks that an executor runs at once.
+
+    Args:
+        conf: The session's settings.
+        cores: The cores of an executor where the settings do not say.
+
+    Raises:
+        Invalid: A number among the settings is none.
+    """
+    return max(1, _number(conf, EXECUTOR_CORES_KEY, cores) // _number(conf, TASK_CPUS_KEY, 1))
 
 
 def _part(conf: Mapping[str, str], manager: Manager) -> float:

@@ -18,6 +18,8 @@ from holdfast.errors import Invalid
 Duration = str | int | float | timedelta
 Size = str | int
 
+MIB = 1 << 20
+
 # A century: longer than any job, and short enough for every clock that the value is handed to.
 MAX_DURATION_MS = 36_525 * 86_400_000
 # The largest long of the JVM, which is where sizes end up.
@@ -39,7 +41,7 @@ _ISO_FACTORS = (_MS_PER["d"], _MS_PER["h"], _MS_PER["m"], _MS_PER["s"])
 _SIZE_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1, ("b", "byte", "bytes")),
     (1 << 10, ("k", "kb", "kib", "kibibytes")),
-    (1 << 20, ("m", "mb", "mib", "mebibytes")),
+    (MIB, ("m", "mb", "mib", "mebibytes")),
     (1 << 30, ("g", "gb", "gib", "gibibytes")),
     (1 << 40, ("t", "tb", "tib", "tebibytes")),
     (1 << 50, ("p", "pb", "pib", "pebibytes")),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 DROPPED: Final = "numRowsDroppedByWatermark"
-# As in keyed state: which side, of which stream, the row as JSON, and why it failed (a late one did not).
-SIDE_COLUMNS: Final = ("side", "side_stream", "side_event", "side_error")
 
 
 def late_rows(progress: Mapping[str, Any]) -> int:
@@ -51,6 +49,7 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
             column has the name of a side column.
     """
     from holdfast.engine.plans.described import relations, steps_of
+    from holdfast.worker.lane import SIDE_COLUMNS
 
     for frame in frames:
         require_stream(frame, where=where, hint="leave side_outputs=True out: no row at rest is late")
@@ -74,13 +73,15 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
 
 
 def with_late_rows(main: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
-    """The rows of an operator, and at their side the late ones.
+    """The rows of an operator, and at their side the late ones, in the columns that keyed state has for it.
 
     Args:
         main: What the operator puts out.
         sides: Of each stream what `late_side` gave.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.worker.lane import SIDE_COLUMNS
 
     none = F.lit(None).cast("string")
     whole = main.select("*", *(none.alias(name) for name in SIDE_COLUMNS))

@@ -12,9 +12,9 @@ from holdfast.advice.advising.evidence import DAY_MS, Evidence
 from holdfast.advice.facts.checkpoint_checks import grown, lacks_watermark, least_of_thirds
 from holdfast.advice.findings import Severity
 from holdfast.checkpoints.values import Operator
-from holdfast.config.job.backend import BLOCK_CACHE_KEY, MAX_MEMORY_KEY, MIB, WRITE_BUFFER_KEY
+from holdfast.config.job.backend import BLOCK_CACHE_KEY, MAX_MEMORY_KEY, WRITE_BUFFER_KEY
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, ROCKSDB, ROCKSDB_PROVIDER
-from holdfast.config.units import counted, rounded_duration
+from holdfast.config.units import MIB, counted, rounded_duration
 from holdfast.formats.providers import provider_class
 
 # Spark's own, and RocksDB's where Spark sets none.

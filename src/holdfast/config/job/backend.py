@@ -23,10 +23,9 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
     ROW_CHECKSUM_KEY,
 )
-from holdfast.config.units import Size, exact_size, parse_size
+from holdfast.config.units import MIB, Size, exact_size, parse_size
 
 UNBOUNDED = "unbounded"
-MIB = 1 << 20
 
 MAX_MEMORY_KEY = f"{ROCKSDB}.maxMemoryUsageMB"
 BLOCK_COMPRESSION_KEY = f"{ROCKSDB}.compression"

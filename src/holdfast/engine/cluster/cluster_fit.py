@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.cluster_settings import (
     EXECUTOR_MEMORY_KEY,
+    TASK_CPUS_KEY,
     Manager,
     asked_cores,
     executor_memory,
     manager_of,
     setting_cautions,
+    slots_of_executor,
     worker_caution,
 )
 from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY, state_partitions
@@ -127,7 +129,7 @@ def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
 
 def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]:
     """The tasks that run at once on the cores that the master has given the session, or would give it."""
-    cpus = int(conf.get("spark.task.cpus", "1"))
+    cpus = int(conf.get(TASK_CPUS_KEY, "1"))
     if state.granted:
         return max(1, state.granted // cpus), f"{counted(state.granted, 'core')} from the master"
     most = int(conf.get("spark.cores.max", str(state.cores)))
@@ -163,9 +165,8 @@ def _of_workers(state: MasterState | None, master: str, conf: dict[str, str]) ->
     """What the memory of a standalone cluster's workers gives cause to say."""
     if state is None or not state.workers:
         return ()
-    cores = int(conf.get("spark.executor.cores", max(worker.cores for worker in state.workers)))
-    cpus = int(conf.get("spark.task.cpus", "1"))
-    memory = executor_memory(master, conf, max(1, cores // cpus))
+    slots = slots_of_executor(conf, max(worker.cores for worker in state.workers))
+    memory = executor_memory(master, conf, slots)
     largest = max(state.workers, key=lambda worker: worker.memory_bytes)
     if largest.memory_bytes < memory.heap_bytes:
         said = (

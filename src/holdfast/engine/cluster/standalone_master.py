@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.units import MIB
 from holdfast.json_shapes import JsonShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MIB: Final = 1 << 20
 _SCHEME: Final = "spark://"
 _PATIENCE_S: Final = 10.0
 _ALIVE: Final = "ALIVE"

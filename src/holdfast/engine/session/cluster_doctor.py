@@ -15,7 +15,7 @@ from holdfast.config.units import counted
 from holdfast.engine.cluster.cluster_fit import ClusterFit, executor_slots, fit_of
 from holdfast.engine.cluster.worker_probe import OWN, PACKAGES, Seen, look_at_workers
 from holdfast.engine.session.doctor import Check
-from holdfast.engine.session.session import session
+from holdfast.engine.session.session import WORKERS_KEY, session
 from holdfast.engine.versions import installed
 from holdfast.errors import Invalid
 from holdfast.json_shapes import JsonShape, in_json
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _QUIET: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.25
-_PYTHON_KEY: Final = "spark.pyspark.python"
 _MISMATCH: Final = re.compile(
     r"PYTHON_VERSION_MISMATCH\][^\n]*?different version: (?P<there>[\d.]+)[^\n]*?driver: (?P<here>[\d.]+)"
 )
@@ -138,11 +137,11 @@ def failed_task(text: str) -> Check:
     wrong = _MISMATCH.search(text)
     if wrong is not None:
         found = f"Python {wrong['there']}, and the driver has {wrong['here']}"
-        hint = f"name one of {wrong['here']} there: {_PYTHON_KEY}=/…/bin/python{wrong['here']}"
+        hint = f"name one of {wrong['here']} there: {WORKERS_KEY}=/…/bin/python{wrong['here']}"
         return Check("python of executors", False, found, hint)
     missing = _NO_PROGRAM.search(text)
     if missing is not None:
-        hint = f"name the Python that they have: {_PYTHON_KEY}=/…/bin/python, or ship one: spark.archives"
+        hint = f"name the Python that they have: {WORKERS_KEY}=/…/bin/python, or ship one: spark.archives"
         return Check("python of executors", False, f"no {missing['program']} there", hint)
     last = [line.strip() for line in text.splitlines() if line.strip()]
     return Check("python of executors", False, last[0] if last else "no task has run", None)

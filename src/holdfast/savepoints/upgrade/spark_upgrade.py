@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from holdfast.checkpoints.pinned_settings import BACKPORTED, PINNED, pinned_by
 from holdfast.checkpoints.record import find_record
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
@@ -25,13 +26,7 @@ from holdfast.json_shapes import JsonShape, in_json
 from holdfast.layout import Kind
 from holdfast.model import Effect
 from holdfast.savepoints.upgrade.dry_run_checkpoint import DryRunCheckpoint, open_saved
-from holdfast.savepoints.upgrade.spark_releases import (
-    BACKPORTED,
-    PINNED,
-    RELEASES,
-    behaviours_between,
-    pinned_by,
-)
+from holdfast.savepoints.upgrade.spark_releases import RELEASES, behaviours_between
 from holdfast.storage.port import Storage
 
 _NO_WAY_BACK: Final = (
@@ -50,7 +45,7 @@ class SparkFinding(JsonShape):
     """Something that matters where another Spark goes on.
 
     Attributes:
-        what: What it is about: `release`, `provider`, `state files`, `setting`, `behaviour` or `batch`.
+        what: What it is about: `release`, `provider`, `operator`, `state files`, `behaviour` or `batch`.
         effect: `none`, `meaning` where state or results may come to be wrong, or `fails`.
         text: What happens.
         hint: What to do about it; None where there is nothing to do.
