@@ -34,8 +34,12 @@ def python_without_us(folder: Path) -> Path:
     """A Python that has the packages of this one, and neither this package nor the path to its sources."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     own = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-    # A path alone: the `.pth` files of the other environment, which lead to the sources, are not read.
-    (Path(own) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    # Links to all but this package's metadata and the `.pth` file that leads to its sources.
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "holdfast" not in entry.name and entry.suffix != ".pth":
+            link = Path(own) / entry.name
+            if not link.exists():
+                link.symlink_to(entry)
     return folder / "bin" / "python"
 
 

@@ -177,6 +177,12 @@ def _savepoints_by_query(asked: Asked) -> Iterator[Candidate]:
         yield one if one.type != "plain" else replace(one, value=f"{query}={one.value}")
 
 
+def _spark_releases(_asked: Asked) -> Iterator[Candidate]:
+    from holdfast.savepoints.upgrade.spark_releases import RELEASES
+
+    yield from (Candidate(release, "Spark") for release in RELEASES)
+
+
 def _places(asked: Asked) -> Iterator[Candidate]:
     """What has state: a checkpoint, a job, or a savepoint."""
     for made in (_savepoints, _checkpoints, _jobs):
@@ -300,6 +306,7 @@ KINDS: Final[Mapping[str, Callable[[Asked], Iterator[Candidate]]]] = {
     "PLAN.py": _files,
     "SP": _savepoints,
     "STATE": _states,
+    "VERSION": _spark_releases,
     "[QUERY=]SP": _savepoints_by_query,
 }
 # What is in nobody's files: numbers, times, names to be given, and what is written in a language.

@@ -91,6 +91,10 @@ def test_options(tab: Tab) -> None:
     assert tab("state erase sp --every") == []
 
 
+def test_releases_of_spark(tab: Tab) -> None:
+    assert tab("check sp/one --spark 4.") == ["4.0", "4.1", "4.2", "4.3"]
+
+
 @pytest.mark.usefixtures("shop")
 def test_jobs(tab: Tab) -> None:
     assert set(tab("status ")) == {"shop", "sums"}

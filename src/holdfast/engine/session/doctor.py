@@ -17,7 +17,7 @@ from holdfast.engine.session.jars import EXTRAS, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
 from holdfast.engine.session.platforms import GUIDE, platform_here
 from holdfast.engine.session.session import LOCAL, defaults_for
-from holdfast.engine.session.user_conf import given_settings, spark_home
+from holdfast.engine.session.user_conf import given_settings, jars_of_spark, spark_home
 from holdfast.engine.versions import installed, minor, spark_version
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
@@ -152,8 +152,7 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
 
 def _hadoop_version(environ: Mapping[str, str]) -> str:
     """The Hadoop that Spark brings along, by the name of its jar."""
-    home = spark_home(environ)
-    jars = [] if home is None else sorted((home / "jars").glob("hadoop-client-api-*.jar"))
+    jars = jars_of_spark(environ, "hadoop-client-api-*.jar")
     return jars[-1].stem.rpartition("-")[2] if jars else "VERSION"
 
 

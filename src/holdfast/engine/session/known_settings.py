@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.engine.session.user_conf import spark_home
+from holdfast.engine.session.user_conf import jars_of_spark
 from holdfast.engine.versions import installed
 
 # Spark defines all settings of its SQL in one class; its bytes have their names.
@@ -32,8 +32,7 @@ class InstalledSpark:
     def here(cls, environ: Mapping[str, str]) -> InstalledSpark:
         """Look at what is installed. Reads one class of one jar."""
         definitions = b""
-        home = spark_home(environ)
-        jars = sorted((home / "jars").glob(_JAR)) if home is not None else []
+        jars = jars_of_spark(environ, _JAR)
         with suppress(OSError, KeyError, IndexError, zipfile.BadZipFile), zipfile.ZipFile(jars[0]) as jar:
             definitions = jar.read(_CLASS)
         return cls(installed("pyspark"), definitions)

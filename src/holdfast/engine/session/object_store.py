@@ -13,12 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
-from holdfast.engine.session.user_conf import given_settings, spark_home
+from holdfast.engine.session.user_conf import given_settings, jars_of_spark
 from holdfast.engine.versions import installed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 S3A: Final = "s3a://"
@@ -78,10 +76,7 @@ def jar_there(name: str, conf: Mapping[str, str], environ: Mapping[str, str] | N
         for entry in f"{given.get(key, '')},{conf.get(key, '')}".split(","):
             if name in entry.rpartition("/")[2]:
                 return f"{entry.strip()} (from {key})"
-    home: Path | None = spark_home(environ)
-    if home is None:
-        return None
-    return next((str(jar) for jar in sorted((home / "jars").glob(f"{name}*.jar"))), None)
+    return next((str(jar) for jar in jars_of_spark(environ, f"{name}*.jar")), None)
 
 
 def _is_loadable(spark: SparkSession) -> bool:

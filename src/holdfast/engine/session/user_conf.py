@@ -23,6 +23,12 @@ def spark_home(environ: Mapping[str, str]) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
+def jars_of_spark(environ: Mapping[str, str], pattern: str) -> list[Path]:
+    """Those of its jars whose names fit, sorted; none where there is no Spark."""
+    home = spark_home(environ)
+    return [] if home is None else sorted((home / "jars").glob(pattern))
+
+
 def given_settings(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Settings from `spark-defaults.conf` and PYSPARK_SUBMIT_ARGS, each with the place it came from.
 
