@@ -293,7 +293,7 @@ def _state(saved: DryRunCheckpoint, target: str) -> Iterator[SparkFinding]:
             "state files",
             Effect.FAILS,
             f"RocksDB's snapshots have metadata that Spark 4.0 alone writes (v2); Spark {target} reads v1",
-            "`holdfast state migrate` to memory and back writes them anew",
+            "`holdfast state migrate --state-format 1` writes them anew, as every Spark reads them",
         )
     if target == "4.1" and saved.state_format == 1:
         yield SparkFinding(
