@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.session.connect import is_connect
 from holdfast.model import HeavyKey, SkewReport
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ def _picked(frame: DataFrame, every: int) -> Column:
     each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
     Where Spark's inner parts cannot be reached, over Spark Connect or in another version, it is `rand`.
     """
-    from py4j.protocol import Py4JError
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
-    if frame.isStreaming:
+    if frame.isStreaming and not is_connect(frame):
+        from py4j.protocol import Py4JError
+
         with suppress(AttributeError, ImportError, TypeError, Py4JError):
             return F.pmod(_any_number(frame.sparkSession), F.lit(every)) == 0
     return F.rand(_SEED) * F.lit(every) < F.lit(1)

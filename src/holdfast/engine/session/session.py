@@ -96,9 +96,10 @@ def configure(
     given = {key: value for key, (value, _) in given_settings(os.environ).items()}
     if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
         raise Unsupported(
-            "Holdfast does not work through Spark Connect",
+            "Holdfast's settings are for a session with a JVM of its own, and this one is of Spark Connect",
             where="spark.remote",
-            hint="use a classic session: SparkSession.builder.master(...)",
+            hint="give them to the server, and make the session with SparkSession.builder.remote(…); jobs and"
+            " hf.guard need a classic one",
         )
     prepare_environment(_settings(home))
     master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
