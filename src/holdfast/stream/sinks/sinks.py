@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.config.checks import one_of
 from holdfast.engine.queries.boundary import stop_between_batches
@@ -363,7 +363,7 @@ class SinkBuilder:
                 )
             fault = Fault()
             # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
-            call = fn if is_connect(self.frame) else kept(fault, fn)
+            call: Callable[..., Any] = fn if is_connect(self.frame) else kept(fault, fn)
             sink = self._sink("foreach_batch", BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
         if self.name is None:
