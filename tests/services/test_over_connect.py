@@ -25,7 +25,16 @@ SHORT = (
 )
 LONG = (
     ("keyed", "keyed_again", "check"),
-    ("all_arrived", "windowed", "join_within", "enrich", "split_aggregate", "skew_watch", "skew_of_a_table"),
+    (
+        "all_arrived",
+        "windowed",
+        "join_within",
+        "enrich",
+        "split_aggregate",
+        "sessions",
+        "skew_watch",
+        "skew_of_a_table",
+    ),
     ("operate", "broadcast", "running", "parquet", "adopted", "batch_function", "ledger"),
     ("ledger_of_a_later_owner", "guard_of_a_query"),
 )
@@ -40,10 +49,12 @@ WORKS: dict[str, Any] = {
         ["bob", 10, "B"], ["bob", 20, "B"], ["cid", 100, None],
     ],
     "split_aggregate": [["ann", 10], ["bob", 30], ["cid", 100]],
+    "skew_watch": [["ann", 1], ["bob", 1], ["cid", 1]],
     "skew_of_a_table": [["ann"], 7],
     "operate": [[1], [2], [3], [10]],
     "broadcast": [["ann", 2], ["ann", 4], ["ann", 6], ["bob", 30]],
-    "running": [["ann", 1, 1], ["ann", 2, 3], ["ann", 3, 6], ["bob", 10, 10]],
+    # Two of ann's rows have one time, and each total has all rows up to its time.
+    "running": [["ann", 1, 1], ["ann", 2, 6], ["ann", 3, 6], ["bob", 10, 10]],
     "parquet": [["ann", 1], ["ann", 2], ["ann", 3], ["bob", 10]],
     "adopted": ["parquet", "exactly once"],
     "batch_function": [["ann", 1], ["ann", 2], ["ann", 3], ["bob", 10]],

@@ -196,7 +196,7 @@ class Cases:
         started = query.option("checkpointLocation", self.place("skew")).trigger(availableNow=True).start()
         done(started)
         (report,) = hf.skew.report(started)
-        return [[key.key[0], key.rows] for key in report.heavy]
+        return sorted([key.key[0], key.rows] for key in report.heavy)
 
     def skew_of_a_table(self) -> Any:
         report = hf.skew.report(self.at_rest(), by="who")
