@@ -51,11 +51,9 @@ def test_real_time_mode_is_refused_where_spark_cannot_run_it(spark: SparkSession
 
 
 def test_the_trigger_of_an_adopted_writer_counts(spark: SparkSession, tmp_path: Path) -> None:
-    writer = rate(spark).writeStream.format("console").outputMode("update")
+    writer: Any = rate(spark).writeStream.format("console").outputMode("update")  # its stubs lack realTime
     with pytest.raises(hf.Unsupported, match="a source of kind 'rate'"):
-        hf.adopt(writer.trigger(**hf.real_time("5 seconds").spark_kwargs())).start(
-            checkpoint=str(tmp_path / "ck")
-        )
+        hf.adopt(writer.trigger(realTime="5 seconds")).start(checkpoint=str(tmp_path / "ck"))
     with pytest.raises(hf.Unsupported, match="continuous processing has no batches"):
         hf.adopt(writer.trigger(continuous="1 second")).start(checkpoint=str(tmp_path / "ck"))
     with pytest.raises(hf.Unsupported, match="continuous processing has no batches"):
