@@ -37,11 +37,13 @@ LONG = (
     ),
     ("operate", "broadcast", "running", "parquet", "adopted", "batch_function", "ledger"),
     ("ledger_of_a_later_owner", "guard_of_a_query"),
+    ("watch_of_keyed_state",),
 )
 
 WORKS: dict[str, Any] = {
     "dedupe": [["ann", 1], ["bob", 10]],
     "watch": [3, 3],  # the rows of the second file; three customers
+    "watch_of_keyed_state": ["visits", 4, 0],
     "keyed": [["ann", 1], ["ann", 2], ["ann", 3], ["bob", 1]],
     "keyed_again": [["ann", 1], ["ann", 2], ["ann", 3], ["ann", 4], ["bob", 1], ["bob", 2], ["cid", 1]],
     "enrich": [

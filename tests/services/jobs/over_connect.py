@@ -295,6 +295,24 @@ class Cases:
         query.stop()
         return found
 
+    def watch_of_keyed_state(self) -> Any:
+        keyed = hf.keyed(self.stream(), by="who").process(
+            Visits(), output="who string, visits long", name="visits"
+        )
+        query = hf.sink(keyed).parquet(self.place("out")).start(checkpoint=self.place("keyed"))
+        try:
+            query.processAllAvailable()
+            with hf.watch(query, home=self.folder / "home", checkpoint=self.place("keyed")) as watch:
+                until = time.monotonic() + PATIENCE_S
+                while not watch.batches() and time.monotonic() < until:
+                    watch.metrics()
+                    time.sleep(0.05)
+                (operator,) = watch.batches()[0].operators
+                assert operator.keyed is not None
+                return [operator.keyed.name, operator.keyed.events, hf.late_rows(query.recentProgress[0])]
+        finally:
+            query.stop()
+
     def guard(self) -> Any:
         return hf.guard(self.stream().writeStream.option("checkpointLocation", self.place("guarded")))
 

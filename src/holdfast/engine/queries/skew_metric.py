@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.queries.observed_metrics import observed_metrics
 from holdfast.engine.session.connect import is_connect
 from holdfast.model import HeavyKey, SkewReport
 
@@ -113,7 +114,7 @@ def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
     numbers = {int(state.get("numShufflePartitions") or 0) for state in progress.get("stateOperators") or ()}
     partitions = numbers.pop() if len(numbers) == 1 else 0
     found = []
-    for name, values in sorted((progress.get("observedMetrics") or {}).items()):
+    for name, values in sorted(observed_metrics(progress).items()):
         if name.startswith(SKEW_METRIC) and values["rows"]:
             found.append(report_of(values, partitions or None, int(progress["batchId"])))
     return tuple(found)

@@ -17,6 +17,7 @@ from holdfast.engine.queries.connect_query import (
     progress_after,
     written_remotely,
 )
+from holdfast.engine.queries.observed_metrics import observed_metrics
 from holdfast.engine.queries.skew_metric import skew_in
 from holdfast.engine.queries.source_progress import sources_in
 from holdfast.engine.session.connect import is_connect
@@ -216,7 +217,7 @@ def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
 
 def late_events(progress: Mapping[str, Any]) -> int:
     """How many events the keyed operators of one batch took out as late."""
-    metrics = progress.get("observedMetrics") or {}
+    metrics = observed_metrics(progress)
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
     return sum(int(_plain(metric).get("late") or 0) for metric in found)
 
@@ -224,7 +225,7 @@ def late_events(progress: Mapping[str, Any]) -> int:
 def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
     """What the keyed operators of a batch counted, by their names; nothing where the batch ran none."""
     found = {}
-    for name, metric in (progress.get("observedMetrics") or {}).items():
+    for name, metric in observed_metrics(progress).items():
         if name.startswith(KEYED_METRIC):
             operator = name.removeprefix(KEYED_METRIC)
             found[operator] = _keyed(operator, _plain(metric))

@@ -5,7 +5,6 @@ Spark's own sketch counts them, in bounded memory and with a known error; see `e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,6 @@ from holdfast.engine.queries.skew_metric import (
     with_item,
     without_item,
 )
-from holdfast.engine.session.connect import is_connect
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import SkewReport
 from holdfast.stream.event_time import NOT_KEYS, key_columns, quoted, require_stream
@@ -91,19 +89,15 @@ def report_frame(
 
 
 def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
-    """What `watch` found in the newest batch that had rows.
-
-    Over Spark Connect PySpark makes rows without names of a batch's metrics; its document has the names.
-    """
+    """What `watch` found in the newest batch that had rows."""
     progress: Mapping[str, Any]
-    recent = query.recentProgress
-    for progress in reversed([json.loads(report.json) for report in recent] if is_connect(query) else recent):
+    for progress in reversed(query.recentProgress):
         if reports := skew_in(progress):
             return reports
     raise NotFound(
         "no batch of this query has watched its keys",
         where=f"query {query.name or query.id}",
-        found=f"{len(recent)} batches reported",
+        found=f"{len(query.recentProgress)} batches reported",
         hint="put hf.skew.watch(df, by=…, name=…) into its plan, and wait for a batch with rows",
     )
 
