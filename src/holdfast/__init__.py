@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.config.job.recovery import recovery
     from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
     from holdfast.config.job.tikv_store import TiKV
-    from holdfast.config.job.trigger import available_now, every
+    from holdfast.config.job.trigger import available_now, every, real_time
     from holdfast.config.units import days, hours, minutes, seconds
     from holdfast.engine.session.session import configure, session
     from holdfast.engine.session.state_jar import state_jar
@@ -125,7 +125,7 @@ _HOMES = {
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.job.recovery": ("recovery",),
     "holdfast.config.job.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
-    "holdfast.config.job.trigger": ("available_now", "every"),
+    "holdfast.config.job.trigger": ("available_now", "every", "real_time"),
     "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
     "holdfast.engine.session.state_jar": ("state_jar",),
     "holdfast.engine.session.session": ("configure", "session"),
@@ -274,6 +274,7 @@ __all__ = [
     "plan_erase",
     "plan_migrate",
     "plan_undo",
+    "real_time",
     "recovery",
     "reducing",
     "running",

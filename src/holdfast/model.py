@@ -289,6 +289,7 @@ class BatchProgress(JsonShape):
         cores: How many tasks could run at once; None where Spark was not asked.
         tasks: What its tasks took; None where Spark was not asked, which happens for a part of the batches.
         sources: What it read of each source.
+        real_time: Whether it ran in real-time mode, where it lasts for `interval_ms` whatever arrives.
     """
 
     query: str
@@ -309,6 +310,7 @@ class BatchProgress(JsonShape):
     cores: int | None = None
     tasks: TaskTimes | None = None
     sources: tuple[SourceProgress, ...] = ()
+    real_time: bool = False
 
     @property
     def state_rows(self) -> int | None:

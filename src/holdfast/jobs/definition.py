@@ -15,7 +15,8 @@ from holdfast.config.job.alert_settings import Alerts
 from holdfast.config.job.backend import Backend, RocksDB
 from holdfast.config.job.recovery import Recovery
 from holdfast.config.job.restart import RestartStrategy, exponential
-from holdfast.config.job.trigger import Every, Trigger, parse_trigger
+from holdfast.config.job.trigger import Every, RealTime, Trigger, parse_trigger
+from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -70,6 +71,14 @@ class Job:
                 expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
                 hint=f"such as name={_usable_name(self.name)!r}: it names the job in every verb",
             )
+        if isinstance(self.trigger, RealTime) and self.checkpoint.min_pause_ms:
+            raise Invalid(
+                "a job in real-time mode has no pause between its batches",
+                where="@holdfast.job(checkpoint=…)",
+                found=f"min_pause of {exact_duration(self.checkpoint.min_pause_ms)}",
+                expected="none",
+                hint="leave min_pause out; the interval of hf.real_time(…) says how often it commits",
+            )
 
     def __call__(self, spark: Any, **parameters: Any) -> Any:
         """Build the job's queries without starting them."""
@@ -83,6 +92,13 @@ class Job:
     def interval_ms(self) -> int | None:
         """The time from the beginning of one batch to that of the next, where one is asked for."""
         return self.trigger.interval_ms if isinstance(self.trigger, Every) else self.checkpoint.interval_ms
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """How long a batch may take; in real-time mode that is counted from the end of its interval."""
+        timeout_ms = self.checkpoint.timeout_ms
+        meant_ms = self.trigger.interval_ms if isinstance(self.trigger, RealTime) else 0
+        return None if timeout_ms is None else timeout_ms + meant_ms
 
     def spark_conf(self) -> dict[str, str]:
         """The Spark settings that the job's own settings become; `conf` wins."""

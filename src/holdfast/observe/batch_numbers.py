@@ -37,12 +37,15 @@ def query_samples(
     batch = history[-1]
     lately = [former for former in history if former.committed_ms > now_ms - LATELY_MS]
     running_ms = 0 if busy_since_ms is None else now_ms - busy_since_ms
+    # In real-time mode a batch is the time between two commits: only what goes beyond it is slow.
+    meant_ms = (batch.interval_ms or 0) if batch.real_time else 0
+    longest_ms = max(batch.duration_ms, running_ms) - meant_ms
     numbers = samples_of(
         (job, batch.query),
         {
             "holdfast_batch_id": batch.batch_id,
             "holdfast_last_commit_timestamp_seconds": batch.committed_ms / 1000,
-            "holdfast_checkpoint_duration_seconds": max(batch.duration_ms, running_ms) / 1000,
+            "holdfast_checkpoint_duration_seconds": max(longest_ms, 0) / 1000,
             "holdfast_input_rows_per_second": batch.input_rate,
             "holdfast_processed_rows_per_second": batch.processed_rate,
             **_watermark(history, now_ms),

@@ -98,7 +98,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "holdfast_checkpoint_duration_seconds",
         QUERY,
-        "What the newest batch took to its commit; that of the batch which runs, once it takes longer.",
+        "What the newest batch took to its commit; that of the batch which runs, once it takes longer. In"
+        " real-time mode without the interval of the trigger.",
         _BATCH,
     ),
     Metric(

@@ -144,7 +144,8 @@ def sizing(history: Sequence[BatchProgress], now_ms: int, limit_ms: float | None
     """
     with_rows = tuple(batch for batch in history if batch.input_rows)[-BATCHES:]
     interval_ms = history[-1].interval_ms if history else None
-    allowed = interval_ms or limit_ms
+    # In real-time mode a batch lasts as long as its interval, and that says nothing.
+    allowed = None if history and history[-1].real_time else interval_ms or limit_ms
     quiet_ms = max(LATELY_MS, 10 * (interval_ms or 0))
     if not with_rows or now_ms - with_rows[-1].committed_ms > quiet_ms:
         return _without_batches(history, with_rows, now_ms, interval_ms)
@@ -330,7 +331,9 @@ def _why(
     load: _Load, state: Provision, interval_ms: int | None, cores: int | None, partitions: int | None
 ) -> Iterable[str]:
     took = rounded_duration(load.batch_ms)
-    if not load.allowed_ms:
+    if load.batches[-1].real_time:
+        yield "in real-time mode a batch lasts as long as its trigger says, whatever arrives"
+    elif not load.allowed_ms:
         yield "without a trigger interval or the alert checkpoint_duration, a batch may take any time"
     else:
         part = load.batch_ms / load.allowed_ms

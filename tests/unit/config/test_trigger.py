@@ -4,13 +4,22 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config.job.trigger import AvailableNow, Every, available_now, every, parse_trigger
+from holdfast.config.job.trigger import (
+    AvailableNow,
+    Every,
+    RealTime,
+    available_now,
+    every,
+    parse_trigger,
+    real_time,
+)
 from holdfast.errors import Invalid
 
 
 def test_what_spark_is_given() -> None:
     assert every("1 second").spark_kwargs() == {"processingTime": "1000 milliseconds"}
     assert available_now().spark_kwargs() == {"availableNow": True}
+    assert real_time("5 minutes").spark_kwargs() == {"realTime": "300000 milliseconds"}
 
 
 @pytest.mark.parametrize("text", ["available now", "available_now", "Available-Now", " available  now "])
@@ -20,6 +29,9 @@ def test_available_now_in_words(text: str) -> None:
 
 def test_triggers_are_read() -> None:
     assert parse_trigger("1 second") == Every(1000)
+    assert parse_trigger("real time 5 minutes") == RealTime(300_000)
+    assert parse_trigger("Real-Time every 5m") == RealTime(300_000)
+    assert parse_trigger(str(real_time("90s"))) == real_time("90s")
     assert parse_trigger("every 1 second") == Every(1000)
     assert parse_trigger(timedelta(minutes=1)) == Every(60_000)
     assert parse_trigger(every("2s")) is not None

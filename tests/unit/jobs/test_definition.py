@@ -87,3 +87,27 @@ def test_a_name_that_cannot_be_a_directory_is_refused(name: str) -> None:
 )
 def test_a_strategy_crosses_to_the_supervisor_as_it_is(strategy: RestartStrategy) -> None:
     assert strategy_from_fields(strategy_fields(strategy)) == strategy
+
+
+def test_a_batch_of_real_time_mode_may_take_its_interval_before_the_timeout_counts() -> None:
+    timed = hf.Checkpoint("./ck", timeout="1 minute")
+
+    @hf.job(name="at-once", checkpoint=timed, trigger="real time 5 minutes")
+    def at_once(spark: object) -> object:
+        return spark
+
+    @hf.job(name="batches", checkpoint=timed, trigger="5 minutes")
+    def batches(spark: object) -> object:
+        return spark
+
+    assert (at_once.timeout_ms, batches.timeout_ms) == (360_000, 60_000)
+    assert at_once.interval_ms is None
+
+
+def test_a_pause_between_batches_of_real_time_mode_is_refused() -> None:
+    paused = hf.Checkpoint("./ck", min_pause="30s")
+    with pytest.raises(hf.Invalid, match="no pause between its batches"):
+
+        @hf.job(name="at-once", checkpoint=paused, trigger=hf.real_time("5 minutes"))
+        def at_once(spark: object) -> object:
+            return spark

@@ -453,3 +453,17 @@ def test_totals_that_are_not_known_are_no_numbers() -> None:
     for metric in ("holdfast_state_rows", "holdfast_state_timers", "holdfast_state_entries"):
         assert not found(samples, metric)
     assert one(samples, "holdfast_state_uncounted_groups") == 3
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "busy_ms", "seconds"),
+    [(300_000, None, 0), (307_000, None, 7), (250_000, 240_000, 0), (300_000, 375_000, 75)],
+)
+def test_in_real_time_mode_only_what_goes_beyond_the_interval_counts(
+    took_ms: int, busy_ms: int | None, seconds: float
+) -> None:
+    batch = BatchProgress("visits", 3, MORNING, 40, took_ms, None, (), interval_ms=300_000, real_time=True)
+    now = MORNING + 500_000
+    began = None if busy_ms is None else now - busy_ms
+    found = {each.metric: each.value for each in query_samples("shop", [batch], now, busy_since_ms=began)}
+    assert found["holdfast_checkpoint_duration_seconds"] == seconds

@@ -271,3 +271,11 @@ def test_reads_that_miss_their_cache_ask_for_more_memory(size: int, right: int) 
     }
     missing = operator(memory_bytes=100 * MIB, store=store)
     assert told(batches(operators=(missing,))).recommended_memory_bytes == right
+
+
+def test_in_real_time_mode_a_batch_as_long_as_its_interval_says_nothing() -> None:
+    busy = batches(duration_ms=10_000)
+    assert told(busy).state is not Provision.UNKNOWN
+    at_once = told(batches(duration_ms=10_000, real_time=True))
+    assert at_once.state is Provision.UNKNOWN
+    assert at_once.why[0] == "in real-time mode a batch lasts as long as its trigger says, whatever arrives"

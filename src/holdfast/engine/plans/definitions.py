@@ -8,7 +8,9 @@ alias of a frame, which Spark takes away before it runs anything.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from holdfast.engine.plans.plans import analysed_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +27,5 @@ def marked(frame: DataFrame, number: int) -> DataFrame:
 
 def definitions_in(frame: DataFrame) -> list[int]:
     """The numbers of all definitions in a frame's plan, each once."""
-    plan: Any = frame._jdf.queryExecution().logical()
-    found = [int(one or other) for one, other in _NUMBERS.findall(plan.toString())]
+    found = [int(one or other) for one, other in _NUMBERS.findall(analysed_plan(frame))]
     return list(dict.fromkeys(found))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.formats.logs.plan_note import PlanSource, PlanStep
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, 
     """
     from py4j.protocol import Py4JError
 
+    if is_connect(frame):
+        return None
     try:
         return sources_of(frame), steps_of(frame)
     except (Py4JError, TypeError, ValueError):

@@ -5,7 +5,8 @@ which all groups of a partition are known. The function that Spark pickles for i
 signature that the versions we know share, so ours takes its place; everything else of the operator is
 Spark's: the shuffle, the state store, the timers, the checkpoint.
 
-Where the version is not one that we know, the public operator is used, one group at a time.
+Where the version is not one that we know, or over Spark Connect, where a client has no JVM to put anything
+into, the public operator is used, one group at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.plans.definitions import METRIC_COLUMN
+from holdfast.engine.plans.plans import analysed_plan
 from holdfast.engine.versions import OLDEST, TOO_NEW, installed, minor
 from holdfast.worker.declarations.types import schema_text
 from holdfast.worker.dispatcher import Dispatcher
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
 KEY_GROUP = "key_group"
 # What the public operator answers: rows as Arrow writes them, since Spark would take them apart one by one.
 _IN_BYTES = "payload binary, counts array<bigint>"
+
+
+def grafts_into(frame: DataFrame) -> bool:
+    """Whether our function can take the dispatcher's place in a frame's plan."""
+    return not is_connect(frame) and grafts()
 
 
 def grafts() -> bool:
@@ -87,8 +95,7 @@ def batch_time_ms() -> Column:
 
 def has_operator(frame: DataFrame, metric: str) -> bool:
     """Whether a frame's plan observes this metric already."""
-    plan: Any = frame._jdf.queryExecution().logical()
-    return f"CollectMetrics {metric}," in plan.toString()
+    return f"CollectMetrics {metric}," in analysed_plan(frame)
 
 
 def mark(number: int) -> Column:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -56,6 +54,8 @@ def _is_idle(query: StreamingQuery, execution: Any) -> bool:
 
 def _is_planned(execution: Any) -> bool:
     """Whether the batch that runs is past its planning, and past the look that follows."""
+    from py4j.protocol import Py4JError
+
     planned = execution.lastExecution()
     if planned is None or planned.currentBatchId() != execution.getLatestExecutionContext().batchId():
         return False

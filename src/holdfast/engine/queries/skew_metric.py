@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.queries.observed_metrics import observed_metrics
 from holdfast.model import HeavyKey, SkewReport
 
 if TYPE_CHECKING:
@@ -56,10 +58,11 @@ def _picked(frame: DataFrame, every: int) -> Column:
     each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
     Where Spark's inner parts cannot be reached, over Spark Connect or in another version, it is `rand`.
     """
-    from py4j.protocol import Py4JError
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
-    if frame.isStreaming:
+    if frame.isStreaming and not is_connect(frame):
+        from py4j.protocol import Py4JError
+
         with suppress(AttributeError, ImportError, TypeError, Py4JError):
             return F.pmod(_any_number(frame.sparkSession), F.lit(every)) == 0
     return F.rand(_SEED) * F.lit(every) < F.lit(1)
@@ -111,7 +114,7 @@ def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
     numbers = {int(state.get("numShufflePartitions") or 0) for state in progress.get("stateOperators") or ()}
     partitions = numbers.pop() if len(numbers) == 1 else 0
     found = []
-    for name, values in sorted((progress.get("observedMetrics") or {}).items()):
+    for name, values in sorted(observed_metrics(progress).items()):
         if name.startswith(SKEW_METRIC) and values["rows"]:
             found.append(report_of(values, partitions or None, int(progress["batchId"])))
     return tuple(found)

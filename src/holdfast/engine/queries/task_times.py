@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.queries.watch import interval_in
+from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.queries.watch import interval_in, is_real_time, trigger_of
 from holdfast.model import BatchProgress, TaskTimes
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class TaskClock:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due: dict[str, float] = {}
-        self._intervals: dict[str, int | None] = {}
+        self._triggers: dict[str, str] = {}
 
     def timed(self, batch: BatchProgress, query: StreamingQuery, run_id: str) -> BatchProgress:
         """A batch of a query with the trigger's interval, and with times and cores if it is its turn.
@@ -52,11 +53,14 @@ class TaskClock:
             query: The query, in this run or in an earlier one.
             run_id: The run that the batch is from.
         """
+        if is_connect(query):
+            return batch
         from py4j.protocol import Py4JError
 
-        if run_id not in self._intervals:
-            self._intervals[run_id] = _interval_ms(query)
-        batch = replace(batch, interval_ms=self._intervals[run_id])
+        if run_id not in self._triggers:
+            self._triggers[run_id] = trigger_of(query) or ""
+        trigger = self._triggers[run_id]
+        batch = replace(batch, interval_ms=interval_in(trigger), real_time=is_real_time(trigger))
         began = self._clock()
         if began < self._due.get(run_id, began):
             return batch
@@ -143,16 +147,3 @@ def _covered(spans: list[tuple[int, int]]) -> int:
         total += max(end - max(start, until), 0)
         until = max(until, end)
     return total
-
-
-def _interval_ms(query: StreamingQuery) -> int | None:
-    """The interval of a running query's trigger; None where it has none, or Spark's internals do not tell."""
-    from py4j.protocol import Py4JError
-
-    try:
-        mine: Any = query._jsq
-        # The run that goes on may be a later one, with another trigger.
-        running = mine.sparkSession().streams().get(str(query.id)) or mine
-        return interval_in(str(running.streamingQuery().trigger().toString()))
-    except (AttributeError, Py4JError):
-        return None

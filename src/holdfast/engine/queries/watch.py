@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from holdfast.config.job.trigger import available_now, every
+from holdfast.config.job.trigger import available_now, every, real_time
+from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.connect.connect_query import (
+    default_checkpoint,
+    listen_to_server,
+    progress_after,
+    written_remotely,
+)
+from holdfast.engine.queries.observed_metrics import observed_metrics
 from holdfast.engine.queries.skew_metric import skew_in
 from holdfast.engine.queries.source_progress import sources_in
 from holdfast.errors import Unsupported
@@ -31,6 +39,7 @@ _OPERATORS = re.compile(
     rf"CollectMetrics {re.escape(KEYED_METRIC)}([^,\s]+),|\b(TransformWithState)", re.IGNORECASE
 )
 # Options of a writer that say where to, of Spark's own formats and the well-known ones.
+_REAL_TIME = "RealTimeTrigger"
 _TARGETS = ("path", "topic", "dbtable", "table")
 
 # What is kept of the store's own counters: those that a metric or an alert is made of.
@@ -114,27 +123,22 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
     return lambda: streams.removeListener(listener)
 
 
-def streams_of(query: StreamingQuery) -> StreamingQueryManager:
-    """The manager of the session that started a query: listeners of other sessions do not hear of it.
+def listen_to_query(query: StreamingQuery, heard: Heard) -> Callable[[], None]:
+    """Call `heard` for what the queries of the session do that started a query; see `listen_to`.
 
-    Raises:
-        Unsupported: The query runs behind Spark Connect.
+    Listeners of other sessions do not hear of it.
     """
     from pyspark.sql.streaming.query import StreamingQueryManager
 
-    inner = getattr(query, "_jsq", None)
-    if inner is None:
-        raise Unsupported(
-            "this query cannot be watched from here",
-            found=type(query).__name__,
-            expected="a StreamingQuery of a classic session",
-            hint="with Spark Connect, watch its checkpoint: `holdfast watch CHECKPOINT`",
-        )
-    return StreamingQueryManager(inner.sparkSession().streams())
+    if is_connect(query):
+        return listen_to_server(query, heard)
+    return listen_to(StreamingQueryManager(query._jsq.sparkSession().streams()), heard)
 
 
 def checkpoint_of(query: StreamingQuery) -> str | None:
     """Where a running query keeps its checkpoint, as far as Spark's internals tell."""
+    if is_connect(query):
+        return default_checkpoint(query)
     from py4j.protocol import Py4JError
 
     try:
@@ -147,8 +151,11 @@ def checkpoint_of(query: StreamingQuery) -> str | None:
 def recent_progress(query: StreamingQuery) -> list[tuple[Mapping[str, Any], int]]:
     """The progress that Spark still has of a query, oldest first, and when each batch was over."""
     found = []
-    for report in query._jsq.recentProgress():
-        progress = json.loads(report.json())
+    if is_connect(query):
+        reports = progress_after(query, None)
+    else:
+        reports = [json.loads(report.json()) for report in query._jsq.recentProgress()]
+    for progress in reports:
         began = dt.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         took_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
         found.append((progress, int(began * 1000) + took_ms))
@@ -210,7 +217,7 @@ def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
 
 def late_events(progress: Mapping[str, Any]) -> int:
     """How many events the keyed operators of one batch took out as late."""
-    metrics = progress.get("observedMetrics") or {}
+    metrics = observed_metrics(progress)
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
     return sum(int(_plain(metric).get("late") or 0) for metric in found)
 
@@ -218,7 +225,7 @@ def late_events(progress: Mapping[str, Any]) -> int:
 def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
     """What the keyed operators of a batch counted, by their names; nothing where the batch ran none."""
     found = {}
-    for name, metric in (progress.get("observedMetrics") or {}).items():
+    for name, metric in observed_metrics(progress).items():
         if name.startswith(KEYED_METRIC):
             operator = name.removeprefix(KEYED_METRIC)
             found[operator] = _keyed(operator, _plain(metric))
@@ -274,6 +281,8 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
     The plan tells, which is asked only where a batch has several operators that may be ours. A
     `transformWithState` of a user's own has None in its place. Nothing where Spark's internals do not tell.
     """
+    if is_connect(query):
+        return ()
     from py4j.protocol import Py4JError
 
     names = [str(operator.get("operatorName", "")) for operator in progress.get("stateOperators") or ()]
@@ -404,6 +413,8 @@ def written_format(writer: DataStreamWriter) -> str | None:
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
     """Where a writer writes to, and its trigger if it has one, as far as Spark's internals tell."""
+    if is_connect(writer):
+        return written_remotely(writer)
     from py4j.protocol import Py4JError
 
     from holdfast.engine.plans.described import plain_map
@@ -434,16 +445,57 @@ def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
 
 def _trigger(text: str) -> str | None:
     """Spark's text of a trigger as a job's own would be put."""
+    interval_ms = interval_in(text)
     if text.startswith("ProcessingTimeTrigger"):
-        interval_ms = interval_in(text)
         return str(every(interval_ms)) if interval_ms else None
+    if interval_ms and is_real_time(text):
+        return str(real_time(interval_ms))
     return str(available_now()) if text.startswith("AvailableNowTrigger") else text
 
 
 def interval_in(trigger: str) -> int | None:
     """The interval of a trigger as Spark prints it; None where it asks for none."""
-    interval = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", trigger)
+    interval = re.fullmatch(rf"(?:ProcessingTimeTrigger|{_REAL_TIME})\((\d+)\)", trigger)
     return int(interval[1]) or None if interval is not None else None
+
+
+def is_real_time(trigger: str) -> bool:
+    """Whether a trigger, as Spark prints it, is that of real-time mode."""
+    return trigger.startswith(_REAL_TIME)
+
+
+def refuse_continuous(trigger: str | None, where: str) -> None:
+    """Refuse a query of Spark's continuous processing, which has epochs in place of batches.
+
+    Args:
+        trigger: Its trigger as Spark prints it, or as a message of Connect names it.
+        where: The call, for the error.
+
+    Raises:
+        Unsupported: It is one.
+    """
+    if trigger is not None and trigger.lower().startswith("continuous"):
+        raise Unsupported(
+            "continuous processing has no batches that could be watched, stopped between or saved",
+            where=where,
+            found=trigger,
+            hint='use .trigger(realTime="5 minutes"), which has, or .trigger(processingTime="1 second")',
+        )
+
+
+def trigger_of(query: StreamingQuery) -> str | None:
+    """The trigger of a running query as Spark prints it; None where Spark's internals do not tell."""
+    if is_connect(query):
+        return None
+    from py4j.protocol import Py4JError
+
+    try:
+        mine: Any = query._jsq
+        # The run that goes on may be a later one, with another trigger.
+        running = mine.sparkSession().streams().get(str(query.id)) or mine
+        return str(running.streamingQuery().trigger().toString())
+    except (AttributeError, Py4JError):
+        return None
 
 
 def written_mode(writer: DataStreamWriter) -> str | None:

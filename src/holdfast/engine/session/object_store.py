@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.session.user_conf import given_settings, jars_of_spark
 from holdfast.engine.versions import installed
 
@@ -44,7 +45,7 @@ def files_of(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
     if given is not None:
         yield given == ABORTABLE_MANAGER
         return
-    if not _is_loadable(spark):
+    if is_connect(spark) or not _is_loadable(spark):
         yield False
         return
     spark.conf.set(FILE_MANAGER_KEY, ABORTABLE_MANAGER)

@@ -133,9 +133,10 @@ def _configured(
     given |= submitted_settings(os.environ)
     if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
         raise Unsupported(
-            "Holdfast does not work through Spark Connect",
+            "Holdfast's settings are for a session with a JVM of its own, and this one is of Spark Connect",
             where="spark.remote",
-            hint="use a classic session: SparkSession.builder.master(...)",
+            hint="give them to the server, and make the session with SparkSession.builder.remote(…); jobs and"
+            " hf.guard need a classic one",
         )
     settings = _settings(home)
     prepare_environment(settings)

@@ -1,4 +1,8 @@
-"""Small files of Holdfast's own in a checkpoint, wherever it is, through Spark's file systems."""
+"""Small files of Holdfast's own in a checkpoint, wherever it is, through Spark's file systems.
+
+Over Spark Connect the server reads them, and nothing can be written: it offers a client no way to put a file
+at an address.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.connect import server_files
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.state.ownership import java_message
 from holdfast.errors import Unavailable
 
@@ -22,6 +28,9 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
     Raises:
         Unavailable: The storage does not answer.
     """
+    if is_connect(spark):
+        found = server_files.read_bytes(spark, f"{checkpoint}/{folder}/{name}")
+        return None if found is None else found.decode()
     with _files(spark, f"{checkpoint}/{folder}/{name}", "read") as (files, path):
         if not files.exists(path):
             return None

@@ -55,25 +55,34 @@ class GivenQuery:
 
         Raises:
             Invalid: It is no query, or its checkpoint is not known.
-            Unsupported: It is one of Spark Connect.
+            Unsupported: It is one of Spark Connect, or of continuous processing.
         """
+        from holdfast.engine.connect.classic_only import is_connect
         from holdfast.engine.queries.watch import (
             checkpoint_of,
             frame_of,
             is_running_query,
             is_writer,
+            refuse_continuous,
+            trigger_of,
             written_place,
+            written_sink,
         )
         from holdfast.stream.sinks.sinks import Sink, adopt
 
+        if is_connect(query.frame or query.writer() if isinstance(query, Sink) else query):
+            raise _over_connect(query)
         place: str | None
         called: str | None
         sink: Sink | None = None
         running: StreamingQuery | None = None
         if is_running_query(query):
+            refuse_continuous(trigger_of(query), "hf.guard(…)")
             place, called, running = checkpoint_of(query), query.name, query
         elif is_writer(query):
             (place, called), sink = written_place(query), adopt(query)
+            written = written_sink(query)
+            refuse_continuous(None if written is None else written[1], "hf.guard(…)")
         elif isinstance(query, Sink):
             place, called, sink = None, query.name, query
         else:
@@ -179,13 +188,16 @@ def _usable(called: str | None) -> str | None:
     return "".join(letters).strip("._-")[:_LONGEST_NAME] or None
 
 
+def _over_connect(query: object) -> HoldfastError:
+    return Unsupported(
+        "a query of Spark Connect runs in the server, and cannot be guarded from a client",
+        where="hf.guard(…)",
+        found=type(query).__name__,
+        hint="guard it in a program with a classic session; hf.watch(query, checkpoint=…) measures it here",
+    )
+
+
 def _no_query(query: object) -> HoldfastError:
-    if type(query).__module__.startswith("pyspark.sql.connect"):
-        return Unsupported(
-            "a query of Spark Connect runs in the server, and cannot be guarded from a client",
-            found=type(query).__name__,
-            hint="guard it where the server's driver runs; `holdfast watch CHECKPOINT` measures it from here",
-        )
     return Invalid(
         "this is no query",
         where="hf.guard(…)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import now_ms
 from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.checkpoint_recording import Recording
@@ -60,6 +62,7 @@ def watch(
     record: bool = False,
     on_alert: Callable[[AlertEvent], None] | None = None,
     home: str | Path | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Watch:
     """Measure a running query, and tell what goes wrong with it; the query need know nothing of Holdfast.
 
@@ -68,10 +71,13 @@ def watch(
     started again from the same checkpoint in the same session is watched on. A second call for a query takes
     the place of the first.
 
+    A query of Spark Connect runs in a server. What it reports comes from there over the connection, and the
+    files of its checkpoint are looked at from here, where that is an address which this process reaches.
+
     Cost: one JSON document from the JVM a batch; now and then a listing of the checkpoint's folders.
 
     Args:
-        query: The query. One of Spark Connect is watched by `holdfast watch CHECKPOINT`.
+        query: The query, of a classic session or of Spark Connect.
         name: What the job is called in numbers and alerts; by default the query's name.
         alerts: Thresholds, webhook and Alertmanager; by default those of `hf.Alerts()`.
         port: Serves Prometheus at `/metrics` on this port; 0 takes one that is free, see `url`.
@@ -82,19 +88,26 @@ def watch(
         on_alert: Called with each event, on a thread of the watch.
         home: The state home, in which counters and alerts outlive the process. By default the one that holds
             here; where that cannot be written, they do not.
+        checkpoint: Where the query keeps its checkpoint. Spark tells, but not over Connect: without it the
+            numbers of files, such as the checkpoint's size, are missing there.
 
     Raises:
         Invalid: The state home that was named cannot be written.
         Conflict: A supervisor watches a job of this name already.
         Unavailable: Somebody else listens on the port.
-        Unsupported: The query runs behind Spark Connect, or OpenTelemetry is not installed.
+        Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
     """
+    from holdfast.engine.queries.watch import refuse_continuous, trigger_of
+
+    refuse_continuous(trigger_of(query), "hf.watch(…)")
     former = _WATCHES.pop(str(query.id), None)
     if former is not None:
         former.stop()
     called = name or query.name or f"query-{str(query.id)[:8]}"
     place = _place(home, called, needed=record or home is not None)
-    made = Watch(query, called, alerts or Alerts(), place, record=record, on_alert=on_alert)
+    files = None if checkpoint is None else _address(checkpoint)
+    chosen = alerts or Alerts()
+    made = Watch(query, called, chosen, place, record=record, on_alert=on_alert, checkpoint=files)
     try:
         made.serve(port, host, otlp or configured())
     except HoldfastError:
@@ -116,14 +129,11 @@ class Watch:
         *,
         record: bool = False,
         on_alert: Callable[[AlertEvent], None] | None = None,
+        checkpoint: str | None = None,
     ) -> None:
+        from holdfast.engine.connect.classic_only import is_connect
         from holdfast.engine.queries.task_times import TaskClock
-        from holdfast.engine.queries.watch import (
-            checkpoint_of,
-            listen_to,
-            recent_progress,
-            streams_of,
-        )
+        from holdfast.engine.queries.watch import checkpoint_of, listen_to_query, recent_progress
 
         self.name = name
         self._query = query
@@ -144,10 +154,13 @@ class Watch:
         self._stopping = self._stopped = self._gone = False
         self._server: MetricsServer | None = None
         self._push: Push | None = None
-        self._checkpoint = checkpoint_of(query)
+        self._is_remote = is_connect(query)
+        self._checkpoint = checkpoint or checkpoint_of(query)
+        if self._checkpoint is None:
+            self._say("the files of the checkpoint are not looked at: name it with hf.watch(…, checkpoint=…)")
         self._recording = self._record(home) if record and home is not None else None
         self._worker = BackgroundWorker("holdfast-watch", self._turn)
-        self._unlisten = listen_to(streams_of(query), self._hear)
+        self._unlisten = listen_to_query(query, self._hear)
         # What was committed before is taken in first, however soon the next batch is heard.
         self._former = recent_progress(query)
         self._worker.start()
@@ -211,7 +224,7 @@ class Watch:
         self.stop()
 
     def _hear(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """On Py4J's thread: only noted, so that Spark's bus goes on."""
+        """On a thread of PySpark's: only noted, so that Spark's bus goes on."""
         if facts.get("id") == str(self._query.id):
             self._heard.put((kind, facts, now_ms()))
             self._worker.wake()
@@ -305,6 +318,7 @@ class Watch:
         if not self._gone:
             try:
                 working = self._query.isActive and is_working(self._query)
+                self._ask_server()
             except Exception as error:  # whatever Py4J makes of a session that has ended
                 # Asking again would tell the same each time, in Py4J's own log.
                 self._gone = True
@@ -325,6 +339,16 @@ class Watch:
                 return
             self._watcher.looked(self._label, facts)
         self._files_pace.took(time.monotonic() - began)
+
+    def _ask_server(self) -> None:
+        """Take in what the server has and did not send: PySpark drops its listeners with the connection."""
+        if not self._is_remote:
+            return
+        from holdfast.engine.connect.connect_query import progress_after
+
+        for progress in progress_after(self._query, self._newest):
+            if str(progress["runId"]) == str(self._query.runId):
+                self._committed(self._batch(progress, now_ms()))
 
     def _say(self, text: str) -> None:
         """What does not work is told once."""
@@ -392,6 +416,10 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
             hint="give the watch another name: hf.watch(query, name=…)",
         )
     return place
+
+
+def _address(checkpoint: str | os.PathLike[str]) -> str:
+    return canonical_uri(parse_storage(os.fspath(checkpoint), "checkpoint"), Path.cwd())
 
 
 def _line(name: str, event: AlertEvent) -> str:

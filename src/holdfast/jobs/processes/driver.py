@@ -417,7 +417,7 @@ def job_defined(job: Job) -> JobDefined:
         name=job.name,
         checkpoint=job.checkpoint.uri(Path.cwd()),
         on_cancel=job.checkpoint.on_cancel,
-        timeout_ms=job.checkpoint.timeout_ms,
+        timeout_ms=job.timeout_ms,
         tolerable_failures=job.checkpoint.tolerable_failures,
         record=job.checkpoint.record,
         savepoints=_savepoints(job.checkpoint),

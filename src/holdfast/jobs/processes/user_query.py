@@ -94,12 +94,20 @@ def session_for(
         given: The session to use.
         purpose: What a new session is for, in its name.
     """
+    from holdfast.engine.connect.classic_only import refuse_connect
     from holdfast.engine.session.session import running_session, session
 
+    need: dict[str, str] = {
+        "where": purpose,
+        "hint": "do it in a program with a classic session, or by the verb",
+    }
     if not isinstance(target, Job):
-        yield frame_of_target(target).sparkSession
+        of_frame = frame_of_target(target).sparkSession
+        refuse_connect(of_frame, "the plan of a query", **need)
+        yield of_frame
         return
     running = given or running_session()
+    refuse_connect(running, "the plan of a query", **need)
     if running is not None:
         own = running.newSession()
         for key, value in conf.items():

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
 from holdfast.config.spark_defaults import MOST_PARTITIONS
 from holdfast.config.units import Size, parse_size
 from holdfast.engine.cluster.shipped_code import send_package
+from holdfast.engine.connect.classic_only import is_connect, refuse_connect
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 _WHERE = "holdfast.keyed(…)"
 KEY_GROUPS = MOST_PARTITIONS
+_NO_GROUPS: Final = f"leave key_groups=… out, or write {KEY_GROUPS}; or start the query in a classic session"
+_NO_BLOBS: Final = (
+    "leave blobs=… out, and the state is in the checkpoint; or start the query in a classic session"
+)
 MEMORY = "256m"
 
 
@@ -208,13 +213,29 @@ class KeyedStream:
         """
         from pyspark.sql import DataFrame
 
-        from holdfast.engine.plans.keyed_operator import grafts, has_operator, mark, stateful
+        from holdfast.engine.plans.keyed_operator import grafts_into, has_operator, mark, stateful
         from holdfast.worker.build import Options
         from holdfast.worker.placement import Placement
         from holdfast.worker.runtime.features.instances import Instances
 
         self._check_kind(processor)
-        send_package(self.inputs[0].frame.sparkSession)
+        if self.instances is None and (self.key_groups != KEY_GROUPS or not self._numbering().even):
+            # A start with another number would find no key again, and no note could tell it.
+            refuse_connect(
+                self.inputs[0].frame,
+                "key groups of another number or order than by default",
+                where=f"{_WHERE}: key_groups={self.key_groups}",
+                hint=_NO_GROUPS,
+            )
+        if blobs is not None:
+            refuse_connect(
+                self.inputs[0].frame,
+                "keyed state in a database",
+                where=f"{_WHERE}.process: blobs",
+                hint=_NO_BLOBS,
+            )
+        if not is_connect(self.inputs[0].frame):
+            send_package(self.inputs[0].frame.sparkSession)
         refuse_external_provider(self.inputs[0].frame.sparkSession, f"{_WHERE}.process")
         instances = None if self.instances is None else Instances(name, self.instances)
         placement = None
@@ -250,7 +271,7 @@ class KeyedStream:
         if ticking:
             inputs.append(ticks_of(self.inputs[0].frame, packers[0][0]))
         together = reduce(DataFrame.union, inputs)
-        answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
+        answers = stateful(together, operator, event_time=operator.event_time, graft=grafts_into(together))
         number = define(Defined(lane.layout, instances, options.blobs))
         return unpacked(answers, metric, lane, mark(number))
 

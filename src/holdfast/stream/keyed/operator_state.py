@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.checks import whole
 from holdfast.config.units import counted
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.session.workers import send_file
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unsupported
 from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
 from holdfast.stream.keyed.blobs_in_database import groups_elsewhere, with_blobs
 from holdfast.stream.keyed.keyed_stream import KeyedStream
@@ -100,6 +101,10 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     """
     from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE
 
+    if is_connect(frame):
+        _check_over_connect(frame, checkpoint)
+        yield
+        return
     context = frame.sparkSession.sparkContext
     told = list(told_checkpoint(frame, checkpoint))
     try:
@@ -129,6 +134,30 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     finally:
         for key in told:
             context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None takes it away
+
+
+def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
+    """The same where nothing can be handed out: a client reaches neither the driver nor its properties.
+
+    Raises:
+        Invalid: State would be lost or misread.
+        Unsupported: State would have to be handed out.
+    """
+    for operator, before in check_operators(frame, checkpoint):
+        if not isinstance(operator, Defined):
+            continue
+        product = operator.blobs_left(before)
+        if product is not None:
+            _refuse_blobs_elsewhere(frame, checkpoint, operator, before or {}, product)
+        known = (before or {}).get(INSTANCES, [])
+        if operator.instances is not None and known not in ([], [operator.instances.count]):
+            raise Unsupported(
+                "another number of instances cannot be started over Spark Connect",
+                where=f"operator {operator.layout.operator}",
+                found=str(operator.instances.count),
+                expected=" or ".join(map(str, known)),
+                hint="start the query once in a classic session with the new number, then go on over Connect",
+            )
 
 
 def _refuse_blobs_elsewhere(

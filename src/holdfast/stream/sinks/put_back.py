@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.queries.written_batches import newest_in_delta, newest_in_files
 from holdfast.engine.state.checkpoint_files import newest_number, read_text
 from holdfast.errors import Conflict
@@ -22,23 +23,29 @@ if TYPE_CHECKING:
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
     """Refuse to start a query whose table of files has batches that its checkpoint has not planned.
 
-    Costs a listing of the table's log and of the checkpoint's.
+    Costs a listing of the table's log and of the checkpoint's. Over Spark Connect it is not looked at.
 
     Raises:
         Conflict: It has.
         Unavailable: The storage does not answer.
     """
+    if is_connect(spark):
+        return  # the server's reader hides the log of a table from a client
     _require_in_step(newest_in_files(spark, path), spark, path, checkpoint)
 
 
 def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, is_path: bool) -> None:
     """The same for a Delta table, which tells queries apart: a checkpoint with a new id may go on anywhere.
 
+    Over Spark Connect it is not looked at.
+
     Raises:
         Conflict: It has.
         Corrupt: The checkpoint does not tell the query's id.
         Unavailable: The storage does not answer.
     """
+    if is_connect(spark):
+        return  # what Delta notes of queries only its library in the JVM tells
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
     if metadata is not None:
         query = parse_query(metadata.encode(), f"{checkpoint}/{METADATA}")

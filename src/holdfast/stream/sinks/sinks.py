@@ -6,7 +6,6 @@ a `Promise` that says it in words, and a job can be asked for it before it runs.
 
 from __future__ import annotations
 
-import inspect
 import os
 import socket
 import time
@@ -17,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.config.checks import one_of
+from holdfast.engine.connect.classic_only import is_connect, refuse_connect
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
 from holdfast.engine.session.object_store import files_of
@@ -30,6 +30,8 @@ from holdfast.stream.keyed.operator_state import checked_operators
 from holdfast.stream.late import refuse_complete
 from holdfast.stream.query.cautions import cautions, renames_caution
 from holdfast.stream.query.plan_notes import note_plan, plan_of
+from holdfast.stream.query.real_time import require_runnable
+from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger import ledger as ledger_at
@@ -60,33 +62,14 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES: tuple[Mode, ...] = ("append", "update", "complete")
-BatchFunction: TypeAlias = Callable[..., object]
 # Of a session and a checkpoint.
 InStep: TypeAlias = "Callable[[SparkSession, str], None]"
-
-# Spark sets it on the thread that runs a batch, and nowhere else.
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 DELTA_FORMAT = "delta"
 DELTA_UPSERT = "delta_upsert"
 
 _ONE_BATCH = "only one batch was to be finished"
 _LOOK_S = 0.05
-
-
-@dataclass(slots=True)
-class Fault:
-    """What one start of a sink and its batch function tell each other.
-
-    Attributes:
-        error: The exception of the batch function, which Spark passes on as text alone.
-        term: That of the leader for whom the query was started.
-        repeats: Whether batches come that ran before, with the same input.
-    """
-
-    error: BaseException | None = None
-    term: int | None = None
-    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +131,13 @@ class Sink:
 
         Raises:
             Conflict: A later leader has claimed the sink.
-            Unsupported: The format is not in the session.
+            Unsupported: The format is not in the session, or the query cannot run with its trigger.
             Unavailable: The ledger cannot be reached.
             Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
                 be read by it.
         """
-        self.fault.term, self.fault.repeats = term, repeats
+        self._require_runnable(trigger)
+        self.fault.term, self.fault.repeats, self.fault.checkpoint = term, repeats, checkpoint
         writer = self._prepared(checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
@@ -173,6 +157,16 @@ class Sink:
                 note_plan(frame, checkpoint, self.plan(trigger))
             with _has_source(self.kind), _files_of(frame, checkpoint):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
+
+    def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
+        """Look at the trigger before a ledger is claimed; that of a writer counts where no other is given."""
+        # A sink of `sink(…)` has no trigger of its own, and making its writer may claim a ledger.
+        writer = self.writer() if self.frame is None else None
+        frame = self.frame if writer is None else frame_of(writer)
+        written = None if writer is None else written_sink(writer)
+        mode = self.mode if written is None else written[0].mode
+        own = None if written is None else written[1]
+        require_runnable(frame, self.kind, mode, own if trigger is None else str(trigger))
 
     def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
         """What the query's code says, in words that another process can compare; starts and claims nothing.
@@ -202,6 +196,9 @@ class Sink:
             Whether it could be done: a batch function of an adopted writer cannot be put aside.
         """
         writer = self._prepared(checkpoint)
+        refuse_connect(
+            writer, "a batch of Holdfast's own", where="Sink.finish_batch", hint="start it in a job"
+        )
         former = written_format(writer)
         if former is None or former == "foreachBatch":
             return False
@@ -270,12 +267,12 @@ class DeltaSink(Sink):
         )
 
         def run(batch: DataFrame, batch_id: int) -> None:
-            table.write(batch, _query_id(batch.sparkSession), batch_id)
+            table.write(batch, query_id_of(batch.sparkSession, fault.checkpoint), batch_id)
 
         def writer() -> DataStreamWriter:
             with _has_source(DELTA_UPSERT):
                 table.prepare(frame.sparkSession, frame.schema, self.partition_by)
-            return frame.writeStream.foreachBatch(_kept(fault, run))
+            return frame.writeStream.foreachBatch(kept(fault, run))
 
         mode = self.mode or "update"
         return Sink(
@@ -361,7 +358,7 @@ class SinkBuilder:
             fn: The function. It runs in the driver, on the query's thread.
             ledger: A ledger or its address. The sink then needs a name.
         """
-        takes_transaction = _requires_three(fn)
+        takes_transaction = requires_three(fn)
         if ledger is None:
             if takes_transaction:
                 raise Invalid(
@@ -370,7 +367,9 @@ class SinkBuilder:
                     hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
             fault = Fault()
-            sink = self._sink("foreach_batch", BATCH, lambda writer: writer.foreachBatch(_kept(fault, fn)))
+            # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
+            call: Callable[..., Any] = fn if is_connect(self.frame) else kept(fault, fn)
+            sink = self._sink("foreach_batch", BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
         if self.name is None:
             raise Invalid("a sink with a ledger needs a name", hint='hf.sink(frame, name="…")')
@@ -440,7 +439,7 @@ class SinkBuilder:
             token = ledger.claim(name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term)
 
             def run(batch: DataFrame, batch_id: int) -> None:
-                query_id = _query_id(batch.sparkSession)
+                query_id = query_id_of(batch.sparkSession, fault.checkpoint)
                 doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats)
                 with doing as transaction:
                     if transaction is None:
@@ -449,7 +448,7 @@ class SinkBuilder:
                     else:
                         write(batch, batch_id, transaction)
 
-            return frame.writeStream.foreachBatch(_kept(fault, run))
+            return frame.writeStream.foreachBatch(kept(fault, run))
 
         return Sink(frame, name, kind, promise, mode, writer=writer, fault=fault)
 
@@ -561,41 +560,3 @@ def _has_source(kind: str) -> Iterator[None]:
 
 def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:
     return nullcontext() if frame is None else checked_operators(frame, checkpoint)
-
-
-def _query_id(session: SparkSession) -> str:
-    """The id of the query whose batch runs on this thread."""
-    query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
-    if not query_id:
-        raise Unsupported(
-            "a ledger needs the id of the query, and Spark did not give it to this thread",
-            hint="leave PYSPARK_PIN_THREAD at its default, true, and do not use Spark Connect",
-        )
-    return str(query_id)
-
-
-def _kept(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
-    def call(batch: DataFrame, batch_id: int) -> None:
-        try:
-            fn(batch, batch_id)
-        except BaseException as error:
-            fault.error = error
-            raise
-
-    return call
-
-
-def _requires_three(fn: BatchFunction) -> bool:
-    signature = inspect.signature(fn)
-    for count in (2, 3):
-        try:
-            signature.bind(*[None] * count)
-        except TypeError:
-            continue
-        return count == 3
-    raise Invalid(
-        "a batch function takes two or three arguments",
-        found=f"{getattr(fn, '__name__', fn)}{signature}",
-        expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
-        hint="write def write(batch, batch_id), with tx as a third argument for a ledger",
-    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.config.checks import one_of, whole
 from holdfast.config.units import Duration
+from holdfast.engine.connect.classic_only import refuse_connect
 from holdfast.engine.plans.definitions import marked
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import NOT_KEYS, key_columns
@@ -122,6 +123,13 @@ class SplitHot:
         )
         if not self.frame.isStreaming:
             return joined
+        refuse_connect(
+            self.frame,
+            "a join of streams with split keys",
+            where=f"{_WHERE}.join_within(…)",
+            hint="which keys are split must be noted in the checkpoint, and a client cannot write there: use"
+            " hf.join_within, or start the query in a classic session",
+        )
         return marked(joined, define(SplitJoin(name, self.hot, chosen)))
 
     def process(self, processor: Keyed, *, output: Any, name: str, **choices: Any) -> DataFrame:

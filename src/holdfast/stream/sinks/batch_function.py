@@ -1,0 +1,99 @@
+"""A function that is called with each batch: what it may ask for, whose batch it is, and what it raised."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.state.checkpoint_files import read_text
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.logs.query import parse_query
+from holdfast.layout import METADATA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BatchFunction: TypeAlias = Callable[..., object]
+
+# Spark sets it on the thread that runs a batch, and nowhere else.
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+
+
+@dataclass(slots=True)
+class Fault:
+    """What one start of a sink and its batch function tell each other.
+
+    Attributes:
+        error: The exception of the batch function, which Spark passes on as text alone.
+        term: That of the leader for whom the query was started.
+        repeats: Whether batches come that ran before, with the same input.
+        checkpoint: That of the query.
+    """
+
+    error: BaseException | None = None
+    term: int | None = None
+    repeats: bool = False
+    checkpoint: str = ""
+
+
+def query_id_of(session: SparkSession, checkpoint: str) -> str:
+    """The id of the query whose batch runs on this thread.
+
+    Over Spark Connect the function runs in a process beside the server, so the checkpoint tells it.
+
+    Raises:
+        Unsupported: It cannot be told.
+    """
+    if is_connect(session):
+        text = read_text(session, checkpoint, METADATA, folder=".")
+        if text is None:
+            raise Unsupported(
+                "a ledger needs the id of the query, and its checkpoint is not found from the server",
+                where=checkpoint,
+                hint="give a checkpoint by an address that the server reaches, such as s3a://…",
+            )
+        return parse_query(text.encode(), f"{checkpoint}/{METADATA}").query_id
+    query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    if not query_id:
+        raise Unsupported(
+            "a ledger needs the id of the query, and Spark did not give it to this thread",
+            hint="leave PYSPARK_PIN_THREAD at its default, true",
+        )
+    return str(query_id)
+
+
+def kept(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
+    """The function, whose exception is kept for who asks later."""
+
+    def call(batch: DataFrame, batch_id: int) -> None:
+        try:
+            fn(batch, batch_id)
+        except BaseException as error:
+            fault.error = error
+            raise
+
+    return call
+
+
+def requires_three(fn: BatchFunction) -> bool:
+    """Whether a batch function asks for a transaction as well.
+
+    Raises:
+        Invalid: It takes neither two arguments nor three.
+    """
+    signature = inspect.signature(fn)
+    for count in (2, 3):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return count == 3
+    raise Invalid(
+        "a batch function takes two or three arguments",
+        found=f"{getattr(fn, '__name__', fn)}{signature}",
+        expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
+        hint="write def write(batch, batch_id), with tx as a third argument for a ledger",
+    )
