@@ -114,7 +114,10 @@ def run(
     with without_sparks_words() as words, progress("migrate", "steps", words) as tell:
         made = evolution.evolve(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_made)
-    next_step.say_start(json, made.checkpoint, made.plan.original)
+    place = f"checkpoint.storage={next_step.typed(made.checkpoint)}"
+    given = (f"{name}={value}" for name, value in code["overrides"].items())
+    settings = tuple(next_step.given_words("--set", [place, *given]))
+    next_step.say_looked_up(json, lambda: next_step.run_words(to, home, *settings))
 
 
 def _show_plan(plan: EvolutionPlan) -> None:
@@ -148,7 +151,7 @@ def _rows(operator: OperatorChange) -> list[tuple[str | None, ...]]:
     rows += [
         (name, column.column, column.change, column.before, column.after, column.initial)
         for column in operator.columns
-        if column.change != "kept"
+        if column.before != column.after
     ]
     return rows
 

@@ -170,6 +170,15 @@ def test_two_aggregates_that_could_be_one_are_refused_with_their_names() -> None
     assert [each.before for each in made.columns if each.change == "renamed"] == ["y long"]
 
 
+def test_an_aggregate_of_another_column_is_shown() -> None:
+    code = plan("[customer], [customer, count(1) AS n, sum(net) AS total]")
+    [made] = steps([TOTALS], [TOTALS], (TOTALS_PLAN, code))
+    assert made.change == "changed"
+    assert [(each.before, each.after) for each in made.columns if each.column == "total"] == [
+        ("total long, sum(amount)", "total long, sum(net)")
+    ]
+
+
 def test_another_function_under_the_same_name_starts_anew() -> None:
     old = operator(0, AGGREGATE, "k string", "sum long")
     new = operator(0, AGGREGATE, "k string", "sum double, count long")
@@ -194,11 +203,16 @@ def test_a_grouping_column_is_renamed_only_where_it_is_said() -> None:
     assert "--map customer=shop" in str(refused.value.hint)
     [made] = steps([TOTALS], [new], (TOTALS_PLAN, code), rename={"customer": "shop"})
     assert columns(made)["shop"] == ("renamed", None)
-    # The same expression under another name is the same column.
+    # The same expression under another name is the same column, and the same name of another is not.
     code = plan("[customer], [customer AS who, count(1) AS n, sum(amount) AS total]")
-    again = operator(0, AGGREGATE, "customer string", "count long!, sum long")
-    [made] = steps([TOTALS], [again], (TOTALS_PLAN, code), rename={"0": "0"})
+    [made] = steps([TOTALS], [TOTALS], (TOTALS_PLAN, code))
     assert columns(made)["who"] == ("renamed", None)
+    code = plan("[shop], [shop AS customer, count(1) AS n, sum(amount) AS total]")
+    with pytest.raises(Invalid, match="is another expression") as refused:
+        steps([TOTALS], [TOTALS], (TOTALS_PLAN, code))
+    assert refused.value.found == "customer was customer, and is shop in the new code"
+    [made] = steps([TOTALS], [TOTALS], (TOTALS_PLAN, code), rename={"customer": "customer"})
+    assert made.change == "kept"
 
 
 def test_a_new_grouping_column_needs_what_the_rows_have() -> None:

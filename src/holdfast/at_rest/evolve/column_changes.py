@@ -37,7 +37,7 @@ class ColumnChange(JsonShape):
         column: What the new code calls it; of one that goes, what it was called.
         part: `key` or `value`.
         change: `kept`, `renamed`, `widened`, `new` or `dropped`.
-        before: What it was: name and type; None of a new one.
+        before: What it was: name and type, and the call where that is another; None of a new one.
         after: What it is; None of one that goes.
         initial: What a new one starts with, as text.
     """
@@ -166,7 +166,10 @@ def _told(part: str, source: FieldSource, saved: Mapping[str, StateColumn]) -> C
         change = "renamed"
     if old.type != column.type:
         change = "widened"
-    return ColumnChange(column.label, part, change, f"{old.label} {old.type_text}", after)
+    before = f"{old.label} {old.type_text}"
+    if old.function is not None and column.function is not None and old.function.text != column.function.text:
+        before, after = f"{before}, {old.function.text}", f"{after}, {column.function.text}"
+    return ColumnChange(column.label, part, change, before, after)
 
 
 def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where: str) -> RowChange:
@@ -217,8 +220,12 @@ class _Columns:
             if was in saved:
                 pairs[now] = saved.pop(was)
         for column in self._new.keys:
-            if column.label in saved and column.label not in pairs:
-                pairs[column.label] = saved.pop(column.label)
+            old = saved.get(column.label)
+            if old is None or column.label in pairs:
+                continue
+            if old.expression and column.expression and old.expression != column.expression:
+                raise self._redefined(old, column)
+            pairs[column.label] = saved.pop(column.label)
         for column in self._new.keys:
             if column.label in pairs or not column.expression:
                 continue
@@ -403,6 +410,15 @@ class _Columns:
             found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
             expected="the same type, or a wider one",
             hint=f"give it another name in the code, so that it starts anew, or say --drop {old.label}",
+        )
+
+    def _redefined(self, old: StateColumn, new: StateColumn) -> Invalid:
+        return Invalid(
+            "a grouping column has its name still and is another expression",
+            where=self._where,
+            found=f"{old.label} was {old.expression}, and is {new.expression} in the new code",
+            hint=f"say --map {old.label}={new.label} if the values in the state are what the new code would"
+            " give",
         )
 
     def _which(

@@ -64,7 +64,7 @@ class OperatorStep:
         if old is None or new is None:
             return OperatorChange("inserted" if old is None else "removed", before, after)
         rows = None if self.rows is None else self.rows.columns()
-        plain = rows is None or all(column.change == "kept" for column in rows)
+        plain = rows is None or all(column.before == column.after for column in rows)
         return OperatorChange("kept" if plain else "changed", before, after, () if plain else rows or ())
 
 

@@ -122,9 +122,10 @@ def _likeness(old: OperatorColumns, new: OperatorColumns, wishes: Wishes) -> int
     before, after = {column.label for column in old.keys}, {column.label for column in new.keys}
     moved = wishes.columns(new, frozenset(before), frozenset(after))
     before = {moved.get(label, label) for label in before}
-    if before == after:
+    was, now = ({column.expression for column in operator.keys} - {""} for operator in (old, new))
+    if before == after or (was == now and len(was) == len(old.keys) == len(new.keys)):
         return _SAME_KEY
-    return _SIMILAR if before & after else _UNLIKE
+    return _SIMILAR if before & after or was & now else _UNLIKE
 
 
 def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], where: str) -> Invalid:
