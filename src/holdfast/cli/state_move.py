@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @examples(
     "savepoints/20260305T080000 --backend rocksdb",
     "checkpoints/visits wider --partitions 4 --stopped",
-    "savepoints/20260305T080000 next --to new.py --initial n=0",
 )
 def migrate(
     source: AtRest,

@@ -18,16 +18,20 @@ from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_colum
 from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
 from holdfast.at_rest.evolve.row_conversion import RowConversion
 from holdfast.at_rest.evolve.wishes import Wishes
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape, shapes
 from holdfast.checkpoints.state.states import StateCodec, StateName
+from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import HoldfastError, Internal, Invalid, Unsupported
 from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, Plan, PlanStep, parse_note
 from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema
 from holdfast.formats.rows.row_forms import KeyForm, ValueForm
-from holdfast.layout import OwnFile
+from holdfast.layout import OperatorMetadataFile, OwnFile, SchemaFile
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.state_move import state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source
@@ -276,6 +280,35 @@ def test_operators_are_inserted_before_and_behind(name: str, tmp_path: Path) -> 
     assert verify(again).problems == ()
 
 
+def test_keyed_state_moves_with_its_notes(tmp_path: Path) -> None:
+    """transformWithState: its families, and schema files whose paths have the operator's number in them."""
+    name = "4.2/keyed-format2"
+    old, new = golden(name), target()
+    code = Code("id", "…").operator(0, "dedupe", fields("id long"), fields("__dummy__ void"))
+    for path, place in Tree(old).places():
+        there = path.replace("state/0/", "state/1/", 1)
+        if isinstance(place, OperatorMetadataFile):
+            code.state.write(there, parse_operator(old.read(path), path).renumbered(1).render())
+        elif isinstance(place, SchemaFile):
+            code.state.write(there, old.read(path))
+    made = do(Source(old), new, tmp_path / "w", code)
+    assert [each.change for each in made.plan.operators] == ["inserted", "kept"]
+    assert verify(new).problems == ()
+    before = {state.state.label: (state.rows, state.digest) for state in contents(old)}
+    after = {
+        state.state.label: (state.rows, state.digest) for state in contents(new) if state.state.operator_id
+    }
+    assert after == before
+    [moved] = [operator for operator in read(new).operators if operator.operator_id == 1]
+    assert moved.variables == read(old).operators[0].variables
+    [path] = [path for path in new.files if path.startswith("state/1/_metadata/v2/")]
+    metadata = parse_operator(new.read(path), path)
+    assert metadata.operator_id == 1
+    paths = [place for store in metadata.stores for place in store.schema_paths]
+    assert paths
+    assert all(place.removeprefix("memory://new/") in new.files for place in paths), paths
+
+
 @pytest.mark.parametrize("kill", [True, False])
 def test_cut_off_anywhere(kill: bool, tmp_path: Path) -> None:
     """The target's storage fails at each step in turn; then a second try makes what the first would have."""
@@ -397,6 +430,18 @@ def test_a_row_that_repeats_its_key() -> None:
     assert new_value == (
         bytes(8) + struct.pack("<q", 7) + word(b"eu", 40) + struct.pack("<qq", 2, 4) + b"eu\0\0\0\0\0\0"
     )
+
+
+def test_a_key_that_is_called_like_what_is_kept_for_it() -> None:
+    """A wider number has other bytes where it is less than nothing."""
+    change = by_hand(
+        (fields("count integer"), fields("count long!"), "[count], [count, count(1) AS n]"),
+        (fields("count long"), fields("count long!"), "[count], [count, count(1) AS n]"),
+    )
+    assert [(each.column, each.change) for each in change.columns()] == [("count", "widened"), ("n", "kept")]
+    assert not change.key_stays
+    key, value = converted(change, bytes(8) + struct.pack("<ii", -3, 0), bytes(8) + struct.pack("<q", 2))
+    assert (key, value) == (bytes(8) + struct.pack("<q", -3), bytes(8) + struct.pack("<q", 2))
 
 
 def test_a_null_that_the_new_code_cannot_have() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as Number
 from typing import Any, Final
@@ -56,17 +56,31 @@ class FieldSource:
 
     Attributes:
         column: The column of the new code.
-        old: The name of the saved column; None of a new one.
+        saved: The saved column; None of a new one.
         convert: Brings a saved value into the new type.
         initial: What a new one starts with.
         merge: Puts two values together where their rows get one key; None where that is not exact.
     """
 
     column: StateColumn
-    old: str | None
+    saved: StateColumn | None
     convert: Convert = same
     initial: Any = None
     merge: Merge | None = None
+
+    @property
+    def old(self) -> str | None:
+        """The saved column's name in the schema."""
+        return None if self.saved is None else self.saved.name
+
+    @property
+    def stays(self) -> bool:
+        """Whether each value has the bytes that it had."""
+        return (
+            self.saved is not None
+            and self.saved.type == self.column.type
+            and (self.column.nullable or not self.saved.nullable)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +108,16 @@ class RowChange:
     @property
     def key_stays(self) -> bool:
         """Whether the bytes of each key are what they were."""
-        return _stay([source.old for source in self.keys], self.old.key_type.names) and self._as_they_are(
-            self.keys
-        )
+        return _stay(self.keys, self.old.keys)
 
     @property
     def rows_stay(self) -> bool:
         """Whether the bytes of each row are what they were."""
         return (
             self.key_stays
-            and len(self.old.copies) == len(self.new.copies)
-            and _stay([source.old for source in self.values], [column.name for column in self.old.values])
-            and self._as_they_are((*self.values, *([self.window] if self.window else ())))
+            and self.old.copies == self.new.copies
+            and _stay(self.values, self.old.values)
+            and (self.window is None or self.window.stays)
         )
 
     @property
@@ -118,24 +130,11 @@ class RowChange:
         """Whether rows that get the same key are put together, and can be."""
         return self.merge and all(source.merge is not None for source in self.values)
 
-    def _as_they_are(self, sources: Sequence[FieldSource]) -> bool:
-        nullable = {
-            column.name: column.nullable for column in (*self.old.keys, *self.old.copied, *self.old.values)
-        }
-        return all(
-            source.convert is same
-            and _types(self.old, source.old) == source.column.type
-            and (source.column.nullable or not nullable[source.old or ""])
-            for source in sources
-        )
-
     def columns(self) -> tuple[ColumnChange, ...]:
         """What becomes of each column."""
-        saved = {column.name: column for column in (*self.old.values, *self.old.keys)}
-        keys = {column.name: column for column in self.old.keys}
         return (
-            *(_told("key", source, keys) for source in self.keys),
-            *(_told("value", source, saved) for source in self.values),
+            *(_told("key", source) for source in self.keys),
+            *(_told("value", source) for source in self.values),
             *(
                 ColumnChange(column.label, part, "dropped", before=f"{column.label} {column.type_text}")
                 for part, column in self.dropped
@@ -143,24 +142,17 @@ class RowChange:
         )
 
 
-def _stay(sources: Sequence[str | None], names: Sequence[str]) -> bool:
-    return list(sources) == list(names)
+def _stay(sources: Sequence[FieldSource], columns: Sequence[StateColumn]) -> bool:
+    """Whether these are all columns, in their order, with the bytes that they had."""
+    return [source.saved for source in sources] == list(columns) and all(source.stays for source in sources)
 
 
-def _types(operator: OperatorColumns, name: str | None) -> Any:
-    for type_ in (operator.value_type, operator.key_type):
-        if name in type_.names:
-            return type_.types[type_.names.index(name)]
-    return None
-
-
-def _told(part: str, source: FieldSource, saved: Mapping[str, StateColumn]) -> ColumnChange:
-    column = source.column
+def _told(part: str, source: FieldSource) -> ColumnChange:
+    column, old = source.column, source.saved
     after = f"{column.label} {column.type_text}"
-    if source.old is None:
+    if old is None:
         initial = "null" if source.initial is None else str(source.initial)
         return ColumnChange(column.label, part, "new", after=after, initial=initial)
-    old = saved[source.old]
     change = "kept"
     if old.label != column.label:
         change = "renamed"
@@ -244,7 +236,7 @@ class _Columns:
             found.append(
                 self._new_column(column)
                 if old is None
-                else FieldSource(column, old.name, self._convert(old, column))
+                else FieldSource(column, old, self._convert(old, column))
             )
         return tuple(found)
 
@@ -253,7 +245,8 @@ class _Columns:
         if None not in self._new.copies or None not in self._old.copies:
             return None
         column = self._new.copied[self._new.copies.index(None)]
-        return FieldSource(column, self._old.copied[self._old.copies.index(None)].name)
+        old = self._old.copied[self._old.copies.index(None)]
+        return FieldSource(column, old, self._convert(old, column))
 
     def values(self) -> tuple[FieldSource, ...]:
         """Where the columns of the value come from."""
@@ -276,7 +269,7 @@ class _Columns:
                 found.append(self._new_column(column))
             else:
                 convert = self._convert(before, column)
-                found.append(FieldSource(column, before.name, convert, merge=_merge(self._new.kind, column)))
+                found.append(FieldSource(column, before, convert, merge=_merge(self._new.kind, column)))
         return tuple(found)
 
     def refuse_missing(self) -> None:
