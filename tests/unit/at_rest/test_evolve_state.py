@@ -129,6 +129,15 @@ def rows(storage: Storage, operator_id: int = 0) -> dict[tuple[Any, ...], tuple[
     return found
 
 
+def places(storage: Storage, operator_id: int = 0) -> dict[tuple[Any, ...], int]:
+    """The partition of each key, as it is found."""
+    return {
+        tuple(map(frozen, codec.key_values(codec.key_row(key)).values())): partition
+        for codec, partition, pairs in state_chunks(storage, operator_id=operator_id)
+        for key, _ in pairs
+    }
+
+
 def frozen(value: Any) -> Any:
     return tuple(value.values()) if isinstance(value, dict) else value
 
@@ -162,6 +171,8 @@ def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> No
     assert old.files == golden_files(name)
     assert rows(new) == {key: (total, None, 5, n) for key, (n, total) in before.items()}
     assert len(before) > 3
+    assert places(new) == places(old)
+    assert len(set(places(old).values())) == 2
     assert made.rows == len(before)
     assert verify(new).problems == ()
     note = parse_note(new.read(OwnFile(NOTE).render()), "")
@@ -200,6 +211,23 @@ def test_a_column_of_the_key_goes_and_rows_are_put_together(tmp_path: Path) -> N
     made = do(Source(old), new, tmp_path / "b", code, merge=True)
     assert rows(new) == {(window,): (count,) for window, count in sums.items()}
     assert 0 < shared == made.merged
+
+
+def test_keys_go_where_spark_has_put_them(tmp_path: Path) -> None:
+    """Without its window each customer is where Spark has put it in a query that never had one."""
+    old, new, spark = golden("4.2/windowed-memory"), target(), golden("4.2/aggregate-memory")
+    code = Code("[customer], [customer, count(1) AS n]").operator(
+        0, AGGREGATE, fields("customer string"), fields("count long!")
+    )
+    do(Source(old), new, tmp_path / "w", code, merge=True)
+    sums: dict[Any, int] = {}
+    for (_, customer), (count,) in rows(old).items():
+        sums[customer] = sums.get(customer, 0) + count
+    assert rows(new) == {(customer,): (count,) for customer, count in sums.items()}
+    known = places(spark)
+    found = {key: place for key, place in places(new).items() if key in known}
+    assert found == {key: known[key] for key in found}
+    assert len(set(found.values())) == 2
 
 
 def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:

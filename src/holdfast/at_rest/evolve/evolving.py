@@ -21,7 +21,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Operator, ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.units import counted
-from holdfast.errors import Internal, NotFound
+from holdfast.errors import Corrupt, Internal, NotFound
 from holdfast.formats.logs.commit_log import CommitLog, parse_commit
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, Plan, PlanNote, parse_note
@@ -379,21 +379,28 @@ class _Evolution:
     ) -> None:
         """Write the rows that belong to some of the new partitions."""
         saved = self._saved[change.old.number]
-        conversion = RowConversion(change, saved.codec_of(DEFAULT_STORE, DEFAULT_STORE))
+        codec = saved.codec_of(DEFAULT_STORE, DEFAULT_STORE)
+        conversion = RowConversion(change, codec)
         target = states.codec_of(DEFAULT_STORE, DEFAULT_STORE)
         where = full(self._plan.source, f"{layout.STATE}/{saved.operator_id}")
-        placement = Placement(_operator(states), target, where)
+        moves = not (change.key_stays and saved.partitions == states.partitions)
+        before = Placement(_operator(saved), codec, where) if moves else None
+        after = Placement(_operator(states), target, where) if moves else None
         held: dict[bytes, tuple[int, bytes]] = {}
         for partition in range(saved.partitions):
-            if change.key_stays and saved.partitions == states.partitions and partition not in writers:
+            if not moves and partition not in writers:
                 continue
             for _, pairs in store_chunks(self._old, saved, StoreId(saved.operator_id, partition)):
                 rows = list(conversion.rows(pairs))
-                hashes = placement.hashes([target.stored_key(key) for key, _ in rows])
+                places = [partition] * len(rows)
+                if before is not None and after is not None:
+                    _require_here(
+                        before.hashes([key for key, _ in pairs]), saved.partitions, partition, where
+                    )
+                    hashes = after.hashes([target.stored_key(key) for key, _ in rows])
+                    places = [value % states.partitions for value in hashes]
                 placed = [
-                    (value % states.partitions, key, row)
-                    for value, (key, row) in zip(hashes, rows, strict=True)
-                    if value % states.partitions in writers
+                    (to, key, row) for to, (key, row) in zip(places, rows, strict=True) if to in writers
                 ]
                 if not change.drops_keys:
                     _write(placed, writers, target, made)
@@ -409,6 +416,22 @@ class _Evolution:
         if made.merged and not change.merges:
             example = conversion.shown(made.example)
             raise refuse_merge(change, self._plan.source, made.merged, example)
+
+
+def _require_here(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
+    """See that keys are where Spark's hash puts them: else nobody knows where the new ones go.
+
+    Raises:
+        Corrupt: One is not.
+    """
+    elsewhere = next((value % partitions for value in hashes if value % partitions != partition), None)
+    if elsewhere is not None:
+        raise Corrupt(
+            "a key is not in the partition that Spark's hash gives it",
+            where=where,
+            found=f"a key of partition {elsewhere} in partition {partition}",
+            hint="`holdfast checkpoint verify` tells whether files were exchanged",
+        )
 
 
 def _write(
