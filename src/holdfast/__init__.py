@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         plan_undo,
         undo,
     )
+    from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan
+    from holdfast.at_rest.evolve.evolving import Evolved
     from holdfast.at_rest.expiry.dropping import drop_expired
     from holdfast.at_rest.state_api import StatesAtRest, state
     from holdfast.config.checkpoint_settings import Checkpoint
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.trials.comparison import compare
     from holdfast.jobs.trials.compatibility import check
     from holdfast.jobs.trials.drill import drill
+    from holdfast.jobs.trials.evolution import evolve, plan_evolve
     from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
     from holdfast.savepoints.upgrade.spark_upgrade import check_spark
@@ -115,6 +118,8 @@ _HOMES = {
     ),
     "holdfast.at_rest.expiry.dropping": ("drop_expired",),
     "holdfast.at_rest.create.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
+    "holdfast.at_rest.evolve.evolution_plan": ("EvolutionPlan",),
+    "holdfast.at_rest.evolve.evolving": ("Evolved",),
     "holdfast.at_rest.state_api": ("StatesAtRest", "state"),
     "holdfast.at_rest.create.bootstrap": ("Bootstrapped",),
     "holdfast.config.job.alert_settings": ("Alerts",),
@@ -146,6 +151,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.guarded.guard_api": ("Guard", "guard"),
     "holdfast.jobs.trials.drill": ("drill",),
+    "holdfast.jobs.trials.evolution": ("evolve", "plan_evolve"),
     "holdfast.jobs.trials.compatibility": ("check",),
     "holdfast.savepoints.upgrade.spark_upgrade": ("check_spark",),
     "holdfast.jobs.trials.linting": ("lint",),
@@ -199,6 +205,8 @@ __all__ = [
     "Checkpoint",
     "Conflict",
     "Corrupt",
+    "EvolutionPlan",
+    "Evolved",
     "Failed",
     "Guard",
     "HoldfastError",
@@ -249,6 +257,7 @@ __all__ = [
     "enrich",
     "erase",
     "every",
+    "evolve",
     "explain",
     "exponential",
     "failure_rate",
@@ -272,6 +281,7 @@ __all__ = [
     "operate",
     "plan_edit",
     "plan_erase",
+    "plan_evolve",
     "plan_migrate",
     "plan_undo",
     "real_time",

@@ -322,6 +322,7 @@ FREE: Final = frozenset(
         "LABEL",
         "N",
         "NAME",
+        "NAME=VALUE",
         "OLD=NEW",
         "PORT",
         "SECONDS",

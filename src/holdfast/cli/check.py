@@ -134,7 +134,7 @@ def _after_check(
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
-        return ("state", "list", place)  # the columns that the code would have to fit
+        return _after_refusal(report, place, old, given)
     if report.verdict == "kept":
         job = next_step.job_at(_checkpoint(against), home)
         if job is not None and job.status.supervised and not job.status.job.state.terminal:
@@ -150,6 +150,29 @@ def _after_check(
         return () if old is None else (*compare, old)
     catalog = next_step.catalog_for(_checkpoint(against), home)
     return () if catalog is None else ("savepoint", "take", place, catalog)
+
+
+def _after_refusal(
+    report: UpgradeReport, place: str, old: str | None, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not _can_evolve(report):
+        return ("state", "list", place)  # the columns that the code would have to fit
+    code = () if old is None else ("--old", old)
+    return ("state", "migrate", place, "--to", report.target, *code, *given, "--dry-run")
+
+
+def _can_evolve(report: UpgradeReport) -> bool:
+    """Whether the state that Spark refuses may be brought into the form of the new code."""
+    from holdfast.model import Effect, Verdict
+    from holdfast.savepoints.upgrade.verdicts import NO_DIRECTORY, OTHER_KEY, OTHER_OPERATOR, OTHER_VALUE
+
+    rescued = {NO_DIRECTORY, OTHER_KEY, OTHER_OPERATOR, OTHER_VALUE}
+    refused = [state for state in report.states if state.verdict is Verdict.INCOMPATIBLE]
+    return (
+        bool(refused)
+        and all(state.spark_error in rescued for state in refused)
+        and not any(change.effect is Effect.FAILS for change in report.changes)
+    )
 
 
 def _checkpoint(against: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Final
 
 from typer.core import TyperCommand, TyperOption
 
 from holdfast.cli import output
+
+_CODE: Final = re.compile(r".*\.py(:\w+)?")
 
 
 class _Former(TyperCommand):
@@ -17,15 +20,19 @@ class _Former(TyperCommand):
         metavar: What its value is.
         comes_first: Whether the argument is the first one; else it is the last.
         now: How the verb is written now, for the note.
+        is_taken: Whether the verb has an option of the same name that means something else now.
     """
 
     former: ClassVar[str]
     metavar: ClassVar[str] = "DIR"
     comes_first: ClassVar[bool] = False
     now: ClassVar[str]
+    is_taken: ClassVar[bool] = False
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        if self.is_taken:
+            return
         option = TyperOption(param_decls=[self.former], metavar=self.metavar, hidden=True, expose_value=False)
         self.params.append(option)
 
@@ -46,11 +53,15 @@ class _Former(TyperCommand):
         for place, word in enumerate(args):
             if word == "--":
                 break
-            if word == self.former and place + 1 < len(args):
+            if word == self.former and place + 1 < len(args) and self._is_former(args[place + 1]):
                 return [*args[:place], *args[place + 2 :]], args[place + 1]
-            if word.startswith(f"{self.former}="):
+            if word.startswith(f"{self.former}=") and self._is_former(word.partition("=")[2]):
                 return [*args[:place], *args[place + 1 :]], word.partition("=")[2]
         return args, None
+
+    def _is_former(self, _: str) -> bool:
+        """Whether a value is meant for the former option."""
+        return True
 
 
 class Rescale(_Former):
@@ -61,10 +72,14 @@ class Rescale(_Former):
 
 
 class Migrate(_Former):
-    """`state migrate SOURCE --to CHECKPOINT`."""
+    """`state migrate SOURCE --to CHECKPOINT`; with a file of Python's, `--to` names new code."""
 
     former = "--to"
     now = "holdfast state migrate SOURCE CHECKPOINT"
+    is_taken = True
+
+    def _is_former(self, value: str) -> bool:
+        return not _CODE.fullmatch(value)
 
 
 class Bootstrap(_Former):

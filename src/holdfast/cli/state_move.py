@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import next_step, options, output
+from holdfast.cli import state_evolution as evolution
 from holdfast.cli.arguments import AtRest, checkpoint_of, say_unnameable
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
@@ -30,10 +31,20 @@ def migrate(
         str | None,
         typer.Argument(
             metavar="[CHECKPOINT]",
-            help="A new directory, as path or URI. [the checkpoint's name with -migrated]",
+            help="A new directory, as path or URI. [the checkpoint's name with -migrated, or -evolved]",
         ),
     ] = None,
     *,
+    to: evolution.To = None,
+    old: evolution.Old = None,
+    initial: evolution.Initial = None,
+    map_: evolution.Map = None,
+    drop: evolution.Drop = None,
+    merge: evolution.Merge = False,
+    query: evolution.Query = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
+    master: options.Master = None,
     backend: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +83,10 @@ def migrate(
 
     Any of them in one go, without Spark. The query goes on from it after the batch that it ends with. What is
     migrated stays as it is. A checkpoint needs --stopped, a savepoint does not.
+
+    With --to, the state is brought into the form of new code in place of that: aggregates and grouping
+    columns that are new, gone, renamed or wider, operators that are inserted, removed or moved. Columns and
+    operators are found again by name. Spark plans the code on this machine, which takes some seconds.
     """
     from holdfast.at_rest.create import migrating
 
@@ -83,6 +98,21 @@ def migrate(
         "key_groups": key_groups,
         "database": database,
     }
+    code = {
+        "old": old,
+        "query": query,
+        "initial": options.pairs("--initial", initial),
+        "rename": options.pairs("--map", map_),
+        "drop": tuple(drop or ()),
+        "merge": merge,
+        "overrides": options.pairs("--set", set_),
+        "conf": options.pairs("--conf", conf),
+        "master": master,
+    }
+    evolution.refuse_mixed(to, wanted, code)
+    if to is not None:
+        evolution.run(address, checkpoint, to, code, home=home, stopped=stopped, dry_run=dry_run, json=json)
+        return
     if dry_run:
         planned = migrating.plan_migrate(address, checkpoint, **wanted)
         output.show_plan(planned, json, _show_plan)

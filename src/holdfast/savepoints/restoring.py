@@ -61,10 +61,11 @@ class Operation(str, Enum):
     FORK = "fork"
     RESCALE = "rescale"
     MIGRATE = "migrate"
+    EVOLVE = "evolve"
     OFFSETS = "offsets"
 
 
-_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE, Operation.OFFSETS)
+_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE, Operation.EVOLVE, Operation.OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)

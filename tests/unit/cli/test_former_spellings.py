@@ -73,7 +73,7 @@ def test_a_value_that_looks_like_the_option_is_left_alone(holdfast: Holdfast) ->
     assert found.returncode == 3
 
 
-@pytest.mark.parametrize("verb", ["rescale", "state migrate", "state bootstrap", "state erase"])
+@pytest.mark.parametrize("verb", ["rescale", "state bootstrap", "state erase"])
 def test_help_shows_the_new_one_alone(holdfast: Holdfast, verb: str) -> None:
     shown = holdfast(*verb.split(), "--help").stdout
     assert "--to" not in shown

@@ -29,6 +29,7 @@ from holdfast.model import Effect, JobState, PlanChange, StateVerdict, Try, Upgr
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import evaluate
 from holdfast.observe.metrics import sample
+from holdfast.savepoints.upgrade.verdicts import OTHER_VALUE
 
 TAKEN, EDITED = "savepoints/20260305T080000", "savepoints/20260306T080000"
 
@@ -470,3 +471,23 @@ def test_a_hint_that_cannot_be_made_is_left_out(
     assert capsys.readouterr().err == ""
     next_step.say(False, "status", "a job")
     assert capsys.readouterr().err == "next: holdfast status 'a job'\n"
+
+
+@pytest.mark.usefixtures("looked_at")
+@pytest.mark.parametrize(
+    ("changes", "then"),
+    [
+        ((FILTER,), f"holdfast state migrate {TAKEN} --to visits.py --set size=2 --dry-run"),
+        ((dataclasses.replace(FILTER, effect=Effect.FAILS),), f"holdfast state list {TAKEN}"),
+    ],
+)
+def test_state_that_spark_refuses_is_brought_into_the_form_of_the_code(
+    changes: tuple[PlanChange, ...], then: str, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = dataclasses.replace(STATE, verdict=Verdict.INCOMPATIBLE, spark_error=OTHER_VALUE)
+    report = UpgradeReport(
+        "visits.py", TAKEN, None, 1, (refused,), changes, Try(ran=True, accepted=False), "note"
+    )
+    monkeypatch.setattr(compatibility, "check", lambda *_args, **_given: report)
+    line = shlex.join(["check", "visits.py", "--against", TAKEN, "--set", "size=2"])
+    assert hint(holdfast, line, code=2) == then

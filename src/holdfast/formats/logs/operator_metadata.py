@@ -81,6 +81,19 @@ class OperatorMetadata:
             [{**store, "numPartitions": partitions} for store in self.fields["stateStoreInfo"]]
         )
 
+    def renumbered(self, operator_id: int) -> OperatorMetadata:
+        """The same for another number in the plan."""
+        before, after = (f"/{layout.STATE}/{number}/" for number in (self.operator_id, operator_id))
+        stores = [
+            {**store, _PATHS: [_other_number(path, before, after) for path in store[_PATHS]]}
+            if _PATHS in store
+            else store
+            for store in self.fields["stateStoreInfo"]
+        ]
+        info = {**self.fields["operatorInfo"], "operatorId": operator_id}
+        fields = {**self.fields, "operatorInfo": info, "stateStoreInfo": stores}
+        return replace(self, operator_id=operator_id, stores=_stores(stores, ""), fields=fields)
+
     def _with_stores(self, stores: list[dict[str, Any]]) -> OperatorMetadata:
         return replace(self, stores=_stores(stores, ""), fields={**self.fields, "stateStoreInfo": stores})
 
@@ -123,6 +136,11 @@ def schema_root(path: str) -> str | None:
     """The checkpoint that an absolute path of a schema file leads into."""
     relative = schema_place(path)
     return None if relative is None else path[: -len(relative) - 1]
+
+
+def _other_number(path: str, before: str, after: str) -> str:
+    head, found, tail = path.rpartition(before)
+    return path if not found or schema_place(path) is None else f"{head}{after}{tail}"
 
 
 def _moved(path: str, root: str) -> str:

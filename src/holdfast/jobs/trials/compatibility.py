@@ -125,7 +125,7 @@ def check(
     with session_for(new, {**quick, **given}, master, home, spark, "check") as session:
         begin("planning the code")
         code = built(new, session, query)
-        before, source = _old_plan(old, saved, session, query)
+        before, source = old_plan(old, saved, session, query)
         made = _rehearsed(code, saved, begin)
         states, failures = _states(code, saved, sizes, made, before)
         changes = [*made.changes, *failures]
@@ -149,13 +149,13 @@ def check(
         )
 
 
-def _old_plan(
+def old_plan(
     old: Target | None,
     saved: DryRunCheckpoint,
     spark: SparkSession,
     query: str | None,
 ) -> tuple[Plan | None, str | None]:
-    """The plan that made the state, and where it comes from."""
+    """The plan that made the state, and where it comes from: `old code`, `note` or nowhere."""
     if old is not None:
         plan = built(loaded(old, None), spark, query).plan
         return plan, None if plan is None else "old code"

@@ -123,7 +123,7 @@ def rewrite(
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     done = 0
     for operator in batch.found.operators:
-        work = _Rewriting(batch, operator, states[operator.operator_id], shape, folder, now_ms())
+        work = OperatorRewrite(batch, operator, states[operator.operator_id], shape, folder, now_ms())
         for name in operator.store_names:
             if tell is not None:
                 tell(done, total, "writing state")
@@ -168,8 +168,17 @@ def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
             yield range(first, before, step), targets[start : start + _OPEN]
 
 
-class _Rewriting:
-    """One operator's state."""
+class OperatorRewrite:
+    """One operator's state, written anew as it is.
+
+    Args:
+        batch: The batch that writes it.
+        operator: The operator, as it was before.
+        states: Its states, as they were before.
+        shape: What its state is to be like.
+        folder: A directory to work in.
+        now_ms: The time, in epoch milliseconds.
+    """
 
     def __init__(
         self,

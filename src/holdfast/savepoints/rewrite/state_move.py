@@ -158,8 +158,16 @@ class StateAtRest:
         return None
 
 
-def state_at_rest(source: Source, target: Storage, operation: Operation) -> StateAtRest:
+def state_at_rest(
+    source: Source, target: Storage, operation: Operation, *, needs_state: bool = True
+) -> StateAtRest:
     """Look at state that is to be moved, and where to; changes nothing and reads no rows.
+
+    Args:
+        source: The checkpoint or savepoint.
+        target: The checkpoint that is to be made.
+        operation: What makes it.
+        needs_state: Whether a query without state is refused.
 
     Raises:
         NotFound: There is no such checkpoint or savepoint.
@@ -170,7 +178,7 @@ def state_at_rest(source: Source, target: Storage, operation: Operation) -> Stat
     view, original = source.view()
     free(target, source.uri, operation)
     found = read(view)
-    if found.batch_id is None or not found.operators:
+    if found.batch_id is None or (needs_state and not found.operators):
         raise Invalid(
             "there is no state to be moved",
             where=source.uri,
@@ -192,7 +200,7 @@ def state_at_rest(source: Source, target: Storage, operation: Operation) -> Stat
     shape = StateShape(
         rocksdb=known_provider(found.confs, source.uri) == ROCKSDB_PROVIDER,
         partitions=partitions[0] if partitions else int(noted) if noted.isdigit() else 1,
-        state_format=max(operator.format_version for operator in found.operators),
+        state_format=max((operator.format_version for operator in found.operators), default=1),
         external=found.external,
     )
     return StateAtRest(source, view, original, found, found.batch_id, shape, partitions)

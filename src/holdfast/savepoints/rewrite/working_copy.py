@@ -53,6 +53,11 @@ class WorkingCopy:
         self._catalog = LocalStorage(folder / "catalog")
         self._tell = tell
 
+    def go_on_with(self, place: Path) -> None:
+        """Take another local directory, which nobody else sees either, for what the copy has become."""
+        self.place = place
+        self.checkpoint = LocalStorage(place)
+
     def copied(self, source: Source) -> int:
         """Copy the source to where it may be changed, and say its batch."""
         if source.savepoint_id is None:

@@ -1,0 +1,470 @@
+"""Make a checkpoint whose state new code can go on from: on a copy, with a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast import layout
+from holdfast.at_rest.evolve.column_changes import RowChange, refuse_merge
+from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, OperatorStep
+from holdfast.at_rest.evolve.row_conversion import RowConversion
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
+from holdfast.checkpoints.state.families import NO_FAMILIES, Families
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import Operator, ProgressCallback
+from holdfast.clock import now_ms
+from holdfast.config.units import counted
+from holdfast.errors import Corrupt, Internal, NotFound
+from holdfast.formats.logs.commit_log import CommitLog, parse_commit
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.logs.plan_note import NOTE, Plan, PlanNote, parse_note
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
+from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
+from holdfast.savepoints.restoring import Operation, hadoop_address
+from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
+from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.savepoints.rewrite.rewriting import OperatorRewrite, StateShape
+from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage, full
+
+# Looks at the checkpoint before it is published; raises if the new code cannot go on from it.
+Accepts = Callable[[Storage], None]
+
+_OPEN: Final = 32
+_BUFFER_BYTES: Final = 8 << 20
+_IDS: Final = "stateUniqueIds"
+
+
+@dataclass(frozen=True, slots=True)
+class NewCode:
+    """What the new code's operators keep.
+
+    Attributes:
+        state: A checkpoint with Spark's notes of them: metadata and schemas.
+        plan: Its plan; None where that cannot be told.
+    """
+
+    state: Storage
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evolved(JsonShape):
+    """A checkpoint that new code can go on from.
+
+    Attributes:
+        plan: What was done.
+        batch_id: The newest batch in it: the one that changed the state, and read nothing.
+        before: What each state held.
+        states: What each state holds.
+        merged: How many rows were put together with another one that got the same key.
+    """
+
+    plan: EvolutionPlan = field(metadata=json_spread())
+    batch_id: int
+    before: tuple[StateContent, ...] = field(metadata=json_as("states_before"))
+    states: tuple[StateContent, ...]
+    merged: int = 0
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+    @property
+    @in_json
+    def rows(self) -> int:
+        """The rows of all states."""
+        return sum(state.rows for state in self.states)
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was written of one operator.
+
+    Attributes:
+        ids: The unique ids of its files, by partition and store.
+        sums: Its rows.
+        merged: How many rows had the key of another one.
+        example: Such a key.
+    """
+
+    ids: tuple[tuple[str, ...], ...]
+    sums: ContentSum = field(default_factory=ContentSum)
+    merged: int = 0
+    example: bytes = b""
+
+
+def apply_evolution(
+    source: Source,
+    target: Storage,
+    plan: EvolutionPlan,
+    code: NewCode,
+    folder: Path,
+    *,
+    shape: StateShape,
+    accepts: Accepts = lambda _: None,
+    tell: ProgressCallback | None = None,
+    guard: CheckpointGuard | None = None,
+) -> Evolved:
+    """Make the checkpoint that was planned.
+
+    The source is copied into a directory of its own, by hard links where that is possible; the state in the
+    new form is written beside it, read back, and shown to the new code. Only then the target is written, its
+    `metadata` last.
+
+    Cost: all state is read twice and written once. Where grouping columns go, the rows of 32 partitions at a
+    time are held in memory, to see which get the same key.
+
+    Args:
+        source: The checkpoint or savepoint.
+        target: The checkpoint.
+        plan: What is to be done.
+        code: What the new code's operators keep.
+        folder: A local directory to work in, which is the caller's to remove.
+        shape: How the state is kept, before as after.
+        accepts: A last look at it.
+        tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
+
+    Raises:
+        Invalid: Rows get the same key, and nobody has asked that they are put together.
+        Unsupported: They cannot be put together exactly, or a row cannot be brought into its new form.
+        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Corrupt: The source is damaged.
+        Internal: What was written does not read as it should; nothing was made.
+    """
+    work = WorkingCopy(folder, tell)
+    work.copied_at(source, plan.batch_id)
+    before = contents(work.checkpoint, plan.batch_id, tell=tell)
+    place = folder / "evolved"
+    evolution = _Evolution(work.checkpoint, LocalStorage(place), plan, code, folder / "stores", shape)
+    written = evolution.written(tell)
+    made = LocalStorage(place)
+    after = contents(made, tell=tell)
+    _prove(plan, before, after, written)
+    accepts(made)
+    work.go_on_with(place)
+    restored = work.published(target, Operation.EVOLVE, (plan.source, plan.original), guard)
+    merged = sum(operator.merged for operator in written.values())
+    return Evolved(plan, restored.batch_id, before, after, merged)
+
+
+def _prove(
+    plan: EvolutionPlan,
+    before: tuple[StateContent, ...],
+    after: tuple[StateContent, ...],
+    written: Mapping[int, _Written],
+) -> None:
+    """See that each state reads as it should: rows that moved as they were, others as they were made.
+
+    Raises:
+        Internal: One does not.
+    """
+    for step in plan.steps:
+        new, old = step.matched.new, step.matched.old
+        if new is None:
+            continue
+        found = [state for state in after if state.state.operator_id == new.number]
+        rows = sum(state.rows for state in found)
+        if step.moved and old is not None:
+            kept = [state for state in before if state.state.operator_id == old.number]
+            wanted = {(state.state.label, state.rows, state.digest) for state in kept if state.rows}
+            right = wanted == {(state.state.label, state.rows, state.digest) for state in found if state.rows}
+        elif old is None:
+            right = rows == 0
+        else:
+            sums, merged = written[new.number].sums, written[new.number].merged
+            had = sum(state.rows for state in before if state.state.operator_id == old.number)
+            digests = {(state.rows, state.digest) for state in found if state.rows}
+            right = had == rows + merged and digests == ({(sums.rows, sums.digest())} if sums.rows else set())
+        if not right:
+            raise Internal(
+                "the rows of a state are not what they should be, and nothing was written",
+                where=plan.source,
+                found=f"operator {new.named.label}: {counted(rows, 'row')}",
+                hint="the source is as it was; please report this with the query's operators",
+            )
+
+
+class _Evolution:
+    """Writes a checkpoint with the state in its new form, beside a copy of the old one."""
+
+    def __init__(
+        self,
+        old: Storage,
+        made: Storage,
+        plan: EvolutionPlan,
+        code: NewCode,
+        folder: Path,
+        shape: StateShape,
+    ) -> None:
+        self._old = old
+        self._made = made
+        self._plan = plan
+        self._code = code
+        self._folder = folder
+        self._shape = shape
+        self._now_ms = now_ms()
+        self._saved = {operator.operator_id: operator for operator in operator_states(old, plan.batch_id)}
+
+    def written(self, tell: ProgressCallback | None) -> dict[int, _Written]:
+        """Write everything, and say what was written of each operator."""
+        self._folder.mkdir(parents=True)
+        self._copy_logs()
+        for step in self._plan.steps:
+            if step.moved:
+                self._copy_state(step)
+        batch = begin(self._made)
+        written: dict[int, _Written] = {}
+        moved = {operator.operator_id: operator for operator in batch.found.operators}
+        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
+        steps = [(step.matched.new.number, step) for step in self._plan.steps if step.matched.new is not None]
+        for done, (number, step) in enumerate(steps):
+            if tell is not None:
+                tell(done, len(steps), "writing state")
+            if step.moved:
+                written[number] = self._moved(batch, moved[number], states[number])
+        for number, step in steps:
+            if not step.moved or step.rows is not None:
+                self._note_operator(number)
+        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
+        for number, step in steps:
+            if not step.moved:
+                written[number] = self._changed(batch, states[number], step)
+        self._note_plan(batch.batch_id)
+        batch.commit(
+            {number: operator.ids for number, operator in sorted(written.items())}
+            if self._shape.state_format > 1
+            else None
+        )
+        if tell is not None:
+            tell(len(steps), len(steps), "writing state")
+        return written
+
+    def _copy_logs(self) -> None:
+        """Everything but state; the newest commit names the state files of what is there still."""
+        last = LogFile(Log.COMMITS, self._plan.batch_id).render()
+        gone = {
+            layout.operator_note(step.matched.old.named.user_name)
+            for step in self._plan.steps
+            if step.matched.new is None
+            and step.matched.old is not None
+            and step.matched.old.named.user_name is not None
+        }
+        for path, _ in Tree(self._old).places():
+            if path.startswith(f"{layout.STATE}/") or path in (last, layout.HadoopChecksum(last).render()):
+                continue
+            if path.startswith(f"{layout.OWN}/") and path.rpartition("/")[2] in gone:
+                continue
+            self._made.write(path, self._old.read(path))
+        commit = parse_commit(self._old.read(last), last)
+        if commit.state_ids is not None:
+            ids = {
+                step.matched.new.number: commit.state_ids[step.matched.old.number]
+                for step in self._plan.steps
+                if step.moved and step.matched.new is not None and step.matched.old is not None
+            }
+            named = {str(number): [list(stores) for stores in parts] for number, parts in ids.items()}
+            commit = CommitLog(commit.version, {**commit.fields, _IDS: named}, ids)
+        self._made.write(last, commit.render())
+
+    def _copy_state(self, step: OperatorStep) -> None:
+        """All files of an operator's, under the number that it has in the new code."""
+        if step.matched.old is None or step.matched.new is None:
+            return
+        before, after = (f"{layout.STATE}/{each.number}/" for each in (step.matched.old, step.matched.new))
+        for path, place in Tree(self._old).places():
+            if not path.startswith(before):
+                continue
+            there = f"{after}{path.removeprefix(before)}"
+            if isinstance(place, OperatorMetadataFile):
+                metadata = parse_operator(self._old.read(path), path).renumbered(step.matched.new.number)
+                self._made.write(there, metadata.moved_to(hadoop_address(self._made.uri)).render())
+            elif not (path.endswith(".crc") and f"/{layout.OPERATOR_METADATA}/" in path):
+                self._made.copy(path, there, origin=self._old)
+
+    def _moved(self, batch: MaintenanceCommit, operator: Operator, states: OperatorStates) -> _Written:
+        work = OperatorRewrite(batch, operator, states, self._shape, self._folder, self._now_ms)
+        for name in operator.store_names:
+            work.store(name)
+        return _Written(work.ids())
+
+    def _note_operator(self, number: int) -> None:
+        """Have the new code's notes of an operator in place of what is there."""
+        folder = f"{layout.STATE}/{number}/"
+        for path, place in list(Tree(self._made).places()):
+            if path.startswith(folder) and isinstance(place, (SchemaFile, OperatorMetadataFile)):
+                self._made.delete(path)
+        for path, place in Tree(self._code.state).places():
+            if not path.startswith(folder):
+                continue
+            data = self._code.state.read(path)
+            if isinstance(place, OperatorMetadataFile):
+                metadata = parse_operator(data, path)
+                self._made.write(path, metadata.moved_to(hadoop_address(self._made.uri)).render())
+            elif isinstance(place, SchemaFile):
+                self._made.write(path, data)
+
+    def _note_plan(self, batch_id: int) -> None:
+        if self._code.plan is None:
+            return
+        path = OwnFile(NOTE).render()
+        try:
+            noted = parse_note(self._made.read(path), full(self._made.uri, path))
+        except NotFound:
+            noted = None
+        now = (noted or PlanNote()).with_plan(self._code.plan, batch_id)
+        self._made.write(path, now.render().encode(), replace=True)
+
+    def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:
+        """Write an operator's state in its new form; without rows where there were none."""
+        form = StoreForm(
+            states.values,
+            states.codec,
+            self._shape.state_format > 1,
+            max((saved.snapshot_version(self._old) for saved in self._saved.values()), default=1)
+            if self._shape.state_format > 1
+            else 1,
+        )
+        made = _Written(())
+        ids: list[list[str]] = [[] for _ in range(states.partitions)]
+        for name in states.store_names:
+            families = (
+                Families({}).with_names(
+                    codec.name.family for codec in states.known() if codec.name.store == name
+                )
+                if states.has_families(name)
+                else NO_FAMILIES
+            )
+            for start in range(0, states.partitions, _OPEN):
+                targets = range(start, min(start + _OPEN, states.partitions))
+                with ExitStack() as stack:
+                    writers = {
+                        to: stack.enter_context(
+                            self._writer(batch, form, StoreId(states.operator_id, to, name), families)
+                        )
+                        for to in targets
+                    }
+                    if step.rows is not None:
+                        self._convert(step.rows, states, writers, made)
+                    for to, writer in writers.items():
+                        ids[to].append(writer.finish().unique_id or "")
+        return replace(made, ids=tuple(map(tuple, ids)))
+
+    def _writer(
+        self, batch: MaintenanceCommit, form: StoreForm, store: StoreId, families: Families
+    ) -> StoreWriter:
+        return StoreWriter(
+            self._made,
+            form.file(store, batch.version),
+            form,
+            self._folder / store.folder.replace("/", "-"),
+            families=families,
+            now_ms=self._now_ms,
+            buffer_bytes=_BUFFER_BYTES,
+        )
+
+    def _convert(
+        self, change: RowChange, states: OperatorStates, writers: Mapping[int, StoreWriter], made: _Written
+    ) -> None:
+        """Write the rows that belong to some of the new partitions."""
+        saved = self._saved[change.old.number]
+        codec = saved.codec_of(DEFAULT_STORE, DEFAULT_STORE)
+        conversion = RowConversion(change, codec)
+        target = states.codec_of(DEFAULT_STORE, DEFAULT_STORE)
+        where = full(self._plan.source, f"{layout.STATE}/{saved.operator_id}")
+        moves = not (change.key_stays and saved.partitions == states.partitions)
+        before = Placement(_operator(saved), codec, where) if moves else None
+        after = Placement(_operator(states), target, where) if moves else None
+        held: dict[bytes, tuple[int, bytes]] = {}
+        for partition in range(saved.partitions):
+            if not moves and partition not in writers:
+                continue
+            for _, pairs in store_chunks(self._old, saved, StoreId(saved.operator_id, partition)):
+                rows = list(conversion.rows(pairs))
+                places = [partition] * len(rows)
+                if before is not None and after is not None:
+                    _require_here(
+                        before.hashes([key for key, _ in pairs]), saved.partitions, partition, where
+                    )
+                    hashes = after.hashes([target.stored_key(key) for key, _ in rows])
+                    places = [value % states.partitions for value in hashes]
+                placed = [
+                    (to, key, row) for to, (key, row) in zip(places, rows, strict=True) if to in writers
+                ]
+                if not change.drops_keys:
+                    _write(placed, writers, target, made)
+                    continue
+                for to, key, row in placed:
+                    if key not in held:
+                        held[key] = to, row
+                        continue
+                    made.merged, made.example = made.merged + 1, key
+                    if change.merges:
+                        held[key] = to, conversion.merged(key, held[key][1], row)
+        _write([(to, key, row) for key, (to, row) in held.items()], writers, target, made)
+        if made.merged and not change.merges:
+            example = conversion.shown(made.example)
+            raise refuse_merge(change, self._plan.source, made.merged, example)
+
+
+def _require_here(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
+    """See that keys are where Spark's hash puts them: else nobody knows where the new ones go.
+
+    Raises:
+        Corrupt: One is not.
+    """
+    elsewhere = next((value % partitions for value in hashes if value % partitions != partition), None)
+    if elsewhere is not None:
+        raise Corrupt(
+            "a key is not in the partition that Spark's hash gives it",
+            where=where,
+            found=f"a key of partition {elsewhere} in partition {partition}",
+            hint="`holdfast checkpoint verify` tells whether files were exchanged",
+        )
+
+
+def _write(
+    placed: Sequence[tuple[int, bytes, bytes]],
+    writers: Mapping[int, StoreWriter],
+    target: StateCodec,
+    made: _Written,
+) -> None:
+    """Write rows, each given with its partition."""
+    if not placed:
+        return
+    made.sums.add([key for _, key, _ in placed], [row for _, _, row in placed])
+    by_partition: dict[int, tuple[list[bytes], list[bytes]]] = {}
+    for to, key, row in placed:
+        keys, rows = by_partition.setdefault(to, ([], []))
+        keys.append(target.stored_key(key))
+        rows.append(row)
+    for to, (keys, rows) in by_partition.items():
+        writers[to].add(keys, rows)
+
+
+def _operator(states: OperatorStates) -> Operator:
+    """What decides where the keys of an operator go."""
+    return Operator(
+        operator_id=states.operator_id,
+        name=states.name,
+        partitions=states.partitions,
+        gathered=states.partitions == 1,
+        store_names=states.store_names,
+        format_version=1,
+        variables=(),
+        stores=(),
+        oldest=None,
+        named=states.named,
+        noted=True,
+    )

@@ -1,0 +1,323 @@
+"""Bring the state of Spark's own operators into the form of new code: `hf.evolve`.
+
+Spark plans a first batch of the new code beside nothing, which tells what each operator would keep. The
+rows of the saved state are brought into that form without Spark, in a copy. Before it is published, Spark
+plans the next batch of the new code on it, and so says that it accepts it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_columns, steps_for
+from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
+from holdfast.at_rest.evolve.wishes import Wishes
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.shapes import OperatorShape, shapes
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
+from holdfast.config.units import counted
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.logs.plan_note import Plan
+from holdfast.jobs.definition import Job
+from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
+from holdfast.jobs.trials.compatibility import old_plan
+from holdfast.model import Effect, PlanChange
+from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
+from holdfast.savepoints.places import workplace
+from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.rewrite.rewriting import StateShape
+from holdfast.savepoints.rewrite.state_move import StateAtRest, state_at_rest
+from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.upgrade.dry_run_checkpoint import (
+    DryRunCheckpoint,
+    lay_out,
+    lay_out_first,
+    open_saved,
+)
+from holdfast.savepoints.upgrade.plan_changes import compare_plans, moved_sources
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.jobs.processes.user_query import Target
+
+_STATEFUL: Final = ("aggregation", "deduplication")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is known before anything is written."""
+
+    source: Source
+    target: Storage
+    plan: EvolutionPlan
+    code: NewCode
+    shape: StateShape
+    accepts: Callable[[Storage], None]
+
+
+def evolve(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    to: Target,
+    old: Target | None = None,
+    query: str | None = None,
+    initial: Mapping[str, object] | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    merge: bool = False,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | Path | None = None,
+    stopped: bool = False,
+    spark: SparkSession | None = None,
+    tell: ProgressCallback | None = None,
+) -> Evolved:
+    """Make a new checkpoint from which new code of a query goes on with its state.
+
+    Of aggregations, session windows and deduplication columns may be new, gone, renamed or wider, and any
+    stateful operator may be inserted, removed, or stand at another place. Operators and columns are found
+    again by name. The values of columns that stay are exact; a new aggregate starts with what is given and
+    goes on with the rows that come. The source stays as it is. The state is changed in a batch of its own,
+    which reads nothing. Let no other query run on the old checkpoint afterwards.
+
+    Cost: a Spark session on this machine for some seconds; then all state is read twice and written once,
+    without Spark.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-evolved` behind
+            its name.
+        to: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
+        old: The code that made the state, for a query that did not run under Holdfast. Without it the columns
+            of aggregates are known by what Spark calls them.
+        query: Which sink, where the job has several.
+        initial: What new columns have for the keys that are there: aggregates and grouping columns, by name.
+        rename: New names by old ones, of columns and operators, where they are not found by themselves. The
+            number of an operator may stand before a column's: `0.customer`.
+        drop: Columns and operators whose state is let go, where that is not certain.
+        merge: Put rows together that get the same key, since a grouping column has gone; refused where that
+            is not exact.
+        overrides: Settings and parameters of the job, as in `holdfast run --set`.
+        conf: Spark settings of the session.
+        master: Where Spark runs; here, whatever the job says.
+        home: The state home.
+        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
+            none.
+        spark: The session to use; by default one is started and stopped. A sink or writer has its own.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Invalid: Which operator or column is which cannot be told, what a new one starts with is not said, or
+            rows get the same key.
+        Unsupported: A state cannot be brought into the new form, or Spark does not accept it.
+        Conflict: Something is at the target, or a query uses the checkpoint or may do so.
+        NotFound: There is no such file, job, savepoint or checkpoint.
+        Corrupt: The source is damaged.
+    """
+    wishes = _wishes(initial, rename, drop, merge=merge)
+    with (
+        _prepared(source, checkpoint, to, old, query, wishes, overrides, conf, master, home, spark) as ready,
+        source_guard(ready.source, "state migrate --to", stopped=stopped, tell=tell) as guard,
+        workplace(ready.target, "evolve") as work,
+    ):
+        return apply_evolution(
+            ready.source,
+            ready.target,
+            ready.plan,
+            ready.code,
+            work,
+            shape=ready.shape,
+            accepts=ready.accepts,
+            tell=tell,
+            guard=guard,
+        )
+
+
+def plan_evolve(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    to: Target,
+    old: Target | None = None,
+    query: str | None = None,
+    initial: Mapping[str, object] | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    merge: bool = False,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | Path | None = None,
+    spark: SparkSession | None = None,
+) -> EvolutionPlan:
+    """What `evolve` would do; changes nothing and reads no rows.
+
+    Raises:
+        As `evolve`.
+    """
+    wishes = _wishes(initial, rename, drop, merge=merge)
+    with _prepared(source, checkpoint, to, old, query, wishes, overrides, conf, master, home, spark) as ready:
+        return replace(ready.plan, usage=source_usage(ready.source))
+
+
+def _wishes(
+    initial: Mapping[str, object] | None,
+    rename: Mapping[str, str] | None,
+    drop: Sequence[str],
+    *,
+    merge: bool,
+) -> Wishes:
+    starts = {name: _text(value) for name, value in (initial or {}).items()}
+    return Wishes(dict(rename or {}), frozenset(drop), starts, merge)
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+@contextmanager
+def _prepared(
+    source: Address,
+    checkpoint: Address | None,
+    to: Target,
+    old: Target | None,
+    query: str | None,
+    wishes: Wishes,
+    overrides: Mapping[str, str] | None,
+    conf: Mapping[str, str] | None,
+    master: str | None,
+    home: str | Path | None,
+    spark: SparkSession | None,
+) -> Iterator[_Prepared]:
+    given, target = move_of(source, checkpoint, "evolved")
+    state = state_at_rest(given, target, Operation.EVOLVE, needs_state=False)
+    _refuse_unfit(state)
+    saved = open_saved(os.fspath(source))
+    new = loaded(to, overrides)
+    job = new if isinstance(new, Job) else None
+    wanted = {**SHORT_LIVED, **({} if job is None else job.spark_conf()), **(conf or {})}
+    with (
+        session_for(new, wanted, master, home, spark, "evolve") as session,
+        tempfile.TemporaryDirectory(prefix="holdfast-evolve-") as name,
+    ):
+        folder = Path(name).resolve()
+        code = built(new, session, query)
+        before, _ = old_plan(old, saved, session, query)
+        frame, planned = _planned(code, saved, folder)
+        shape = state.shape
+        if not state.found.operators:
+            shape = replace(shape, state_format=int(session.conf.get(FORMAT_KEY, "1") or "1"))
+        confs = saved.offsets.confs
+        steps = steps_for(
+            operator_columns(shapes(saved.storage, saved.batch_id), before, confs, state.source.uri),
+            operator_columns(planned, code.plan, confs, state.source.uri),
+            wishes,
+            state.source.uri,
+        )
+        plan = EvolutionPlan(
+            *state.common(target),
+            target=os.fspath(to) if isinstance(to, (str, os.PathLike)) else type(to).__name__,
+            operators=tuple(step.told() for step in steps),
+            changes=_changes(before, code.plan, saved),
+            merge=wishes.merge,
+            steps=steps,
+            state_format=shape.state_format,
+        )
+
+        def accepts(made: Storage) -> None:
+            _require_accepted(frame, code.mode, made, folder)
+
+        yield _Prepared(
+            given, target, plan, NewCode(LocalStorage(folder / "first"), code.plan), shape, accepts
+        )
+
+
+def _refuse_unfit(state: StateAtRest) -> None:
+    if state.shape.external is not None:
+        raise Unsupported(
+            "state in a database is not brought into another form",
+            where=state.source.uri,
+            found=state.shape.external.kind,
+            hint="move it to files first, with `holdfast state migrate --backend rocksdb`",
+        )
+    if any(operator.values.avro for operator in operator_states(state.view, state.batch_id)):
+        raise Unsupported(
+            "rows that are encoded as Avro are not brought into another form here",
+            where=state.source.uri,
+            hint="Spark reads such state through a new schema itself: see `holdfast check`",
+        )
+
+
+def _planned(
+    code: Code, saved: DryRunCheckpoint, folder: Path
+) -> tuple[DataFrame, tuple[OperatorShape, ...]]:
+    """Let Spark plan a first batch of the new code, for its notes of what each operator keeps."""
+    from holdfast.engine.queries.dry_run import rehearse, without_sources
+
+    (folder / "empty").mkdir()
+    frame, count = without_sources(code.frame, folder / "empty")
+    names = [source.name for source in code.plan.sources] if code.plan is not None else []
+    first = folder / "first"
+    lay_out_first(saved, LocalStorage(first), names or [str(number) for number in range(count)])
+    trial = rehearse(frame, first, code.mode)
+    if not trial.accepted:
+        raise Invalid(
+            "Spark cannot plan the new code at all",
+            where=code.name,
+            found=trial.message or trial.spark_error or "an error without a message",
+            hint="mend the query; `holdfast check` says the same",
+        )
+    planned = shapes(LocalStorage(first), 0)
+    steps = [] if code.plan is None else [step for step in code.plan.steps if step.stateful]
+    if code.plan is not None and len(steps) != len(planned):
+        raise Unsupported(
+            "what the operators of the new code keep cannot be told before they run",
+            where=code.name,
+            found=f"{counted(len(planned), 'operator')} with state, of {len(steps)} in the plan:"
+            f" {', '.join(step.kind for step in steps)}",
+            hint="a stream with limit() has to stay as it was",
+        )
+    return frame, planned
+
+
+def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) -> None:
+    """Let Spark plan the next batch of the new code on the state in its new form."""
+    from holdfast.engine.queries.dry_run import rehearse
+
+    found = read(made)
+    if found.batch_id is None:
+        return
+    trial_folder = folder / "next"
+    lay_out(DryRunCheckpoint(made.uri, made, found.batch_id, found, None), LocalStorage(trial_folder))
+    trial = rehearse(frame, trial_folder, mode)
+    if not trial.accepted:
+        raise Unsupported(
+            "Spark does not let the new code go on from this state, and nothing was written",
+            where=made.uri,
+            found=f"{trial.spark_error or ''} {trial.message or ''}".strip(),
+            hint="see all differences with `holdfast check`; the source is as it was",
+        )
+
+
+def _changes(before: Plan | None, now: Plan | None, saved: DryRunCheckpoint) -> tuple[PlanChange, ...]:
+    """What else changes what the state stands for, or hinders a start."""
+    if before is None or now is None:
+        return ()
+    return tuple(
+        change
+        for change in moved_sources(compare_plans(before, now), saved.last_files)
+        if change.effect in (Effect.MEANING, Effect.FAILS) and change.what not in _STATEFUL
+    )

@@ -1,0 +1,504 @@
+"""State brought into another form, from files alone: rows as in a model; a kill leaves old or new."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from decimal import Decimal as Number
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogs import Hands, catalog, target
+
+from golden import golden, golden_files
+from holdfast.at_rest.evolve.column_changes import RowChange, row_change
+from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_columns, steps_for
+from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
+from holdfast.at_rest.evolve.row_conversion import RowConversion
+from holdfast.at_rest.evolve.wishes import Wishes
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.state.rows import state_chunks
+from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape, shapes
+from holdfast.checkpoints.state.states import StateCodec, StateName
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.errors import HoldfastError, Internal, Invalid, Unsupported
+from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.logs.plan_note import NOTE, Plan, PlanStep, parse_note
+from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema
+from holdfast.formats.rows.row_forms import KeyForm, ValueForm
+from holdfast.layout import OperatorMetadataFile, OwnFile, SchemaFile
+from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.rewrite.state_move import state_at_rest
+from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Storage
+from holdfast.testing.failing_storage import FaultyStorage, Killed
+
+pytestmark = pytest.mark.slow
+
+AGGREGATE = "stateStoreSave"
+TOTALS = "[customer], [customer, count(1) AS n, sum(amount) AS total]"
+
+
+def fields(*columns: str) -> str:
+    """`name type`, with a `!` behind what cannot be null."""
+    return json.dumps(
+        {
+            "type": "struct",
+            "fields": [
+                {
+                    "name": column.rstrip("!").split(" ")[0],
+                    "type": column.rstrip("!").split(" ")[1],
+                    "nullable": not column.endswith("!"),
+                    "metadata": {},
+                }
+                for column in columns
+            ],
+        }
+    )
+
+
+class Code:
+    """New code of a query, by what Spark would note of it before its first batch."""
+
+    def __init__(self, *texts: str) -> None:
+        self.plan = Plan((), tuple(PlanStep("Step", text, text, True) for text in texts))
+        self.state = MemoryStorage()
+
+    def operator(self, number: int, kind: str, key: str, value: str, prefix: int = 0) -> Code:
+        noted = {
+            "operatorInfo": {"operatorId": number, "operatorName": kind},
+            "stateStoreInfo": [{"storeName": "default", "numColsPrefixKey": prefix, "numPartitions": 2}],
+        }
+        family = ColumnFamily("default", key, value)
+        self.state.write(f"state/{number}/_metadata/metadata", f"v1\n{json.dumps(noted)}".encode())
+        self.state.write(f"state/{number}/0/_metadata/schema", StateSchema(2, (family,)).render())
+        return self
+
+
+def planned(source: Source, into: Storage, code: Code, old: Plan | None = None, **said: Any) -> EvolutionPlan:
+    state = state_at_rest(source, into, Operation.EVOLVE)
+    path = f"offsets/{state.batch_id}"
+    confs = parse_offsets(state.view.read(path), path).confs
+    wishes = Wishes(
+        said.get("rename", {}),
+        frozenset(said.get("drop", ())),
+        said.get("initial", {}),
+        said.get("merge", False),
+    )
+    steps = steps_for(
+        operator_columns(shapes(state.view, state.batch_id), old, confs, source.uri),
+        operator_columns(shapes(code.state, 0), code.plan, confs, source.uri),
+        wishes,
+        source.uri,
+    )
+    told = tuple(step.told() for step in steps)
+    return EvolutionPlan(
+        *state.common(into),
+        target="new.py",
+        operators=told,
+        changes=(),
+        merge=wishes.merge,
+        steps=steps,
+        state_format=state.shape.state_format,
+    )
+
+
+def do(
+    source: Source, into: Storage, folder: Path, code: Code, old: Plan | None = None, **said: Any
+) -> Evolved:
+    plan = planned(source, into, code, old, **said)
+    folder.mkdir(exist_ok=True)
+    shape = state_at_rest(source, into, Operation.EVOLVE).shape
+    return apply_evolution(source, into, plan, NewCode(code.state, code.plan), folder, shape=shape)
+
+
+def rows(storage: Storage, operator_id: int = 0) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Each key with its values, in the order of the columns."""
+    found = {}
+    for codec, _, pairs in state_chunks(storage, operator_id=operator_id):
+        for key, value in pairs:
+            [row], _ = codec.values.rows(value, "")
+            names = codec.key_values(codec.key_row(key))
+            found[tuple(map(frozen, names.values()))] = tuple(map(frozen, codec.value_values(row).values()))
+    return found
+
+
+def places(storage: Storage, operator_id: int = 0) -> dict[tuple[Any, ...], int]:
+    """The partition of each key, as it is found."""
+    return {
+        tuple(map(frozen, codec.key_values(codec.key_row(key)).values())): partition
+        for codec, partition, pairs in state_chunks(storage, operator_id=operator_id)
+        for key, _ in pairs
+    }
+
+
+def frozen(value: Any) -> Any:
+    return tuple(value.values()) if isinstance(value, dict) else value
+
+
+BACKENDS = [
+    "4.2/aggregate-memory",
+    "4.2/aggregate-rocksdb",
+    "4.2/aggregate-changelog",
+    "4.2/aggregate-format2",
+]
+WIDER = (
+    "[customer], [customer, sum(amount) AS total, max(amount) AS most, count(amount) AS paid, count(1) AS n]"
+)
+
+
+def wider() -> Code:
+    return Code(WIDER).operator(
+        0,
+        AGGREGATE,
+        fields("customer string"),
+        fields("sum long", "max integer", "count long!", "count long!"),
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> None:
+    old, new = golden(name), target()
+    before = rows(old)
+    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    made = do(Source(old), new, tmp_path / "w", wider(), was, initial={"paid": "5"})
+    assert old.files == golden_files(name)
+    assert rows(new) == {key: (total, None, 5, n) for key, (n, total) in before.items()}
+    assert len(before) > 3
+    assert places(new) == places(old)
+    assert len(set(places(old).values())) == 2
+    assert made.rows == len(before)
+    assert verify(new).problems == ()
+    note = parse_note(new.read(OwnFile(NOTE).render()), "")
+    assert note is not None
+    assert note.at(made.batch_id) == wider().plan
+
+
+def test_a_savepoint(tmp_path: Path) -> None:
+    into, new = catalog(), target()
+    taken = Hands().take(golden("4.2/aggregate-memory"), into)
+    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    source = Source(into, taken.manifest.savepoint_id)
+    made = do(source, new, tmp_path / "w", wider(), was, initial={"paid": "5"})
+    assert (made.plan.source, made.plan.checkpoint) == (taken.uri, new.uri)
+    assert made.as_dict()["operation"] == "evolve"
+    assert len(rows(new)) == len(rows(golden("4.2/aggregate-memory")))
+
+
+def test_a_column_of_the_key_goes_and_rows_are_put_together(tmp_path: Path) -> None:
+    """Counts of windows of customers become counts of windows."""
+    old, new = golden("4.2/windowed-memory"), target()
+    before = rows(old)
+    sums: dict[Any, int] = {}
+    for (window, _), (count,) in before.items():
+        sums[window] = sums.get(window, 0) + count
+    key = json.loads(golden_schema(old).key_schema)
+    key["fields"] = key["fields"][:1]
+    code = Code("[window], [window, count(1) AS n]").operator(
+        0, AGGREGATE, json.dumps(key), fields("count long!")
+    )
+    with pytest.raises(Invalid, match="rows get the same key") as refused:
+        do(Source(old), new, tmp_path / "a", code)
+    shared = len(before) - len(sums)
+    assert str(refused.value.found).startswith(f"{shared} rows with the key of another one without customer")
+    assert new.files == {}
+    made = do(Source(old), new, tmp_path / "b", code, merge=True)
+    assert rows(new) == {(window,): (count,) for window, count in sums.items()}
+    assert 0 < shared == made.merged
+
+
+def test_keys_go_where_spark_has_put_them(tmp_path: Path) -> None:
+    """Without its window each customer is where Spark has put it in a query that never had one."""
+    old, new, spark = golden("4.2/windowed-memory"), target(), golden("4.2/aggregate-memory")
+    code = Code("[customer], [customer, count(1) AS n]").operator(
+        0, AGGREGATE, fields("customer string"), fields("count long!")
+    )
+    do(Source(old), new, tmp_path / "w", code, merge=True)
+    sums: dict[Any, int] = {}
+    for (_, customer), (count,) in rows(old).items():
+        sums[customer] = sums.get(customer, 0) + count
+    assert rows(new) == {(customer,): (count,) for customer, count in sums.items()}
+    known = places(spark)
+    found = {key: place for key, place in places(new).items() if key in known}
+    assert found == {key: known[key] for key in found}
+    assert len(set(found.values())) == 2
+
+
+def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:
+    old = golden("4.2/windowed-memory")
+    key = json.loads(golden_schema(old).key_schema)
+    key["fields"] = key["fields"][:1]
+    code = Code("[window], [window, first(1) AS n]").operator(
+        0, AGGREGATE, json.dumps(key), fields("first long", "valueSet boolean", "count long!")
+    )
+    code.plan = Plan((), (PlanStep("Step", "?", "?", True),))
+    wishes = {"merge": True, "initial": {"first": "1", "valueSet": "true"}}
+    plan = planned(Source(old), target(), code, **wishes)
+    [step] = plan.steps
+    assert step.rows is not None
+    assert step.rows.merges
+    sessions = golden("4.2/session-rocksdb")
+    family = golden_schema(sessions)
+    key = json.loads(family.key_schema)
+    key["fields"] = key["fields"][1:]
+    value = json.loads(family.value_schema)
+    value["fields"] = [field for field in value["fields"] if field["name"] != "customer"]
+    code = Code("[session_window], [session_window, count(1) AS n]").operator(
+        0, "sessionWindowStateStoreSaveExec", json.dumps(key), json.dumps(value)
+    )
+    with pytest.raises(Unsupported, match="sessions cannot be kept by fewer columns"):
+        planned(Source(sessions), target(), code, merge=True, drop=["customer"])
+
+
+def test_sessions_keep_their_windows(tmp_path: Path) -> None:
+    old, new = golden("4.2/session-rocksdb"), target()
+    before = rows(old)
+    family = golden_schema(old)
+    key = json.loads(family.key_schema)
+    key["fields"][0]["name"] = "who"
+    value = json.loads(family.value_schema)
+    window, who, count = value["fields"]
+    value["fields"] = [window, {**who, "name": "who"}, column("sum", "long"), count]
+    code = Code("[session_window, who], [session_window, who, sum(amount) AS total, count(1) AS n]").operator(
+        0, "sessionWindowStateStoreSaveExec", json.dumps(key), json.dumps(value), prefix=1
+    )
+    do(Source(old), new, tmp_path / "w", code, rename={"customer": "who"}, initial={"total": "0"})
+    assert rows(new) == {
+        each: (window, customer, 0, count) for each, (window, customer, count) in before.items()
+    }
+    assert len(before) > 1
+    assert verify(new).problems == ()
+
+
+def column(name: str, type_: str) -> dict[str, Any]:
+    return {"name": name, "type": type_, "nullable": True, "metadata": {}}
+
+
+def golden_schema(storage: Storage) -> ColumnFamily:
+    return shapes(storage, 99)[0].stores[0].families[0]
+
+
+@pytest.mark.parametrize("name", ["4.2/aggregate-memory", "4.2/aggregate-format2"])
+def test_operators_are_inserted_before_and_behind(name: str, tmp_path: Path) -> None:
+    old, new = golden(name), target()
+    family = golden_schema(old)
+    code = (
+        Code("id", "[customer], …", "serial")
+        .operator(0, "dedupe", fields("id long"), fields("__dummy__ void"))
+        .operator(1, AGGREGATE, family.key_schema, family.value_schema)
+        .operator(2, "dedupe", fields("serial long"), fields("__dummy__ void"))
+    )
+    made = do(Source(old), new, tmp_path / "w", code)
+    assert [each.change for each in made.plan.operators] == ["inserted", "kept", "inserted"]
+    assert rows(new, 1) == rows(old)
+    assert rows(new, 0) == rows(new, 2) == {}
+    assert verify(new).problems == ()
+    # And back again, without them.
+    back = Code("[customer], …").operator(0, AGGREGATE, family.key_schema, family.value_schema)
+    again = target("memory://again")
+    made = do(Source(new), again, tmp_path / "back", back)
+    assert [each.change for each in made.plan.operators] == ["kept", "removed", "removed"]
+    assert rows(again) == rows(old)
+    assert verify(again).problems == ()
+
+
+def test_keyed_state_moves_with_its_notes(tmp_path: Path) -> None:
+    """transformWithState: its families, and schema files whose paths have the operator's number in them."""
+    name = "4.2/keyed-format2"
+    old, new = golden(name), target()
+    code = Code("id", "…").operator(0, "dedupe", fields("id long"), fields("__dummy__ void"))
+    for path, place in Tree(old).places():
+        there = path.replace("state/0/", "state/1/", 1)
+        if isinstance(place, OperatorMetadataFile):
+            code.state.write(there, parse_operator(old.read(path), path).renumbered(1).render())
+        elif isinstance(place, SchemaFile):
+            code.state.write(there, old.read(path))
+    made = do(Source(old), new, tmp_path / "w", code)
+    assert [each.change for each in made.plan.operators] == ["inserted", "kept"]
+    assert verify(new).problems == ()
+    before = {state.state.label: (state.rows, state.digest) for state in contents(old)}
+    after = {
+        state.state.label: (state.rows, state.digest) for state in contents(new) if state.state.operator_id
+    }
+    assert after == before
+    [moved] = [operator for operator in read(new).operators if operator.operator_id == 1]
+    assert moved.variables == read(old).operators[0].variables
+    [path] = [path for path in new.files if path.startswith("state/1/_metadata/v2/")]
+    metadata = parse_operator(new.read(path), path)
+    assert metadata.operator_id == 1
+    paths = [place for store in metadata.stores for place in store.schema_paths]
+    assert paths
+    assert all(place.removeprefix("memory://new/") in new.files for place in paths), paths
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_cut_off_anywhere(kill: bool, tmp_path: Path) -> None:
+    """The target's storage fails at each step in turn; then a second try makes what the first would have."""
+    name = "4.2/aggregate-memory"
+    old, whole = golden(name), target()
+    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+
+    def make(into: Storage, folder: str) -> None:
+        do(Source(old), into, tmp_path / folder, wider(), was, initial={"paid": "5"})
+
+    make(whole, "whole")
+    counting = FaultyStorage(target())
+    make(counting, "counted")
+    assert counting.steps > 10
+    for at in range(1, counting.steps + 1, 9):
+        into = target()
+        with suppress(Killed, HoldfastError):
+            make(FaultyStorage(into, at, kill=kill, late=at % 2 == 0), f"try{at}")
+        assert old.files == golden_files(name)
+        if "metadata" not in into.files:
+            make(into, f"again{at}")
+        assert verify(into).problems == ()
+        assert rows(into) == rows(whole)
+
+
+def test_what_the_new_code_does_not_accept_is_not_made(tmp_path: Path) -> None:
+    old, new = golden("4.2/aggregate-memory"), target()
+    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    plan = planned(Source(old), new, wider(), was, initial={"paid": "5"})
+    shape = state_at_rest(Source(old), new, Operation.EVOLVE).shape
+
+    def refuses(made: Storage) -> None:
+        assert verify(made).problems == ()
+        raise Unsupported("no", hint="no")
+
+    (tmp_path / "w").mkdir()
+    code = NewCode(wider().state, wider().plan)
+    with pytest.raises(Unsupported, match="no"):
+        apply_evolution(Source(old), new, plan, code, tmp_path / "w", shape=shape, accepts=refuses)
+    assert new.files == {}
+
+
+def test_rows_that_do_not_read_as_they_were_written_are_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = RowConversion.rows
+    monkeypatch.setattr(RowConversion, "rows", lambda self, pairs: list(convert(self, pairs))[1:])
+    new = target()
+    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    with pytest.raises(Internal, match="not what they should be"):
+        do(Source(golden("4.2/aggregate-memory")), new, tmp_path / "w", wider(), was, initial={"paid": "5"})
+    assert new.files == {}
+
+
+# Rows by hand: null bits, eight bytes a column, and behind them what does not fit.
+
+
+def word(text: bytes, at: int) -> bytes:
+    """The place and size of a text of at most eight bytes."""
+    return struct.pack("<q", at << 32 | len(text))
+
+
+def converted(change: RowChange, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    family = change.old.shape.stores[0].families[0]
+    codec = StateCodec(StateName(0, "default", "default"), ValueForm(rocksdb=True), family, KeyForm(), "sp")
+    [row] = RowConversion(change, codec).rows([(b"\0" + key, b"\0" + value)])
+    return row
+
+
+def by_hand(
+    old: tuple[str, str, str], new: tuple[str, str, str], confs: dict[str, str] | None = None, **said: Any
+) -> RowChange:
+    made = []
+    for key, value, text in (old, new):
+        store = StoreShape("default", (ColumnFamily("default", key, value),))
+        plan = Plan((), (PlanStep("Aggregate", text, text, True),))
+        made += operator_columns([OperatorShape(0, AGGREGATE, (store,), {}, {})], plan, confs or {}, "sp")
+    return row_change(*made, Wishes(said.get("rename", {}), frozenset(), said.get("initial", {})), "sp")
+
+
+def test_a_row_with_its_columns_widened_and_in_another_order() -> None:
+    change = by_hand(
+        (
+            fields("k string", "v integer"),
+            fields("count long!", "max integer"),
+            "[k, v], [k, v, count(1) AS n, max(a) AS m]",
+        ),
+        (
+            fields("v long", "k string"),
+            fields("min double", "max long", "count long!"),
+            "[v, k], [v, k, min(b) AS least, max(a) AS m, count(1) AS n]",
+        ),
+    )
+    key = bytes(8) + word(b"ann", 24) + struct.pack("<ii", -3, 0) + b"ann\0\0\0\0\0"
+    value = bytes(8) + struct.pack("<q", 9) + struct.pack("<ii", -2, 0)
+    new_key, new_value = converted(change, key, value)
+    assert new_key == bytes(8) + struct.pack("<q", -3) + word(b"ann", 24) + b"ann\0\0\0\0\0"
+    # The first column is null: bit 0, and nothing in its eight bytes.
+    assert new_value == struct.pack("<q", 1) + bytes(8) + struct.pack("<qq", -2, 9)
+
+
+def test_a_row_that_repeats_its_key() -> None:
+    """Version 1 of an aggregation's state: the value has the key before it."""
+    version = {"spark.sql.streaming.aggregation.stateFormatVersion": "1"}
+    change = by_hand(
+        (fields("k long"), fields("k long", "count long!"), "[k], [k, count(1) AS n]"),
+        (
+            fields("k long", "r string"),
+            fields("k long", "r string", "count long!", "sum long"),
+            "[k, r], [k, r, count(1) AS n, sum(a) AS s]",
+        ),
+        version,
+        initial={"r": "eu", "s": "4"},
+    )
+    new_key, new_value = converted(
+        change, bytes(8) + struct.pack("<q", 7), bytes(8) + struct.pack("<qq", 7, 2)
+    )
+    assert new_key == bytes(8) + struct.pack("<q", 7) + word(b"eu", 24) + b"eu\0\0\0\0\0\0"
+    assert new_value == (
+        bytes(8) + struct.pack("<q", 7) + word(b"eu", 40) + struct.pack("<qq", 2, 4) + b"eu\0\0\0\0\0\0"
+    )
+
+
+def test_a_key_that_is_called_like_what_is_kept_for_it() -> None:
+    """A wider number has other bytes where it is less than nothing."""
+    change = by_hand(
+        (fields("count integer"), fields("count long!"), "[count], [count, count(1) AS n]"),
+        (fields("count long"), fields("count long!"), "[count], [count, count(1) AS n]"),
+    )
+    assert [(each.column, each.change) for each in change.columns()] == [("count", "widened"), ("n", "kept")]
+    assert not change.key_stays
+    key, value = converted(change, bytes(8) + struct.pack("<ii", -3, 0), bytes(8) + struct.pack("<q", 2))
+    assert (key, value) == (bytes(8) + struct.pack("<q", -3), bytes(8) + struct.pack("<q", 2))
+
+
+def test_a_null_that_the_new_code_cannot_have() -> None:
+    change = by_hand(
+        (fields("k long"), fields("sum long"), "[k], [k, sum(a) AS s]"),
+        (fields("k long"), fields("sum long!"), "[k], [k, sum(a) AS s]"),
+    )
+    with pytest.raises(Unsupported, match="a row has a null"):
+        converted(change, bytes(8) + struct.pack("<q", 7), struct.pack("<qq", 1, 0))
+    assert not change.rows_stay
+
+
+def test_rows_that_are_put_together() -> None:
+    decimal = json.loads(fields("sum long", "isEmpty boolean!", "count long!", "min string", "max long"))
+    decimal["fields"][0]["type"] = "decimal(20,2)"
+    text = "[k, r], [k, r, sum(d) AS s, count(1) AS n, min(t) AS t, max(a) AS m]"
+    change = by_hand(
+        (fields("k long", "r string"), json.dumps(decimal), text),
+        (fields("k long"), json.dumps(decimal), text.replace(", r", "")),
+    )
+    family = change.old.shape.stores[0].families[0]
+    codec = StateCodec(StateName(0, "default", "default"), ValueForm(rocksdb=False), family, KeyForm(), "sp")
+    conversion = RowConversion(change, codec)
+    encode = conversion._values.encode
+    one = {"sum": Number("1.25"), "isEmpty": False, "count": 2, "min": "é", "max": None}
+    other = {"sum": Number("0.50"), "isEmpty": True, "count": 3, "min": "z", "max": 4}
+    key = bytes(8) + struct.pack("<q", 7)
+    merged = conversion._values.decode(conversion.merged(key, encode(one), encode(other)))
+    # Text goes by its bytes, and nothing is less than something.
+    assert merged == {"sum": Number("1.75"), "isEmpty": False, "count": 5, "min": "z", "max": 4}
+    lost = conversion.merged(key, encode({**one, "sum": None}), encode(other))
+    assert conversion._values.decode(lost)["sum"] is None
