@@ -215,7 +215,7 @@ def take(batch, batch_id):
 
 @hf.job(name="orders", checkpoint="old", trigger=hf.available_now())
 def orders(spark):
-    seen = spark.readStream.schema("customer string, amount {type}").json("in")
+    seen = spark.readStream.schema("customer string, amount {type}").json("{folder}/in")
     return hf.sink(seen.groupBy("customer").agg({aggregates}), mode="update").foreach_batch(take)
 """
 OLD = 'F.max("amount").alias("most"), F.sum("amount").alias("total"), F.sum(F.abs("amount")).alias("moved")'
@@ -230,12 +230,12 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     before, after = events(0, 12), events(12, 12)
     write(tmp_path / "in", 0, before)
-    Path("old.py").write_text(JOB.format(type="int", aggregates=OLD))
-    Path("new.py").write_text(JOB.format(type="long", aggregates=NEW))
+    Path("old.py").write_text(JOB.format(folder=tmp_path, type="int", aggregates=OLD))
+    Path("new.py").write_text(JOB.format(folder=tmp_path, type="long", aggregates=NEW))
 
     def started(file: str, checkpoint: str) -> dict[str, Event]:
         Path("out.jsonl").write_text("")
-        query = load_job(file)(spark).start(checkpoint=checkpoint, trigger=hf.available_now())
+        query = load_job(file)(spark).start(checkpoint=str(tmp_path / checkpoint), trigger=hf.available_now())
         query.awaitTermination()
         rows = map(json.loads, Path("out.jsonl").read_text().splitlines())
         return {row["customer"]: row for row in rows}

@@ -17,6 +17,7 @@ from holdfast.at_rest.evolve.column_changes import RowChange, row_change
 from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_columns, steps_for
 from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
 from holdfast.at_rest.evolve.row_conversion import RowConversion
+from holdfast.at_rest.evolve.state_columns import OperatorColumns
 from holdfast.at_rest.evolve.wishes import Wishes
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
@@ -238,7 +239,7 @@ def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:
         0, AGGREGATE, json.dumps(key), fields("first long", "valueSet boolean", "count long!")
     )
     code.plan = Plan((), (PlanStep("Step", "?", "?", True),))
-    wishes = {"merge": True, "initial": {"first": "1", "valueSet": "true"}}
+    wishes: dict[str, Any] = {"merge": True, "initial": {"first": "1", "valueSet": "true"}}
     plan = planned(Source(old), target(), code, **wishes)
     [step] = plan.steps
     assert step.rows is not None
@@ -409,12 +410,15 @@ def converted(change: RowChange, key: bytes, value: bytes) -> tuple[bytes, bytes
 def by_hand(
     old: tuple[str, str, str], new: tuple[str, str, str], confs: dict[str, str] | None = None, **said: Any
 ) -> RowChange:
-    made = []
+    made: list[OperatorColumns] = []
     for key, value, text in (old, new):
         store = StoreShape("default", (ColumnFamily("default", key, value),))
         plan = Plan((), (PlanStep("Aggregate", text, text, True),))
         made += operator_columns([OperatorShape(0, AGGREGATE, (store,), {}, {})], plan, confs or {}, "sp")
-    return row_change(*made, Wishes(said.get("rename", {}), frozenset(), said.get("initial", {})), "sp")
+    before, after = made
+    return row_change(
+        before, after, Wishes(said.get("rename", {}), frozenset(), said.get("initial", {})), "sp"
+    )
 
 
 def test_a_row_with_its_columns_widened_and_in_another_order() -> None:
