@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
     Guarded: TypeAlias = DataStreamWriter | Sink | StreamingQuery
 
@@ -66,7 +66,8 @@ class GivenQuery:
             is_writer,
             written_place,
         )
-        from holdfast.stream.sinks.sinks import Sink, adopt
+        from holdfast.stream.sinks.query_sink import Sink
+        from holdfast.stream.sinks.sinks import adopt
 
         place: str | None
         called: str | None

@@ -18,6 +18,14 @@ class WatermarkWarning(UserWarning):
     """
 
 
+class ForkWarning(UserWarning):
+    """A query writes to a table or topic that has rows of another query.
+
+    Given once each time Holdfast starts such a query and the target has nothing of its own yet; told by
+    `holdfast run`. Silence it with `warnings.filterwarnings("ignore", category=holdfast.ForkWarning)`.
+    """
+
+
 def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
     """What is to be said of a streaming frame; reads its plan, and runs nothing."""
     count = watermark_count(frame)

@@ -7,6 +7,8 @@ batches that come have the numbers of others, and their rows would be thrown awa
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.engine.queries.written_batches import newest_in_delta, newest_in_files
@@ -14,6 +16,7 @@ from holdfast.engine.state.checkpoint_files import newest_number, read_text
 from holdfast.errors import Conflict
 from holdfast.formats.logs.query import parse_query
 from holdfast.layout import METADATA, OFFSETS
+from holdfast.stream.query.cautions import ForkWarning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,24 +42,64 @@ def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, 
         Corrupt: The checkpoint does not tell the query's id.
         Unavailable: The storage does not answer.
     """
+    query_id = query_id_in(spark, checkpoint)
+    written = newest_in_delta(spark, target, is_path=is_path)
+    own = None if query_id is None else written.pop(query_id, None)
+    _require_in_step(own, spark, target, checkpoint)
+    if own is None:
+        warn_of_fork(target, written)
+
+
+def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
+    """The id of a checkpoint's query; None before its first start.
+
+    Raises:
+        Corrupt: The checkpoint does not tell it.
+        Unavailable: The storage does not answer.
+    """
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
-    if metadata is not None:
-        query = parse_query(metadata.encode(), f"{checkpoint}/{METADATA}")
-        written = newest_in_delta(spark, target, is_path=is_path, query_id=query.query_id)
-        _require_in_step(written, spark, target, checkpoint)
+    if metadata is None:
+        return None
+    return parse_query(metadata.encode(), f"{checkpoint}/{METADATA}").query_id
+
+
+def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
+    """The first batch that a query has not planned: the one before it may run again.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    planned = newest_number(spark, checkpoint, OFFSETS)
+    return 0 if planned is None else planned + 1
+
+
+def warn_of_fork(target: str, others: Iterable[str]) -> None:
+    """Say that a target has rows of other queries, to which this one adds its own."""
+    queries = sorted(others)
+    if queries:
+        warnings.warn(
+            ForkWarning(
+                f"{target} has rows of another query, and this query adds its own\n"
+                f"  {len(queries)} other{'s' if len(queries) > 1 else ''}, among them {queries[0]}; where"
+                " this query reads the same input, as a fork or a query on a new checkpoint does, its rows"
+                " are there twice\n"
+                "hint: give a fork a target of its own. To silence:"
+                ' warnings.filterwarnings("ignore", category=holdfast.ForkWarning)'
+            ),
+            stacklevel=2,
+        )
 
 
 def _require_in_step(written: int | None, spark: SparkSession, target: str, checkpoint: str) -> None:
     if written is None:
         return
-    planned = newest_number(spark, checkpoint, OFFSETS)
-    first = 0 if planned is None else planned + 1
+    first = first_unplanned(spark, checkpoint)
     if written >= first:
         raise Conflict(
             "the table has batches that the checkpoint does not know",
             where=target,
             found=f"batch {written}",
-            expected=f"none after batch {planned}" if planned is not None else "none: the checkpoint is new",
+            expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
             hint="rows of the batches that come would be thrown away, as if the table had them; give the"
             " query a table of its own, or the checkpoint that belongs to this one",
         )
