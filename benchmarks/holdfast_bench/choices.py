@@ -23,6 +23,7 @@ from holdfast_bench.operators import operators_bench
 from holdfast_bench.skew import skew_bench
 from holdfast_bench.skew.skew_bench import Skew
 from holdfast_bench.startup import startup
+from holdfast_bench.tables import tables_bench
 
 KEYED = "keyed"
 OPERATORS = "operators"
@@ -31,9 +32,11 @@ SAVEPOINT = "savepoint"
 OVERHEAD = "overhead"
 STATE = "state"
 BACKENDS = "backends"
+TABLES = "tables"
 RUNS = 5
 SKEW_RUNS = 3
 BACKENDS_RUNS = 3
+TABLES_RUNS = 3
 
 # Which measurement takes which choices.
 _TAKES = {
@@ -44,9 +47,10 @@ _TAKES = {
     STATE: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
     BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
+    TABLES: frozenset({"rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, OVERHEAD)
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, TABLES, OVERHEAD)
 
 Say = Callable[[str], None]
 
@@ -148,6 +152,9 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
         found.results.append(savepoint_bench.savepoint(savepoint_bench.Sizes(**sizes), runs=runs, say=say))
     elif name == STATE:
         found.results.append(state_bench.state(state_bench.Sizes(**sizes), runs=runs, say=say))
+    elif name == TABLES:
+        rounds = choices.runs or TABLES_RUNS
+        found.results.append(tables_bench.tables(tables_bench.Sizes(**sizes), runs=rounds, say=say))
     elif name == OVERHEAD:
         found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
     else:

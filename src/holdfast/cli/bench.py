@@ -18,7 +18,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state, backends or overhead."
+            help="startup, defaults, operators, keyed, skew, savepoint, state, backends, tables or overhead."
             " [the first two; the others take long]",
         ),
     ] = None,
@@ -28,7 +28,7 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 3 of skew and backends, 1 of keyed.",
+            help="Counted runs of each side: 5 by default, 3 of skew, backends and tables, 1 of keyed.",
             show_default=False,
         ),
     ] = None,
@@ -72,8 +72,8 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators, 1 of skew, 5 of overhead and"
-            " backends.",
+            help="Counted batches of a run: 50 by default, 10 of operators, 1 of skew, 5 of overhead,"
+            " backends and tables.",
         ),
     ] = None,
     json: options.Json = False,

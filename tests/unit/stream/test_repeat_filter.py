@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.formats.record_header import RECORD_HEADER, RecordHeader, header_of, parse_header
-from holdfast.stream.sinks.kafka.record_repeats import RepeatFilter
+from holdfast.stream.sinks.kafka.record_repeats import RepeatFilter, _DropRepeats
+from holdfast.testing import Harness
 
 # A partition, what a record holds, and the words of its header.
 Sent: TypeAlias = tuple[int, str, str]
@@ -66,6 +67,48 @@ def test_whatever_was_sent_again_each_record_comes_once(seed: int) -> None:
         piecewise += read([record], seen)
         state = json.loads(json.dumps(seen.state()))
     assert piecewise == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_operator_of_a_stream_takes_what_the_filter_takes(seed: int) -> None:
+    """Its state lasts from batch to batch, and over a restart; batches of the reader are cut anywhere."""
+    rng = random.Random(seed)
+    log: list[Sent] = []
+    for batch_id in range(5):
+        batch = sent(batch_id, [rng.choice("abcdef") for _ in range(8)], str(batch_id // 2 + 1))
+        log += [*rng.sample(batch, rng.randrange(9)), *rng.sample(batch, 8), *rng.sample(log, len(log) // 4)]
+    log.insert(rng.randrange(len(log)), (1, "foreign", ""))
+    headers = "array<struct<key: string, value: binary>>"
+    events = f"topic string, partition int, offset long, value string, headers {headers}"
+    dropper = _DropRepeats(5, 2, 4)
+    shop = Harness(
+        dropper,
+        by=("topic", "partition", "query"),
+        events=f"{events}, query string",
+        output=events,
+        late="keep",
+    )
+    used: Counter[str] = Counter()
+    waiting = list(enumerate(log))
+    while waiting:
+        size = rng.randrange(1, 12)
+        read_now, waiting = waiting[:size], waiting[size:]
+        rng.shuffle(read_now)
+        rows = [
+            {
+                "topic": "orders",
+                "partition": partition,
+                "offset": offset,
+                "value": content,
+                "headers": [{"key": RECORD_HEADER, "value": words.encode()}] if words else [],
+                "query": words.partition(" ")[0],
+            }
+            for offset, (partition, content, words) in read_now
+        ]
+        used.update(row["value"] for row in shop.send(*rows))
+        if rng.random() < 0.3:
+            shop.restart(_DropRepeats(5, 2, 4))
+    assert used == read(log)
 
 
 @pytest.mark.parametrize("seed", range(20))

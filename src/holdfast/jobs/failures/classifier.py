@@ -40,12 +40,18 @@ _CONDITIONS: Final = (
             r"|CHECKPOINT_|STREAMING_STATEFUL|STDS_)|RocksDBException|Incomplete log file"
         ),
     ),
+    # A producer's errors have the names of a consumer's.
+    (
+        FailureClass.SINK,
+        re.compile(r"kafka\.clients\.producer\.|kafka010\.(?:producer|KafkaDataWriter|KafkaRow)"),
+    ),
     (
         FailureClass.SOURCE,
         re.compile(
             r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|MALFORMED_RECORD|KAFKA_DATA_LOSS|UNABLE_TO_INFER_SCHEMA"
             r"|DATA_SOURCE_NOT_FOUND|STREAMING_PYTHON_RUNNER|PYTHON_STREAMING_DATA_SOURCE|CANNOT_PARSE"
-            r"|FILE_NOT_EXIST)|UnknownTopicOrPartition|OffsetOutOfRange|kafka\.common\.errors\.Timeout"
+            r"|FILE_NOT_EXIST|DELTA_SCHEMA_CHANGE|DELTA_STREAMING_|DELTA_SOURCE_|DELTA_CHANGE_DATA_FILE"
+            r"|DELTA_VERSIONS_NOT_CONTIGUOUS|KAFKA_START_OFFSET)|UnknownTopicOrPartition|OffsetOutOfRange|kafka\.common\.errors\.Timeout"
         ),
     ),
     (FailureClass.SINK, re.compile(r"\[(?:TASK_WRITE_FAILED|DELTA_CONCURRENT|DELTA_|NOT_NULL_CONSTRAINT)")),

@@ -8,6 +8,7 @@ import re
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_own, may_pass, place_of
+from holdfast.jobs.failures.hints import hint_of
 from holdfast.model import Failure
 
 # The label of what fails while a driver starts its queries.
@@ -36,7 +37,8 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     it is the last cause that Java names.
     """
     name, line = _origin(text)
-    return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value, place_of(text))
+    line = _with_hint(name, _VARIES.sub("…", line))
+    return Failure(label, name, line, query, text, cause_of(text).value, place_of(text))
 
 
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
@@ -53,7 +55,8 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     if condition:
         name, line = condition["name"], condition["text"]
     cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
-    return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause, place=place_of(detail))
+    line = _with_hint(name, _VARIES.sub("…", line))
+    return Failure(label, name, line, detail=detail, cause=cause, place=place_of(detail))
 
 
 def not_begun(error: OSError) -> Failure:
@@ -88,6 +91,11 @@ def killed(signal_number: int | None, exit_code: int | None) -> Failure:
         return Failure("process", f"signal {signal_number}", "the driver was killed", cause=cause)
     line = "the driver ended without a word; see its log"
     return Failure("process", f"exit code {exit_code}", line, cause=cause)
+
+
+def _with_hint(name: str, line: str) -> str:
+    hint = hint_of(f"{name}: {line}")
+    return line if hint is None else f"{line} (hint: {hint})"
 
 
 def _origin(text: str) -> tuple[str, str]:

@@ -21,6 +21,8 @@ from holdfast.stream.query.cautions import ForkWarning
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.stream.sinks.ledger import Ledger
+
 
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
     """Refuse to start a query whose table of files has batches that its checkpoint has not planned.
@@ -34,7 +36,9 @@ def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) ->
     _require_in_step(newest_in_files(spark, path), spark, path, checkpoint)
 
 
-def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, is_path: bool) -> None:
+def require_delta_in_step(
+    spark: SparkSession, checkpoint: str, *, target: str, is_path: bool, appends: bool = True
+) -> None:
     """The same for a Delta table, which tells queries apart: a checkpoint with a new id may go on anywhere.
 
     Raises:
@@ -46,8 +50,22 @@ def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, 
     written = newest_in_delta(spark, target, is_path=is_path)
     own = None if query_id is None else written.pop(query_id, None)
     _require_in_step(own, spark, target, checkpoint)
-    if own is None:
+    if own is None and appends:
         warn_of_fork(target, written)
+
+
+def warn_of_fork_in_ledger(
+    spark: SparkSession, checkpoint: str, *, ledger: Ledger, sink: str, target: str
+) -> None:
+    """Warn where a ledger has batches of other queries in a sink, and none of this one.
+
+    Raises:
+        Corrupt: The checkpoint does not tell the query's id.
+        Unavailable: The storage or the ledger does not answer.
+    """
+    queries = {record.query_id for record in ledger.history(sink)}
+    if query_id_in(spark, checkpoint) not in queries:
+        warn_of_fork(target, queries)
 
 
 def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:

@@ -40,7 +40,11 @@ from holdfast.stream.sinks.promises import (
     Level,
     Promise,
 )
-from holdfast.stream.sinks.put_back import require_delta_in_step, require_files_in_step
+from holdfast.stream.sinks.put_back import (
+    require_delta_in_step,
+    require_files_in_step,
+    warn_of_fork_in_ledger,
+)
 from holdfast.stream.sinks.query_sink import (
     BatchFunction,
     Fault,
@@ -104,7 +108,10 @@ class DeltaSink(Sink):
         mode = self.mode or "update"
         return Sink(
             frame, self.name, DELTA_UPSERT, MERGED, mode,
-            writer=writer, fault=fault, target=self.target, require_in_step=self.require_in_step,
+            writer=writer, fault=fault, target=self.target,
+            require_in_step=partial(
+                require_delta_in_step, target=self.target, is_path=self.to_table is None, appends=False
+            ),
         )  # fmt: skip
 
 
@@ -300,7 +307,10 @@ class SinkBuilder:
             target.write(batch, transaction)
 
         made = self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
-        return replace(made, target=table)
+        if change != "append":  # other changes leave one row for a key, or the newest result
+            return replace(made, target=table)
+        warn = partial(warn_of_fork_in_ledger, ledger=at, sink=self.name or table, target=table)
+        return replace(made, target=table, require_in_step=warn)
 
     def _ledgered(
         self,

@@ -57,14 +57,12 @@ class SqlTable:
         change: `append` adds rows, `upsert` puts each in place of the row with its key, `replace` puts
             the batch in place of everything.
         keys: The columns of an upsert's key.
-        through_driver: Whether the driver brings the rows in where the executors could.
     """
 
     name: str
     columns: tuple[Column, ...]
     change: Change
     keys: tuple[str, ...] = ()
-    through_driver: bool = False
 
     @classmethod
     def of(
@@ -140,7 +138,7 @@ class SqlTable:
             Invalid: An upsert's key is null, or comes twice in the batch; or the table does not take a row.
             NotFound: The table is gone.
         """
-        loader = None if self.through_driver else transaction.database.loader()
+        loader = transaction.database.loader()
         if loader is None:
             self._write_from_driver(batch, transaction)
         else:

@@ -7,6 +7,7 @@ holds and by its number among equal ones: the set of these is the same in each r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,12 @@ _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _OURS: Final = ("topic", "includeheaders", SERVERS)
 _IDENTITY_DIGITS: Final = 32
 _POSITION: Final = "holdfast_position"
+# What Kafka refuses for good, with its words; and what comes of a broker or a topic that is gone.
+_REFUSED: Final = re.compile(
+    r"kafka\.common\.errors\.(RecordTooLargeException|InvalidRecordException|\w*AuthorizationException"
+    r"|InvalidTopicException|PolicyViolationException): ?(.*)"
+)
+_OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +124,19 @@ class KafkaTopic:
     def write(
         self, batch: DataFrame, query_id: str, batch_id: int, generation: int | None, partitions: int
     ) -> None:
-        """Send a batch's rows. Costs a shuffle of the batch by key, and one Spark job."""
+        """Send a batch's rows. Costs a shuffle of the batch by key, and one Spark job.
+
+        Raises:
+            Invalid: The brokers or their client refuse a record.
+            NotFound: The topic is gone.
+            Unavailable: No broker answers.
+        """
         records = self.records(batch, query_id, batch_id, generation, partitions)
-        records.write.format("kafka").options(**self.options).option("topic", self.topic).save()
+        try:
+            records.write.format("kafka").options(**self.options).option("topic", self.topic).save()
+        except Exception as error:
+            self._explain(batch.sparkSession, error)
+            raise
 
     def records(
         self, batch: DataFrame, query_id: str, batch_id: int, generation: int | None, partitions: int
@@ -153,6 +170,21 @@ class KafkaTopic:
                 "partition"
             ),
         )
+
+    def _explain(self, spark: SparkSession, error: Exception) -> None:
+        """Raise Holdfast's error for one that is Kafka's; return for any other."""
+        refusal = _REFUSED.search(str(error))
+        if refusal is not None:
+            raise Invalid(
+                "Kafka refuses a record of the batch",
+                where=f"{self.topic} at {self.options[SERVERS]}",
+                found=f"{refusal[1]}: {refusal[2]}",
+                hint="make the records smaller or the limits of topic and client larger, and see that the"
+                " client may write to the topic; what was sent of the batch is sent again, and readers that"
+                " drop repeats take it once",
+            ) from error
+        if _OF_KAFKA.search(str(error)):
+            self.partitions(spark)  # which says that the topic is gone, or that no broker answers
 
     def require_in_step(self, written: WrittenQuery | None, first: int, token: int | None) -> None:
         """Refuse to write what readers of the topic would take for repeats.

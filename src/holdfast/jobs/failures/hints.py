@@ -1,0 +1,39 @@
+"""What to do about failures that Spark and its connectors name, but say no next step for."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HINTS: Final = (
+    (
+        re.compile(
+            r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|some data may have been missed"
+        ),
+        "the topic was made anew, or its records went unread: `holdfast offsets set` moves the query on",
+    ),
+    (
+        re.compile(r"UnknownTopicOrPartition|does not host this topic-partition"),
+        "make the topic, or mend its name in the job",
+    ),
+    (
+        re.compile(
+            r"Timed out waiting for a node assignment|TimeoutException.*(?:[Nn]ode|describeTopics|metadata"
+            r"|position|offset)|No resolvable bootstrap urls"
+        ),
+        "see that the brokers run, and that this machine reaches them under the names they advertise",
+    ),
+    (
+        re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"),
+        "start the job again: it reads the new columns; `holdfast check` says whether its state takes them",
+    ),
+    (
+        re.compile(r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|PARQUET_CONVERSION_FAILURE"),
+        "a file has a column of another type than the job reads: write it anew, or read the wider type",
+    ),
+)
+
+
+def hint_of(failure: str) -> str | None:
+    """The next step for a failure, by its class and line; None where nothing is known."""
+    return next((hint for pattern, hint in _HINTS if pattern.search(failure)), None)
