@@ -14,6 +14,7 @@ from holdfast.errors import Internal, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.ledger_database import refusals
 from holdfast.stream.sinks.ledger_postgres import PostgreSQL
+from holdfast.stream.sinks.sql_table import _drop_unless_in_use
 from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
 
 pytestmark = pytest.mark.services
@@ -149,3 +150,24 @@ def test_a_server_that_is_away_is_told(connection: Any) -> None:
     assert loader is not None
     (answer,) = copied_by(loader, "stage", "words")(iter([batch("a")]))
     assert "cannot be reached" in answer.column("error").to_pylist()[0]
+
+
+def test_a_staging_table_in_use_does_not_hold_a_batch_up(database: PostgreSQL, connection: Any) -> None:
+    """A task that Spark has given up may still write to it; the transaction goes on without the drop."""
+    connection.execute(f"CREATE TABLE stage ({columns_with_task(['word text'])})")
+    connection.execute("CREATE TABLE result (n integer)")
+    task = database.connect("a task")
+    task.execute("BEGIN")
+    task.execute("INSERT INTO stage VALUES ('late', 1)")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO result VALUES (1)")
+    _drop_unless_in_use(connection, "stage")
+    connection.execute("INSERT INTO result VALUES (2)")
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT n FROM result ORDER BY n").fetchall() == [(1,), (2,)]
+    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (True,)
+    task.close()
+    connection.execute("BEGIN")
+    _drop_unless_in_use(connection, "stage")
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (False,)

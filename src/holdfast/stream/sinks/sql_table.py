@@ -178,7 +178,7 @@ class SqlTable:
             raise
         self._move_rows(transaction, stage, staged.condition)
         with translated(database):
-            transaction.connection.execute(f"DROP TABLE {stage}")
+            _drop_unless_in_use(transaction.connection, stage)
 
     def _move_rows(self, transaction: Transaction, stage: str, condition: str) -> None:
         connection = transaction.connection
@@ -202,15 +202,9 @@ class SqlTable:
             if not name.startswith(transaction.stage) or not 0 < int(token) <= transaction.token:
                 continue
             table = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
-            try:
-                database.begin(connection)
-                # A task of a former owner that still writes to it is not waited for.
-                connection.execute("SET LOCAL lock_timeout = 1000")
-                connection.execute(f"DROP TABLE IF EXISTS {table}")
-                database.run(connection, "COMMIT")
-            except Exception:  # somebody else's, or in use: it takes room, and its rows count nowhere
-                with suppress(Exception):
-                    database.run(connection, "ROLLBACK")
+            database.begin(connection)
+            _drop_unless_in_use(connection, table)
+            database.run(connection, "COMMIT")
 
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
         from pyspark.sql import functions as F  # noqa: N812
@@ -266,6 +260,20 @@ class SqlTable:
         return f"{statement} ON CONFLICT ({_list(self.keys)}) DO " + (
             f"UPDATE SET {sets}" if sets else "NOTHING"
         )
+
+
+def _drop_unless_in_use(connection: Connection, table: str) -> None:
+    """Drop a staging table inside a transaction, which goes on also where that cannot be done.
+
+    A task that was given up may still write to it, or it is somebody else's. Its rows count nowhere, and the
+    next batch tries again.
+    """
+    connection.execute("SAVEPOINT holdfast_stage")
+    try:
+        connection.execute("SET LOCAL lock_timeout = 1000")
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    except Exception:
+        connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
 
 
 def _list(names: Iterable[str]) -> str:

@@ -106,7 +106,7 @@ def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Ite
                     count = loader.load_partition(table, _chained(first, filled), task)
             except HoldfastError as ours:
                 error = json.dumps({"kind": type(ours).__name__, "fact": ours.fact, **ours.facts()})
-                for _ in filled:  # the state of operators is saved only by reading the batch
+                for _ in filled:  # a worker reads its input to the end
                     pass
         yield pa.RecordBatch.from_pydict(
             {
