@@ -36,11 +36,15 @@ def postgres_server() -> Iterator[str]:
         shutil.chown(folder, user)
     data, log = folder / "data", folder / "log"
     try:
-        _done([programs / "initdb", "-D", data, "-U", "holdfast", "-A", "trust", "-E", "UTF8"], user, folder)
+        _done(
+            [str(programs / "initdb"), "-D", str(data), "-U", "holdfast", "-A", "trust", "-E", "UTF8"],
+            user,
+            folder,
+        )
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        command = [programs / "postgres", "-D", data, "-p", str(port)]
+        command = [str(programs / "postgres"), "-D", str(data), "-p", str(port)]
         for setting in ("listen_addresses=127.0.0.1", "unix_socket_directories="):
             command += ["-c", setting]
         with log.open("wb") as words:
@@ -56,7 +60,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def _await(programs: Path, server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    ask = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    ask = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     until = time.monotonic() + _PATIENCE_S
     while subprocess.run(ask, check=False).returncode != 0:  # noqa: S603
         if server.poll() is not None or time.monotonic() > until:
@@ -83,8 +87,7 @@ def _unprivileged() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _done(command: list[object], user: str | None, folder: Path) -> None:
-    words = [str(word) for word in command]
-    done = subprocess.run(words, user=user, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+def _done(command: list[str], user: str | None, folder: Path) -> None:
+    done = subprocess.run(command, user=user, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
         raise Failed("PostgreSQL cannot be set up", found=done.stderr)
