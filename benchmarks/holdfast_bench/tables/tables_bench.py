@@ -73,7 +73,7 @@ def tables(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: No
         for number in range(runs + 1):
             left = {}
             for case in in_turn(cases, number):
-                seconds, left[case] = _run(spark, folder, address, case)
+                seconds, left[case] = _run(spark, folder, address, case, number)
                 if number:
                     taken[case] += seconds
                     note(": ".join(case), *seconds)
@@ -111,14 +111,15 @@ def _write(spark: SparkSession, folder: Path, sizes: Sizes) -> None:
 
 
 def _run(
-    spark: SparkSession, folder: Path, address: str, case: tuple[str, str]
+    spark: SparkSession, folder: Path, address: str, case: tuple[str, str], number: int
 ) -> tuple[list[float], tuple[object, ...]]:
     """The counted batches of one run, and what the table has at its end."""
     change, side = case
     make = ThroughDriver if side == DRIVER else PostgreSQL
     book = Ledger(make(address, _PATIENCE_S))
     stream = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", _FILES)
-    out = hf.sink(stream.parquet(str(folder / "source")))
+    # Of a name of its own: each run is another query.
+    out = hf.sink(stream.parquet(str(folder / "source")), name=f"{change} {side} {number}")
     to = out.append("measured", book) if change == "append" else out.upsert("measured", ["id"], book)
     with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
         query = to.start(checkpoint=checkpoint, trigger=hf.available_now())

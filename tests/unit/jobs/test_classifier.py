@@ -12,6 +12,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
+from holdfast.engine.queries.kafka_topics import ends_of
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.logs.offset_log import parse_offsets
 from holdfast.formats.savepoint.manifest import Manifest
@@ -122,6 +123,7 @@ DECIDING: tuple[tuple[Any, FailureClass], ...] = (
     (Sink, FailureClass.SINK),
     (SinkBuilder, FailureClass.SINK),
     (KafkaTopic, FailureClass.SINK),
+    (ends_of, FailureClass.SINK),
     (require_delta_in_step, FailureClass.SINK),
     (checkpoints.read, FailureClass.STATE),
     (checkpoints.verify, FailureClass.STATE),

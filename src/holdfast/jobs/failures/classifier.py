@@ -109,6 +109,7 @@ _OURS: Final = (
     ("holdfast.checkpoints", FailureClass.STATE),
     ("holdfast.formats", FailureClass.STATE),
     ("holdfast.savepoints", FailureClass.STATE),
+    ("holdfast.engine.queries.kafka_topics", FailureClass.SINK),
     ("holdfast.engine", FailureClass.RESOURCES),
 )
 _PACKAGE: Final = __name__.partition(".")[0]

@@ -7,9 +7,7 @@ from typing import Final
 
 _HINTS: Final = (
     (
-        re.compile(
-            r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|some data may have been missed"
-        ),
+        re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|available in Kafka any more"),
         "the topic was made anew, or its records went unread: `holdfast offsets set` moves the query on",
     ),
     (
