@@ -24,6 +24,7 @@ from holdfast_bench.operators import operators_bench
 from holdfast_bench.skew import skew_bench
 from holdfast_bench.skew.skew_bench import Skew
 from holdfast_bench.startup import startup
+from holdfast_bench.tables import tables_bench
 
 KEYED = "keyed"
 OPERATORS = "operators"
@@ -33,10 +34,12 @@ OVERHEAD = "overhead"
 STATE = "state"
 BACKENDS = "backends"
 CLUSTER = "cluster"
+TABLES = "tables"
 RUNS = 5
 SKEW_RUNS = 3
 BACKENDS_RUNS = 3
 CLUSTER_RUNS = 3
+TABLES_RUNS = 3
 
 # Which measurement takes which choices.
 _TAKES = {
@@ -48,9 +51,10 @@ _TAKES = {
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
     BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
     CLUSTER: frozenset({"rows", "batches"}),
+    TABLES: frozenset({"rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, OVERHEAD, CLUSTER)
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, TABLES, OVERHEAD, CLUSTER)
 
 Say = Callable[[str], None]
 
@@ -155,6 +159,9 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
     elif name == CLUSTER:
         rounds = choices.runs or CLUSTER_RUNS
         found.results.append(cluster_bench.cluster(cluster_bench.Sizes(**sizes), runs=rounds, say=say))
+    elif name == TABLES:
+        rounds = choices.runs or TABLES_RUNS
+        found.results.append(tables_bench.tables(tables_bench.Sizes(**sizes), runs=rounds, say=say))
     elif name == OVERHEAD:
         found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
     else:

@@ -94,11 +94,13 @@ if TYPE_CHECKING:
     from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
     from holdfast.stream.late import late_rows
-    from holdfast.stream.query.cautions import ObjectStoreWarning, WatermarkWarning
+    from holdfast.stream.query.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
     from holdfast.stream.sinks.buffered_sink import BufferedSink
+    from holdfast.stream.sinks.kafka.record_repeats import RepeatFilter, without_repeats
     from holdfast.stream.sinks.ledger import Ledger, ledger
     from holdfast.stream.sinks.promises import Promise
-    from holdfast.stream.sinks.sinks import Sink, adopt, sink
+    from holdfast.stream.sinks.query_sink import Sink
+    from holdfast.stream.sinks.sinks import adopt, sink
     from holdfast.stream.skew.split_hot import split_hot
     from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
     from holdfast.worker.declarations.state_descriptors import Aggregate, Ttl
@@ -160,7 +162,7 @@ _HOMES = {
     "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),
     "holdfast.stream.keyed.broadcast_stream": ("broadcast",),
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
-    "holdfast.stream.query.cautions": ("ObjectStoreWarning", "WatermarkWarning"),
+    "holdfast.stream.query.cautions": ("ForkWarning", "ObjectStoreWarning", "WatermarkWarning"),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.idle": ("watermarked",),
     "holdfast.stream.late": ("late_rows",),
@@ -188,7 +190,9 @@ _HOMES = {
     "holdfast.worker.declarations.base_classes": ("Keyed", "KeyedTable", "Operator"),
     "holdfast.worker.declarations.state_descriptors": ("Aggregate", "Ttl"),
     "holdfast.stream.sinks.promises": ("Promise",),
-    "holdfast.stream.sinks.sinks": ("Sink", "adopt", "sink"),
+    "holdfast.stream.sinks.kafka.record_repeats": ("RepeatFilter", "without_repeats"),
+    "holdfast.stream.sinks.query_sink": ("Sink",),
+    "holdfast.stream.sinks.sinks": ("adopt", "sink"),
 }
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
@@ -208,6 +212,7 @@ __all__ = [
     "EvolutionPlan",
     "Evolved",
     "Failed",
+    "ForkWarning",
     "Guard",
     "HoldfastError",
     "Internal",
@@ -225,6 +230,7 @@ __all__ = [
     "Prices",
     "Promise",
     "Redis",
+    "RepeatFilter",
     "RocksDB",
     "Sink",
     "StatesAtRest",
@@ -305,6 +311,7 @@ __all__ = [
     "watch",
     "watermarked",
     "windowed",
+    "without_repeats",
 ]
 
 

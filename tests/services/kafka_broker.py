@@ -53,6 +53,15 @@ class Broker:
         """The name of a topic that nobody else uses; it is made when something is written to it."""
         return f"topic-{next(self._topics)}"
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def size_of(self, topic: str) -> int:
+        """How many bytes stand in a topic's partitions."""
+        return sum(log.stat().st_size for log in (self._folder / "data").glob(f"{topic}-*/*.log"))
+
     def stop(self) -> None:
         """End the broker."""
         self._process.kill()

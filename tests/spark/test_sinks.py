@@ -18,7 +18,8 @@ from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.sink_log import committed_files
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.promises import Level
-from holdfast.stream.sinks.sinks import Sink, adopt, sink
+from holdfast.stream.sinks.query_sink import Sink
+from holdfast.stream.sinks.sinks import adopt, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state, backends, overhead or cluster."
+            help="startup, defaults, operators, keyed, skew, savepoint, state, backends, tables, overhead or"
+            " cluster."
             " [the first two; the others take long]",
         ),
     ] = None,
@@ -28,7 +29,8 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 3 of skew, backends and cluster, 1 of keyed.",
+            help="Counted runs of each side: 5 by default, 3 of skew, backends, tables and cluster, 1 of"
+            " keyed.",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +75,7 @@ def bench(
             "--batches",
             min=1,
             help="Counted batches of a run: 50 by default, 10 of operators and cluster, 1 of skew, 5 of"
-            " overhead and backends.",
+            " overhead, backends and tables.",
         ),
     ] = None,
     json: options.Json = False,

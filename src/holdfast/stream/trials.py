@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.storage.port import Storage
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
 # Sources that give the same range of input to whoever asks for it, as often as he asks.
 REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch", IDLE_TICKS)

@@ -12,17 +12,21 @@ import pytest
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
+from holdfast.engine.queries.kafka_topics import ends_of
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.logs.offset_log import parse_offsets
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.failures import classifier, summary
 from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_module, cause_of_own
 from holdfast.storage.memory import MemoryStorage
+from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.ledger_database import Database
 from holdfast.stream.sinks.ledger_postgres import PostgreSQL
 from holdfast.stream.sinks.ledger_sqlite import SQLite
-from holdfast.stream.sinks.sinks import Sink
+from holdfast.stream.sinks.put_back import require_delta_in_step
+from holdfast.stream.sinks.query_sink import Sink
+from holdfast.stream.sinks.sinks import SinkBuilder
 from holdfast.stream.sinks.sql_table import SqlTable
 
 UDF = """\
@@ -117,6 +121,10 @@ DECIDING: tuple[tuple[Any, FailureClass], ...] = (
     (PostgreSQL, FailureClass.SINK),
     (SqlTable, FailureClass.SINK),
     (Sink, FailureClass.SINK),
+    (SinkBuilder, FailureClass.SINK),
+    (KafkaTopic, FailureClass.SINK),
+    (ends_of, FailureClass.SINK),
+    (require_delta_in_step, FailureClass.SINK),
     (checkpoints.read, FailureClass.STATE),
     (checkpoints.verify, FailureClass.STATE),
     (savepoints.take, FailureClass.STATE),

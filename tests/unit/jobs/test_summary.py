@@ -65,6 +65,42 @@ def test_an_error_that_no_line_of_the_person_has_part_in_has_no_place() -> None:
     assert summary.from_text(JAVA, label="query").place is None
 
 
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        ("org.apache.spark.SparkException: [KAFKA_DATA_LOSS.START_OFFSET_RESET] x", "holdfast offsets set"),
+        (
+            "java.lang.IllegalStateException: not available in Kafka any more;\n\tat a.kafka010.S.x(A:1)",
+            "holdfast offsets set",
+        ),
+        (
+            "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x",
+            "make the topic",
+        ),
+        (
+            "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment",
+            "the brokers run",
+        ),
+        ("io.delta.X: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change", "start the job again"),
+    ],
+)
+def test_what_spark_gives_no_next_step_for_gets_one(error: str, step: str) -> None:
+    text = f"org.apache.spark.sql.streaming.StreamingQueryException: x\nCaused by: {error}\n"
+    failure = summary.from_text(text, label="query")
+    assert step in failure.line.partition("(hint: ")[2]
+    assert failure.cause == "source"
+
+
+def test_an_error_of_a_producer_is_the_sinks() -> None:
+    text = (
+        "org.apache.spark.sql.streaming.StreamingQueryException: x\n"
+        "Caused by: org.apache.kafka.common.errors.TimeoutException: Topic t not present in metadata\n"
+        "\tat org.apache.kafka.clients.producer.KafkaProducer$FutureFailure.<init>(KafkaProducer.java:1)\n"
+    )
+    failure = summary.from_text(text, label="query")
+    assert (failure.cause, "the brokers run" in failure.line) == ("sink", True)
+
+
 def test_otherwise_it_is_the_last_cause() -> None:
     assert str(summary.from_text(JAVA, label="query")) == "IOException: No space left on device"
 

@@ -20,24 +20,30 @@ def newest_in_files(spark: SparkSession, path: str) -> int | None:
     return newest_batch(names_in(spark, path, LOG_DIRECTORY))
 
 
-def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool, query_id: str) -> int | None:
-    """The newest batch of a query in a Delta table.
+def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool) -> dict[str, int]:
+    """The newest batch of each query in a Delta table, by the query's id.
 
     Args:
         spark: A session with Delta.
         target: The table.
         is_path: Whether it is a path, and no table of the catalog.
-        query_id: The query.
 
     Returns:
-        The batch; None where the table is not there, has none of the query, or has forgotten it, as Delta
-        does after `delta.setTransactionRetentionDuration`.
+        None where the table is not there; without those that Delta has forgotten, as it does after
+        `delta.setTransactionRetentionDuration`.
     """
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
     if not is_path and not spark.catalog.tableExists(target):
-        return None
+        return {}
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    if type(log).__name__ != "JavaClass":  # no Delta in the session: the writer says so
+        return {}
     table = target if is_path else session.sessionState().sqlParser().parseTableIdentifier(target)
-    snapshot = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, table)._2()
-    version = snapshot.transactions().get(query_id)
-    return None if version.isEmpty() else int(version.get())
+    snapshot = log.forTableWithSnapshot(session, table)._2()
+    written, entries = snapshot.transactions(), {}
+    names = written.keysIterator()
+    while names.hasNext():
+        name = names.next()
+        entries[str(name)] = int(written.apply(name))
+    return entries

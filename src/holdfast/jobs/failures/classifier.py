@@ -40,12 +40,18 @@ _CONDITIONS: Final = (
             r"|CHECKPOINT_|STREAMING_STATEFUL|STDS_)|RocksDBException|Incomplete log file"
         ),
     ),
+    # A producer's errors have the names of a consumer's.
+    (
+        FailureClass.SINK,
+        re.compile(r"kafka\.clients\.producer\.|kafka010\.(?:producer|KafkaDataWriter|KafkaRow)"),
+    ),
     (
         FailureClass.SOURCE,
         re.compile(
             r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|MALFORMED_RECORD|KAFKA_DATA_LOSS|UNABLE_TO_INFER_SCHEMA"
             r"|DATA_SOURCE_NOT_FOUND|STREAMING_PYTHON_RUNNER|PYTHON_STREAMING_DATA_SOURCE|CANNOT_PARSE"
-            r"|FILE_NOT_EXIST)|UnknownTopicOrPartition|OffsetOutOfRange|kafka\.common\.errors\.Timeout"
+            r"|FILE_NOT_EXIST|DELTA_SCHEMA_CHANGE|DELTA_STREAMING_|DELTA_SOURCE_|DELTA_CHANGE_DATA_FILE"
+            r"|DELTA_VERSIONS_NOT_CONTIGUOUS|KAFKA_START_OFFSET)|UnknownTopicOrPartition|OffsetOutOfRange|kafka\.common\.errors\.Timeout"
         ),
     ),
     (FailureClass.SINK, re.compile(r"\[(?:TASK_WRITE_FAILED|DELTA_CONCURRENT|DELTA_|NOT_NULL_CONSTRAINT)")),
@@ -95,11 +101,15 @@ _OURS: Final = (
     ("holdfast.stream.sinks.ledger_database", FailureClass.SINK),
     ("holdfast.stream.sinks.ledger_postgres", FailureClass.SINK),
     ("holdfast.stream.sinks.ledger_sqlite", FailureClass.SINK),
+    ("holdfast.stream.sinks.kafka", FailureClass.SINK),
+    ("holdfast.stream.sinks.put_back", FailureClass.SINK),
+    ("holdfast.stream.sinks.query_sink", FailureClass.SINK),
     ("holdfast.stream.sinks.sinks", FailureClass.SINK),
     ("holdfast.stream.sinks.sql_table", FailureClass.SINK),
     ("holdfast.checkpoints", FailureClass.STATE),
     ("holdfast.formats", FailureClass.STATE),
     ("holdfast.savepoints", FailureClass.STATE),
+    ("holdfast.engine.queries.kafka_topics", FailureClass.SINK),
     ("holdfast.engine", FailureClass.RESOURCES),
 )
 _PACKAGE: Final = __name__.partition(".")[0]

@@ -8,6 +8,7 @@ import re
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_own, may_pass, place_of
+from holdfast.jobs.failures.hints import hint_of
 from holdfast.model import Failure
 
 # The label of what fails while a driver starts its queries.
@@ -29,23 +30,6 @@ _VARIES = re.compile(
 )
 
 
-# What a cluster lacks, and what brings it there.
-_CURES = (
-    (
-        re.compile(r"PYTHON_VERSION_MISMATCH"),
-        "name a Python of the driver's version on the executors: spark.pyspark.python",
-    ),
-    (
-        re.compile(r'Cannot run program "[^"]*python[^"]*"'),
-        "name a Python that the executors have, or ship one: spark.pyspark.python, spark.archives",
-    ),
-    (
-        re.compile(r"(?s)/pyspark/.*worker\w*\.py.*^ModuleNotFoundError: No module named", re.MULTILINE),
-        "give the module to the executors: py_files of the job, or spark.archives",
-    ),
-)
-
-
 def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     """Boil a Java or Python error down to its origin.
 
@@ -53,10 +37,8 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     it is the last cause that Java names.
     """
     name, line = _origin(text)
-    cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
-    if cure is not None:
-        line = f"{line} (hint: {cure})"
-    return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value, place_of(text))
+    line = _with_hint(name, _VARIES.sub("…", line), text)
+    return Failure(label, name, line, query, text, cause_of(text).value, place_of(text))
 
 
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
@@ -73,7 +55,8 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     if condition:
         name, line = condition["name"], condition["text"]
     cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
-    return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause, place=place_of(detail))
+    line = _with_hint(name, _VARIES.sub("…", line), detail)
+    return Failure(label, name, line, detail=detail, cause=cause, place=place_of(detail))
 
 
 def not_begun(error: OSError) -> Failure:
@@ -108,6 +91,11 @@ def killed(signal_number: int | None, exit_code: int | None) -> Failure:
         return Failure("process", f"signal {signal_number}", "the driver was killed", cause=cause)
     line = "the driver ended without a word; see its log"
     return Failure("process", f"exit code {exit_code}", line, cause=cause)
+
+
+def _with_hint(name: str, line: str, text: str) -> str:
+    hint = hint_of(f"{name}: {line}", text)
+    return line if hint is None else f"{line} (hint: {hint})"
 
 
 def _origin(text: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
     Guarded: TypeAlias = DataStreamWriter | Sink | StreamingQuery
 
@@ -68,7 +68,8 @@ class GivenQuery:
             written_place,
             written_sink,
         )
-        from holdfast.stream.sinks.sinks import Sink, adopt
+        from holdfast.stream.sinks.query_sink import Sink
+        from holdfast.stream.sinks.sinks import adopt
 
         if is_connect(query.frame or query.writer() if isinstance(query, Sink) else query):
             raise _over_connect(query)

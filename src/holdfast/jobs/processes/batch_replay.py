@@ -12,7 +12,7 @@ from holdfast.config.job.trigger import OneBatch
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
 
 def repeat(sink: Sink, checkpoint: str, damaged: str, term: int | None = None) -> Iterator[int]:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.config.checkpoint_settings import Checkpoint
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
 _LOOK_S = 0.1
 _LAST_EVENTS_S = 10.0
@@ -298,13 +298,13 @@ class Driver:
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
         """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
-        from holdfast.stream.query.cautions import ObjectStoreWarning, WatermarkWarning
+        from holdfast.stream.query.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
 
         with warnings.catch_warnings(record=True) as heard:
             yield
         for warning in heard:
             warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-            if issubclass(warning.category, (ObjectStoreWarning, WatermarkWarning)):
+            if issubclass(warning.category, (ForkWarning, ObjectStoreWarning, WatermarkWarning)):
                 self._channel.send(Caution(query, str(warning.message)))
 
     def _watch(self, job: Job) -> Failure | None:
@@ -441,7 +441,8 @@ def sinks_of(built: Any) -> list[Sink]:
     Raises:
         Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
     """
-    from holdfast.stream.sinks.sinks import Sink, adopt
+    from holdfast.stream.sinks.query_sink import Sink
+    from holdfast.stream.sinks.sinks import adopt
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]
     sinks: list[Sink] = []

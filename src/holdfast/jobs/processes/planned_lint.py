@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.advice.plan.plan_checks import PlanHit
     from holdfast.advice.reports import SourceFile
     from holdfast.jobs.definition import Job
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
 _NO_JOB: Final = (
     "a plain script is never run, since it would start its queries on their real sources: lint it without"

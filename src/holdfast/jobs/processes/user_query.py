@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from holdfast.stream.query.operator_check import Definition
-    from holdfast.stream.sinks.sinks import Sink
+    from holdfast.stream.sinks.query_sink import Sink
 
     Query = Job | Sink | DataStreamWriter
     Target = str | os.PathLike[str] | Query

@@ -19,6 +19,14 @@ class WatermarkWarning(UserWarning):
     """
 
 
+class ForkWarning(UserWarning):
+    """A query writes to a table or topic that has rows of another query.
+
+    Given once each time Holdfast starts such a query and the target has nothing of its own yet; told by
+    `holdfast run`. Silence it with `warnings.filterwarnings("ignore", category=holdfast.ForkWarning)`.
+    """
+
+
 class ObjectStoreWarning(UserWarning):
     """A query has its checkpoint on S3 and no file manager that is made for it.
 

@@ -29,12 +29,14 @@ class Fault:
     Attributes:
         error: The exception of the batch function, which Spark passes on as text alone.
         term: That of the leader for whom the query was started.
+        token: What a ledger has given for this start.
         repeats: Whether batches come that ran before, with the same input.
         checkpoint: That of the query.
     """
 
     error: BaseException | None = None
     term: int | None = None
+    token: int | None = None
     repeats: bool = False
     checkpoint: str = ""
 

@@ -13,7 +13,8 @@ from holdfast.errors import Invalid
 from holdfast.stream.keyed.operator_state import operate
 from holdfast.stream.keyed.state_declarations import list_state
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.sinks import Sink, sink
+from holdfast.stream.sinks.query_sink import Sink
+from holdfast.stream.sinks.sinks import sink
 from holdfast.worker.declarations.base_classes import Operator
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ Results, record and fence share one transaction: all of them are there, or none 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,10 +66,25 @@ class Transaction:
 
     Attributes:
         rows: How many rows the batch wrote, for the record; None if not counted.
+        stage: A name that begins those of all tables which are made for a batch of this sink.
+        token: The token under which it is written.
+        batch_id: The batch.
     """
 
-    def __init__(self, connection: Connection, database: Database, lock: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        database: Database,
+        lock: Callable[[], None],
+        *,
+        sink: str,
+        token: int,
+        batch_id: int,
+    ) -> None:
         self.rows: int | None = None
+        self.stage = f"holdfast_stage_{hashlib.sha256(sink.encode()).hexdigest()[:16]}_"
+        self.token = token
+        self.batch_id = batch_id
         self.database = database
         self._connection = connection
         self._lock = lock
@@ -253,7 +269,9 @@ class Ledger:
                     self.database.begin(connection)
                     self._admit(self._fence(connection, sink, lock=True), sink, token)
 
-            transaction = Transaction(connection, self.database, lock)
+            transaction = Transaction(
+                connection, self.database, lock, sink=sink, token=token, batch_id=batch_id
+            )
             try:
                 yield transaction
                 _ = transaction.connection

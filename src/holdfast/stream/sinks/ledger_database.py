@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from holdfast.errors import HoldfastError
 
@@ -18,6 +18,25 @@ TABLES = (
          sink TEXT NOT NULL, query_id TEXT NOT NULL, batch_id BIGINT NOT NULL, token BIGINT NOT NULL,
          "rows" BIGINT, committed_ms BIGINT NOT NULL, PRIMARY KEY (sink, query_id, batch_id))""",
 )
+
+
+class PartitionLoader(Protocol):
+    """What an executor needs of a database to bring rows in; it is pickled with the task."""
+
+    def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
+        """Copy Arrow batches into a table in a transaction of its own; return how many rows.
+
+        Args:
+            table: The table, as SQL names it: the columns of the batches, and one for the task.
+            batches: The rows.
+            task: What the last column is to hold.
+        """
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        """The error to raise for one of the driver's, or None if it is the statement's own fault."""
+
+    def refused(self, error: BaseException, table: str) -> HoldfastError | None:
+        """The error for a table that does not take a batch's rows, or None if that is not why it failed."""
 
 
 class Database(ABC):
@@ -63,6 +82,19 @@ class Database(ABC):
         """The SQL type for Spark's type `kind`, or None."""
 
     @abstractmethod
+    def refused(self, error: BaseException, table: str) -> HoldfastError | None:
+        """The error for a table that does not take a batch's rows, or None if that is not why it failed.
+
+        Args:
+            error: The driver's.
+            table: The table's name.
+        """
+
+    def loader(self) -> PartitionLoader | None:
+        """What executors bring rows in with; None where only the driver reaches the database."""
+        return None
+
+    @abstractmethod
     def load(
         self, connection: Connection, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]
     ) -> int:
@@ -70,7 +102,7 @@ class Database(ABC):
 
 
 @contextmanager
-def translated(database: Database) -> Iterator[None]:
+def translated(database: Database | PartitionLoader) -> Iterator[None]:
     """Raise Holdfast's error for what went wrong in the database itself."""
     try:
         yield
@@ -78,6 +110,20 @@ def translated(database: Database) -> Iterator[None]:
         raise
     except Exception as error:
         ours = database.translate(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+@contextmanager
+def refusals(database: Database | PartitionLoader, table: str) -> Iterator[None]:
+    """Raise Holdfast's error for what went wrong in the database, or for what the table does not take."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        ours = database.refused(error, table) or database.translate(error)
         if ours is None:
             raise
         raise ours from error

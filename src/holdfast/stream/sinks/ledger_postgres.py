@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.ledger_database import TABLES, Database
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks.ledger_database import TABLES, Database, PartitionLoader
 
 COLUMN_TYPES = {
     "tinyint": "smallint",
@@ -124,6 +125,13 @@ class PostgreSQL(Database):
                 found=_first_line(error),
                 hint="start the query again: it repeats the batch",
             )
+        if isinstance(error, psycopg.errors.DiskFull):
+            return Unavailable(
+                "the disk of the PostgreSQL server is full",
+                where=self.address,
+                found=_first_line(error),
+                hint="make room on the server's disk, then start the query again: it repeats the batch",
+            )
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Unavailable(
                 "the ledger's PostgreSQL server cannot be reached, or ended the session",
@@ -132,6 +140,65 @@ class PostgreSQL(Database):
                 hint="see whether the server runs, with `pg_isready`; the query goes on where it stopped",
             )
         return None
+
+    def refused(self, error: BaseException, table: str) -> HoldfastError | None:
+        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        errors = driver().errors
+        if isinstance(error, errors.UndefinedTable):
+            return NotFound(
+                f"the table {table!r} is gone",
+                where=self.address,
+                found=_first_line(error),
+                hint="start the query again: it makes the table anew, without the rows of earlier batches",
+            )
+        if isinstance(error, errors.UndefinedColumn):
+            return Invalid(
+                f"the table {table!r} lacks a column of the query",
+                where=self.address,
+                found=_first_line(error),
+                hint="add the column with ALTER TABLE, or take it out of the query; then start it again",
+            )
+        if isinstance(error, errors.IntegrityConstraintViolation | errors.IntegrityError):
+            detail = getattr(getattr(error, "diag", None), "message_detail", None)
+            return Invalid(
+                f"a row of the batch breaks a rule of the table {table!r}",
+                where=self.address,
+                found=_first_line(error) + (f" ({detail})" if detail else ""),
+                hint="filter such rows out, upsert by the columns of the rule, or drop the rule; no row of"
+                " the batch is in the table",
+            )
+        if isinstance(error, errors.DataError):
+            return Invalid(
+                f"a value of the batch does not fit into the table {table!r}",
+                where=self.address,
+                found=_first_line(error),
+                hint="give the column a wider type, or filter such rows out; no row of the batch is in the"
+                " table",
+            )
+        return None
+
+    def loader(self) -> PartitionLoader:
+        """The executors connect by themselves."""
+        return self
+
+    def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
+        """Copy Arrow batches as CSV, which Arrow makes and the server reads without a loop in Python."""
+        import pyarrow.csv
+
+        count, without_names = 0, pyarrow.csv.WriteOptions(include_header=False)
+        parts = driver().conninfo.conninfo_to_dict(self.dsn)
+        parts["application_name"] = "holdfast:stage"
+        parts.setdefault("connect_timeout", max(2, round(self.patience_s)))
+        with driver().connect(**parts) as connection, connection.cursor() as cursor:
+            # A time comes without its zone, as UTC has it.
+            cursor.execute("SET LOCAL timezone = 'UTC'")
+            with cursor.copy(f"COPY {table} FROM STDIN (FORMAT csv, ENCODING 'UTF8')") as copy:
+                for batch in batches:
+                    text = io.BytesIO()
+                    pyarrow.csv.write_csv(_as_text(batch, task), text, without_names)
+                    copy.write(text.getvalue())
+                    count += batch.num_rows
+        return count
 
     def column_type(self, kind: str) -> str | None:
         """The type of a column; a decimal keeps its precision and scale."""
@@ -148,6 +215,25 @@ class PostgreSQL(Database):
                 count += 1
         del kinds  # the driver knows how to write every type
         return count
+
+
+def _as_text(batch: Any, task: int) -> Any:
+    """An Arrow batch in types that CSV has, with a column for the task."""
+    import pyarrow as pa
+
+    columns = []
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            columns.append(column.cast(pa.timestamp("us")))
+        elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            columns.append(
+                pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()])
+            )
+        else:
+            columns.append(column)
+    columns.append(pa.repeat(pa.scalar(task, pa.int64()), batch.num_rows))
+    return pa.table(columns, names=[str(number) for number in range(len(columns))])
 
 
 def _label(sink: str) -> str:

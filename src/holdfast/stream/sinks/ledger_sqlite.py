@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks.ledger_database import TABLES, Database
 
 # SQLite has no types for decimals and times. Text keeps every digit, and ISO 8601 in UTC sorts by time.
@@ -110,6 +110,33 @@ class SQLite(Database):
                 where=self.address,
                 found=text,
                 hint="see whether the file may be written and the disk has room: ls -l, df",
+            )
+        return None
+
+    def refused(self, error: BaseException, table: str) -> HoldfastError | None:
+        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        text = str(error)
+        if isinstance(error, sqlite3.IntegrityError):
+            return Invalid(
+                f"a row of the batch breaks a rule of the table {table!r}",
+                where=self.address,
+                found=text,
+                hint="filter such rows out, upsert by the columns of the rule, or drop the rule; no row of"
+                " the batch is in the table",
+            )
+        if isinstance(error, sqlite3.OperationalError) and "no such table" in text:
+            return NotFound(
+                f"the table {table!r} is gone",
+                where=self.address,
+                found=text,
+                hint="start the query again: it makes the table anew, without the rows of earlier batches",
+            )
+        if isinstance(error, sqlite3.OperationalError) and "has no column" in text:
+            return Invalid(
+                f"the table {table!r} lacks a column of the query",
+                where=self.address,
+                found=text,
+                hint="add the column with ALTER TABLE, or take it out of the query; then start it again",
             )
         return None
 

@@ -70,6 +70,13 @@ TABLE = Promise(
     " query started on a new checkpoint has a new id and writes everything again",
     "read committed rows, as every database does unless told otherwise",
 )
+SENT = Promise(
+    Level.AT_LEAST_ONCE,
+    "a batch that runs again is sent again, and so is a task that is tried again; each record says in a"
+    " header which one it is. A query started on a new checkpoint has a new id and sends everything again",
+    "read with `hf.without_repeats` or `hf.RepeatFilter`, which give each record once; any other consumer"
+    " sees the records of a repeated batch twice",
+)
 # What Spark's own sinks promise to a query that was written without `hf.sink`.
 BY_FORMAT: Mapping[str, Promise] = {
     **dict.fromkeys(FILE_FORMATS, FILES),

@@ -7,6 +7,8 @@ batches that come have the numbers of others, and their rows would be thrown awa
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.engine.connect.classic_only import is_connect
@@ -15,9 +17,12 @@ from holdfast.engine.state.checkpoint_files import newest_number, read_text
 from holdfast.errors import Conflict
 from holdfast.formats.logs.query import parse_query
 from holdfast.layout import METADATA, OFFSETS
+from holdfast.stream.query.cautions import ForkWarning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from holdfast.stream.sinks.ledger import Ledger
 
 
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
@@ -34,7 +39,9 @@ def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) ->
     _require_in_step(newest_in_files(spark, path), spark, path, checkpoint)
 
 
-def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, is_path: bool) -> None:
+def require_delta_in_step(
+    spark: SparkSession, checkpoint: str, *, target: str, is_path: bool, appends: bool = True
+) -> None:
     """The same for a Delta table, which tells queries apart: a checkpoint with a new id may go on anywhere.
 
     Over Spark Connect it is not looked at.
@@ -46,24 +53,78 @@ def require_delta_in_step(spark: SparkSession, checkpoint: str, *, target: str, 
     """
     if is_connect(spark):
         return  # what Delta notes of queries only its library in the JVM tells
+    query_id = query_id_in(spark, checkpoint)
+    written = newest_in_delta(spark, target, is_path=is_path)
+    own = None if query_id is None else written.pop(query_id, None)
+    _require_in_step(own, spark, target, checkpoint)
+    if own is None and appends:
+        warn_of_fork(target, written)
+
+
+def warn_of_fork_in_ledger(
+    spark: SparkSession, checkpoint: str, *, ledger: Ledger, sink: str, target: str
+) -> None:
+    """Warn where a ledger has batches of other queries in a sink, and none of this one.
+
+    Raises:
+        Corrupt: The checkpoint does not tell the query's id.
+        Unavailable: The storage or the ledger does not answer.
+    """
+    queries = {record.query_id for record in ledger.history(sink)}
+    if query_id_in(spark, checkpoint) not in queries:
+        warn_of_fork(target, queries)
+
+
+def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
+    """The id of a checkpoint's query; None before its first start.
+
+    Raises:
+        Corrupt: The checkpoint does not tell it.
+        Unavailable: The storage does not answer.
+    """
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
-    if metadata is not None:
-        query = parse_query(metadata.encode(), f"{checkpoint}/{METADATA}")
-        written = newest_in_delta(spark, target, is_path=is_path, query_id=query.query_id)
-        _require_in_step(written, spark, target, checkpoint)
+    if metadata is None:
+        return None
+    return parse_query(metadata.encode(), f"{checkpoint}/{METADATA}").query_id
+
+
+def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
+    """The first batch that a query has not planned: the one before it may run again.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    planned = newest_number(spark, checkpoint, OFFSETS)
+    return 0 if planned is None else planned + 1
+
+
+def warn_of_fork(target: str, others: Iterable[str]) -> None:
+    """Say that a target has rows of other queries, to which this one adds its own."""
+    queries = sorted(others)
+    if queries:
+        warnings.warn(
+            ForkWarning(
+                f"{target} has rows of another query, and this query adds its own\n"
+                f"  {len(queries)} other{'s' if len(queries) > 1 else ''}, among them {queries[0]}; where"
+                " this query reads the same input, as a fork or a query on a new checkpoint does, its rows"
+                " are there twice\n"
+                "hint: give a fork a target of its own. To silence:"
+                ' warnings.filterwarnings("ignore", category=holdfast.ForkWarning)'
+            ),
+            stacklevel=2,
+        )
 
 
 def _require_in_step(written: int | None, spark: SparkSession, target: str, checkpoint: str) -> None:
     if written is None:
         return
-    planned = newest_number(spark, checkpoint, OFFSETS)
-    first = 0 if planned is None else planned + 1
+    first = first_unplanned(spark, checkpoint)
     if written >= first:
         raise Conflict(
             "the table has batches that the checkpoint does not know",
             where=target,
             found=f"batch {written}",
-            expected=f"none after batch {planned}" if planned is not None else "none: the checkpoint is new",
+            expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
             hint="rows of the batches that come would be thrown away, as if the table had them; give the"
             " query a table of its own, or the checkpoint that belongs to this one",
         )

@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import os
 import socket
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config.checks import one_of
 from holdfast.engine.connect.classic_only import is_connect, refuse_connect
-from holdfast.engine.queries.boundary import stop_between_batches
-from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
-from holdfast.engine.session.object_store import files_of
-from holdfast.errors import Conflict, Invalid, Unsupported
-from holdfast.formats.logs.plan_note import Plan, PlanSink
+from holdfast.engine.queries.watch import written_format, written_sink
+from holdfast.errors import Invalid
 from holdfast.stream.event_time import require_stream
-from holdfast.stream.keyed.operator_state import checked_operators
-from holdfast.stream.late import refuse_complete
-from holdfast.stream.query.cautions import cautions, renames_caution
-from holdfast.stream.query.plan_notes import note_plan, plan_of
-from holdfast.stream.query.real_time import require_runnable
 from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
+from holdfast.stream.sinks.kafka.kafka_start import KafkaStart
+from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger import ledger as ledger_at
 from holdfast.stream.sinks.promises import (
@@ -45,194 +35,28 @@ from holdfast.stream.sinks.promises import (
     MEMORY,
     MERGED,
     RECORDED,
+    SENT,
     TABLE,
     TRANSACTED,
     Level,
     Promise,
 )
-from holdfast.stream.sinks.put_back import require_delta_in_step, require_files_in_step
+from holdfast.stream.sinks.put_back import (
+    require_delta_in_step,
+    require_files_in_step,
+    warn_of_fork_in_ledger,
+)
+from holdfast.stream.sinks.query_sink import BATCH_FUNCTION, Mode, Sink, has_source
 from holdfast.stream.sinks.sql_table import Change, SqlTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.config.job.trigger import OneBatch, Trigger
-
-Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES: tuple[Mode, ...] = ("append", "update", "complete")
-# Of a session and a checkpoint.
-InStep: TypeAlias = "Callable[[SparkSession, str], None]"
-
 DELTA_FORMAT = "delta"
 DELTA_UPSERT = "delta_upsert"
-
-_ONE_BATCH = "only one batch was to be finished"
-_LOOK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """A query that is ready to start, with what its output promises.
-
-    Attributes:
-        frame: The streaming DataFrame; None for a writer that was made elsewhere.
-        name: The sink's name, by which a ledger knows it.
-        kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
-        promise: What is promised.
-        mode: Spark's output mode; None leaves Spark's own default.
-        target: The path or table that is written to, where there is one.
-        require_in_step: Refuses a checkpoint that does not know of batches which the table has and would pass
-            by; None where no batch is passed by.
-    """
-
-    frame: DataFrame | None
-    name: str | None
-    kind: str
-    promise: Promise
-    mode: Mode | None = None
-    writer: Callable[[], DataStreamWriter] = field(kw_only=True, repr=False, compare=False)
-    to_table: str | None = field(default=None, kw_only=True, repr=False)
-    target: str | None = field(default=None, kw_only=True, repr=False)
-    fault: Fault = field(default_factory=Fault, kw_only=True, repr=False, compare=False)
-    require_in_step: InStep | None = field(default=None, kw_only=True, repr=False, compare=False)
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the last batch of a ledger sink or batch function raised, itself and not as Spark's text.
-
-        A Conflict here means that another owner took over: starting again would take the sink back.
-        """
-        return self.fault.error
-
-    def start(
-        self,
-        *,
-        checkpoint: str,
-        trigger: Trigger | OneBatch | None = None,
-        query_name: str | None = None,
-        term: int | None = None,
-        repeats: bool = False,
-    ) -> StreamingQuery:
-        """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
-
-        Warns with `WatermarkWarning` if the query has more than one watermark, and with
-        `ObjectStoreWarning` if its checkpoint is on S3 and Spark would rename files there.
-
-        Args:
-            checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
-            trigger: When batches run; None leaves Spark's own, as soon as possible.
-            query_name: Spark's name for the query.
-            term: Where one of several supervisors leads, the token of its term: a ledger then refuses what an
-                earlier leader has started, even if that claims the sink again.
-            repeats: Whether the batches that come ran before with the same input, so that a ledger that has
-                them may pass them by.
-
-        Raises:
-            Conflict: A later leader has claimed the sink.
-            Unsupported: The format is not in the session, or the query cannot run with its trigger.
-            Unavailable: The ledger cannot be reached.
-            Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
-                be read by it.
-        """
-        self._require_runnable(trigger)
-        self.fault.term, self.fault.repeats, self.fault.checkpoint = term, repeats, checkpoint
-        writer = self._prepared(checkpoint)
-        if trigger is not None:
-            writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
-        if query_name is not None:
-            writer = writer.queryName(query_name)
-        self.fault.error = None
-        frame = self._frame(writer)
-        for caution in () if frame is None else cautions(frame):
-            warnings.warn(caution, stacklevel=2)
-        if frame is not None:
-            refuse_complete(frame, self.mode or written_mode(writer))
-        with _checked(frame, checkpoint):
-            if frame is not None:
-                if self.require_in_step is not None and not repeats:
-                    with _has_source(self.kind):
-                        self.require_in_step(frame.sparkSession, checkpoint)
-                note_plan(frame, checkpoint, self.plan(trigger))
-            with _has_source(self.kind), _files_of(frame, checkpoint):
-                return writer.toTable(self.to_table) if self.to_table else writer.start()
-
-    def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
-        """Look at the trigger before a ledger is claimed; that of a writer counts where no other is given."""
-        # A sink of `sink(…)` has no trigger of its own, and making its writer may claim a ledger.
-        writer = self.writer() if self.frame is None else None
-        frame = self.frame if writer is None else frame_of(writer)
-        written = None if writer is None else written_sink(writer)
-        mode = self.mode if written is None else written[0].mode
-        own = None if written is None else written[1]
-        require_runnable(frame, self.kind, mode, own if trigger is None else str(trigger))
-
-    def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
-        """What the query's code says, in words that another process can compare; starts and claims nothing.
-
-        None for a writer that hides its frame, or where Spark's internals do not tell.
-        """
-        writer = self.writer() if self.frame is None else None
-        frame = self.frame if writer is None else frame_of(writer)
-        if frame is None:
-            return None
-        sink, default = PlanSink(self.kind, self.mode or "append", self.target), None
-        written = None if writer is None else written_sink(writer)
-        if written is not None:
-            sink, default = written
-        return plan_of(frame, sink, default if trigger is None else str(trigger))
-
-    def finish_batch(self, checkpoint: str) -> bool:
-        """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
-
-        A file or Delta sink skips a batch that it holds without reading it, so its state is not computed
-        again, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
-        again. Here the same plan runs that one batch into nothing, which computes the state, and Spark
-        commits it. Call it only for a query that failed in just this way (`engine.watch.was_skipped`):
-        for any other batch its rows would be lost.
-
-        Returns:
-            Whether it could be done: a batch function of an adopted writer cannot be put aside.
-        """
-        writer = self._prepared(checkpoint)
-        refuse_connect(
-            writer, "a batch of Holdfast's own", where="Sink.finish_batch", hint="start it in a job"
-        )
-        former = written_format(writer)
-        if former is None or former == "foreachBatch":
-            return False
-        begun = Event()
-
-        def compute(batch: DataFrame, _batch_id: int) -> None:
-            if begun.is_set():
-                raise Conflict(_ONE_BATCH, hint="start the query again: the batch is committed")
-            begun.set()
-            batch.write.format("noop").mode("overwrite").save()
-
-        frame, mode = self._frame(writer), self.mode or written_mode(writer)
-        plain = writer
-        if frame is not None and mode is not None:
-            # Of its own, since one that partitions its table cannot be given a batch function.
-            plain = frame.writeStream.option("checkpointLocation", checkpoint).outputMode(mode)
-        with _checked(frame, checkpoint):
-            query = plain.foreachBatch(compute).start()
-        while query.isActive and not begun.wait(_LOOK_S):
-            pass
-        while not stop_between_batches(query):
-            time.sleep(_LOOK_S)
-        if plain is writer:
-            # An adopted one is the user's only one; it goes back to what it was.
-            writer.format(former)
-        text = failure_text(query)
-        return begun.is_set() and (text is None or _ONE_BATCH in text)
-
-    def _frame(self, writer: DataStreamWriter) -> DataFrame | None:
-        return self.frame if self.frame is not None else frame_of(writer)
-
-    def _prepared(self, checkpoint: str) -> DataStreamWriter:
-        writer = self.writer().option("checkpointLocation", checkpoint)
-        return writer if self.mode is None else writer.outputMode(self.mode)
+KAFKA = "kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +94,17 @@ class DeltaSink(Sink):
             table.write(batch, query_id_of(batch.sparkSession, fault.checkpoint), batch_id)
 
         def writer() -> DataStreamWriter:
-            with _has_source(DELTA_UPSERT):
+            with has_source(DELTA_UPSERT):
                 table.prepare(frame.sparkSession, frame.schema, self.partition_by)
             return frame.writeStream.foreachBatch(kept(fault, run))
 
         mode = self.mode or "update"
         return Sink(
             frame, self.name, DELTA_UPSERT, MERGED, mode,
-            writer=writer, fault=fault, target=self.target, require_in_step=self.require_in_step,
+            writer=writer, fault=fault, target=self.target,
+            require_in_step=partial(
+                require_delta_in_step, target=self.target, is_path=self.to_table is None, appends=False
+            ),
         )  # fmt: skip
 
 
@@ -369,7 +196,7 @@ class SinkBuilder:
             fault = Fault()
             # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
             call: Callable[..., Any] = fn if is_connect(self.frame) else kept(fault, fn)
-            sink = self._sink("foreach_batch", BATCH, lambda writer: writer.foreachBatch(call))
+            sink = self._sink(BATCH_FUNCTION, BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
         if self.name is None:
             raise Invalid("a sink with a ledger needs a name", hint='hf.sink(frame, name="…")')
@@ -378,7 +205,7 @@ class SinkBuilder:
             fn(batch, batch_id, transaction) if takes_transaction else fn(batch, batch_id)
 
         promise = TRANSACTED if takes_transaction else RECORDED
-        return self._ledgered("foreach_batch", promise, self.mode, self.name, ledger_at(ledger), write)
+        return self._ledgered(BATCH_FUNCTION, promise, self.mode, self.name, ledger_at(ledger), write)
 
     def append(self, table: str, ledger: Ledger | str | Path) -> Sink:
         """Add each batch's rows to a table in the ledger's database; it is made if it is not there.
@@ -405,6 +232,66 @@ class SinkBuilder:
         self._allowed("replace", ("complete",))
         return self._sql(table, ledger, "replace", "complete", ())
 
+    def kafka(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        key: str | None = None,
+        identify_by: Sequence[str] = (),
+        ledger: Ledger | str | Path | None = None,
+        **options: str,
+    ) -> Sink:
+        """Send each row to a topic of Kafka, marked so that a repeat of it is recognised.
+
+        A batch that runs again is sent again: an ordinary consumer sees its records twice.
+        `hf.without_repeats` and `hf.RepeatFilter` give each record once. A frame with a column `value` is
+        sent as Spark's own sink does it, by `key`, `value`, `headers` and `partition`; of any other frame
+        each row is sent as JSON. Needs Spark's connector: `hf.session(extras=["kafka"])`.
+
+        Costs a shuffle of the batch by key. Records with one key keep the order that they have in the batch.
+
+        Args:
+            servers: The brokers, as `host:port,host:port`.
+            topic: The topic. It has to be there.
+            key: The column that becomes the key, as text. By default the column `key` beside `value`.
+            identify_by: The columns by which a row is known when its batch runs again. By default all that
+                the record holds. Name them where a column may come out otherwise: a sum of doubles, a time
+                taken by a Python function.
+            ledger: A ledger or its address: a batch that it has is not sent again, and records of a former
+                owner are told from those of the owner. The sink has the topic's name in it unless told.
+            **options: Spark's own for Kafka, such as `**{"kafka.compression.type": "zstd"}`.
+
+        Raises:
+            Invalid: A column or an option is not what it should be.
+            Unsupported: The frame is one of Spark Connect.
+        """
+        frame, name, mode = self.frame, self.name or topic, self.mode
+        refuse_connect(
+            frame,
+            "marked records",
+            where="holdfast.sink(…).kafka(…)",
+            hint='write with df.writeStream.format("kafka"), which sends a repeated batch again',
+        )
+        started = KafkaStart(KafkaTopic.of(frame, servers, topic, key, identify_by, options))
+
+        def write(batch: DataFrame, batch_id: int, transaction: Transaction | None = None) -> None:  # noqa: ARG001
+            started.write(batch, query_id_of(batch.sparkSession, started.fault.checkpoint), batch_id)
+
+        def prepare() -> None:
+            started.prepare(frame.sparkSession)
+
+        def writer() -> DataStreamWriter:
+            prepare()
+            return frame.writeStream.foreachBatch(kept(started.fault, write))
+
+        if ledger is None:
+            made = Sink(frame, name, KAFKA, SENT, mode, writer=writer, fault=started.fault)
+        else:
+            made = self._ledgered(KAFKA, SENT, mode, name, ledger_at(ledger), write, prepare)
+            started.fault = made.fault
+        return replace(made, target=topic, require_in_step=started.require_in_step)
+
     def _sql(
         self,
         table: str,
@@ -420,7 +307,10 @@ class SinkBuilder:
             target.write(batch, transaction)
 
         made = self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
-        return replace(made, target=table)
+        if change != "append":  # other changes leave one row for a key, or the newest result
+            return replace(made, target=table)
+        warn = partial(warn_of_fork_in_ledger, ledger=at, sink=self.name or table, target=table)
+        return replace(made, target=table, require_in_step=warn)
 
     def _ledgered(
         self,
@@ -436,7 +326,9 @@ class SinkBuilder:
 
         def writer() -> DataStreamWriter:
             prepare()
-            token = ledger.claim(name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term)
+            token = fault.token = ledger.claim(
+                name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term
+            )
 
             def run(batch: DataFrame, batch_id: int) -> None:
                 query_id = query_id_of(batch.sparkSession, fault.checkpoint)
@@ -526,37 +418,3 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     return Sink(
         None, name, kind or "unknown", promise, writer=lambda: writer, require_in_step=require_in_step
     )
-
-
-@contextmanager
-def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
-    """Within the block a query on S3 starts with the file manager for S3; a frame may be hidden."""
-    if frame is None:
-        yield
-        return
-    with files_of(frame.sparkSession, checkpoint) as ready:
-        if not ready:
-            warnings.warn(renames_caution(checkpoint), stacklevel=4)
-        yield
-
-
-@contextmanager
-def _has_source(kind: str) -> Iterator[None]:
-    """Say it in our words where the session lacks a format's jar."""
-    try:
-        yield
-    except Exception as error:
-        # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
-        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
-            raise
-        ours = kind in (DELTA_FORMAT, DELTA_UPSERT)
-        raise Unsupported(
-            f"the session has no data source for {(DELTA_FORMAT if ours else kind)!r}",
-            hint="ask for it with extras=['delta'] in @hf.job or hf.session"
-            if ours
-            else "add its jar with spark.jars.packages",
-        ) from error
-
-
-def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:
-    return nullcontext() if frame is None else checked_operators(frame, checkpoint)

@@ -1,14 +1,16 @@
 """A table in a ledger's database, written by a streaming query.
 
-A batch comes from Spark into a temporary table first. Only then does the transaction begin that checks
-the fence, moves the rows and records the batch. So the lock is held for the move, not for the
-computation, and a duplicate key is found before anything is touched.
+A batch comes from Spark into a table of its own first: the executors bring it into PostgreSQL, the driver
+into SQLite, whose file is with it. Only then does the transaction begin that checks the fence, moves the rows
+and records the batch. So the lock is held for the move, not for the computation, and a duplicate key is found
+before anything is touched.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -16,7 +18,13 @@ from holdfast.errors import Invalid
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.event_time import quoted
 from holdfast.stream.sinks.ledger import Ledger, Transaction
-from holdfast.stream.sinks.ledger_database import translated
+from holdfast.stream.sinks.ledger_database import (
+    Connection,
+    PartitionLoader,
+    refusals,
+    translated,
+)
+from holdfast.stream.sinks.staged_rows import columns_with_task, require_all, stage_from_executors
 from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
@@ -93,7 +101,7 @@ class SqlTable:
             Unavailable: The database cannot be reached.
         """
         database = ledger.database
-        lines = [f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns]
+        lines = self._lines()
         if self.keys:
             lines.append(f"PRIMARY KEY ({_list(self.keys)})")
         with translated(database):
@@ -123,23 +131,80 @@ class SqlTable:
     def write(self, batch: DataFrame, transaction: Transaction) -> None:
         """Bring a batch's rows into the database and move them to the table.
 
-        Costs one Spark job per partition, one partition's rows in the driver's memory at a time.
+        Costs one Spark job where the executors bring them. Where the driver does, one job per partition, with
+        one partition's rows in the driver's memory at a time.
 
         Raises:
-            Invalid: An upsert's key is null, or comes twice in the batch.
+            Invalid: An upsert's key is null, or comes twice in the batch; or the table does not take a row.
+            NotFound: The table is gone.
         """
+        loader = transaction.database.loader()
+        if loader is None:
+            self._write_from_driver(batch, transaction)
+        else:
+            self._write_from_executors(batch, transaction, loader)
+
+    def _write_from_driver(self, batch: DataFrame, transaction: Transaction) -> None:
         database, staging = transaction.database, transaction.staging
         kinds = [column.kind for column in self.columns]
         with translated(database):
             staging.execute(self._stage_like())
             transaction.rows = database.load(staging, STAGE, kinds, self._rows(batch))
-            self._check_keys(staging)
-        connection = transaction.connection
+            self._check_keys(staging, STAGE, "true")
+        self._move_rows(transaction, STAGE, "true")
+
+    def _write_from_executors(
+        self, batch: DataFrame, transaction: Transaction, loader: PartitionLoader
+    ) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        database, staging = transaction.database, transaction.staging
+        schema, _, _ = self.name.rpartition(".")
+        name = f"{transaction.stage}{transaction.token}_{transaction.batch_id}"
+        stage = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
         with translated(database):
+            self._drop_leftovers(staging, transaction, schema)
+            staging.execute(f"CREATE UNLOGGED TABLE {stage} ({columns_with_task(self._lines())})")
+        try:
+            rows = batch.select(*(F.col(quoted(column.name)) for column in self.columns))
+            staged = stage_from_executors(rows, stage, loader, self.name)
+            transaction.rows = staged.count
+            with translated(database):
+                require_all(staging, staged)
+                self._check_keys(staging, stage, staged.condition)
+        except BaseException:
+            with suppress(Exception):  # the next attempt drops it too
+                staging.execute(f"DROP TABLE {stage}")
+            raise
+        self._move_rows(transaction, stage, staged.condition)
+        with translated(database):
+            _drop_unless_in_use(transaction.connection, stage)
+
+    def _move_rows(self, transaction: Transaction, stage: str, condition: str) -> None:
+        connection = transaction.connection
+        with refusals(transaction.database, self.name):
             # Without values, not with none: psycopg looks for its marks otherwise, and a name may hold a `%`.
             if self.change == "replace":
                 connection.execute(f"DELETE FROM {self._table}")  # noqa: S608  a quoted name
-            connection.execute(self._move())
+            connection.execute(self._move(stage, condition))
+
+    def _drop_leftovers(self, connection: Connection, transaction: Transaction, schema: str) -> None:
+        """Drop the staging tables of earlier attempts and former owners; a later owner's stay."""
+        database = transaction.database
+        listed = database.run(
+            connection,
+            "SELECT table_name FROM information_schema.tables"
+            " WHERE table_schema = coalesce(?, current_schema())",
+            (schema or None,),
+        ).fetchall()
+        for (name,) in listed:
+            token = name.removeprefix(transaction.stage).partition("_")[0]
+            if not name.startswith(transaction.stage) or not 0 < int(token) <= transaction.token:
+                continue
+            table = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
+            database.begin(connection)
+            _drop_unless_in_use(connection, table)
+            database.run(connection, "COMMIT")
 
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
         from pyspark.sql import functions as F  # noqa: N812
@@ -156,16 +221,19 @@ class SqlTable:
                 for at, value in enumerate(row)
             )
 
-    def _check_keys(self, connection: Any) -> None:
+    def _check_keys(self, connection: Connection, stage: str, condition: str) -> None:
         if not self.keys:
             return
         nulls = " OR ".join(f"{sql_identifier(key)} IS NULL" for key in self.keys)
-        (count,) = connection.execute(f"SELECT count(*) FROM {STAGE} WHERE {nulls}").fetchone()  # noqa: S608
+        (count,) = connection.execute(
+            f"SELECT count(*) FROM {stage} WHERE {condition} AND ({nulls})"  # noqa: S608  quoted names
+        ).fetchone()
         if count:
             raise null_key(f"table {self.name!r}", count, self.keys)
         keys = _list(self.keys)
         twice = connection.execute(
-            f"SELECT {keys}, count(*) FROM {STAGE} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+            f"SELECT {keys}, count(*) FROM {stage} WHERE {condition}"  # noqa: S608  quoted names
+            f" GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
         ).fetchone()
         if twice:
             key = ", ".join(f"{name}={value!r}" for name, value in zip(self.keys, twice, strict=False))
@@ -176,13 +244,15 @@ class SqlTable:
         return ".".join(sql_identifier(part) for part in self.name.split("."))
 
     def _stage_like(self) -> str:
-        columns = ", ".join(f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns)
-        return f"CREATE TEMPORARY TABLE {STAGE} ({columns})"
+        return f"CREATE TEMPORARY TABLE {STAGE} ({', '.join(self._lines())})"
 
-    def _move(self) -> str:
+    def _lines(self) -> list[str]:
+        return [f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns]
+
+    def _move(self, stage: str = STAGE, condition: str = "true") -> str:
         names = _list(column.name for column in self.columns)
-        # `WHERE true` tells SQLite that ON CONFLICT is no join.
-        statement = f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {STAGE} WHERE true"  # noqa: S608
+        # `WHERE` tells SQLite that ON CONFLICT is no join.
+        statement = f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {stage} WHERE {condition}"  # noqa: S608
         if self.change != "upsert":
             return statement
         others = [sql_identifier(column.name) for column in self.columns if column.name not in self.keys]
@@ -190,6 +260,20 @@ class SqlTable:
         return f"{statement} ON CONFLICT ({_list(self.keys)}) DO " + (
             f"UPDATE SET {sets}" if sets else "NOTHING"
         )
+
+
+def _drop_unless_in_use(connection: Connection, table: str) -> None:
+    """Drop a staging table inside a transaction, which goes on also where that cannot be done.
+
+    A task that was given up may still write to it, or it is somebody else's. Its rows count nowhere, and the
+    next batch tries again.
+    """
+    connection.execute("SAVEPOINT holdfast_stage")
+    try:
+        connection.execute("SET LOCAL lock_timeout = 1000")
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    except Exception:
+        connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
 
 
 def _list(names: Iterable[str]) -> str:

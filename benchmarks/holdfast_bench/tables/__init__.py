@@ -1,0 +1,1 @@
+"""Tables in a database, written from the driver and from executors."""

@@ -1,0 +1,241 @@
+"""A query that is ready to start, with what its output promises."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from holdfast.engine.connect.classic_only import refuse_connect
+from holdfast.engine.queries.boundary import stop_between_batches
+from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
+from holdfast.engine.session.object_store import files_of
+from holdfast.errors import Conflict, Unsupported
+from holdfast.formats.logs.plan_note import Plan, PlanSink
+from holdfast.stream.keyed.operator_state import checked_operators
+from holdfast.stream.late import refuse_complete
+from holdfast.stream.query.cautions import cautions, renames_caution
+from holdfast.stream.query.plan_notes import note_plan, plan_of
+from holdfast.stream.query.real_time import require_runnable
+from holdfast.stream.sinks.batch_function import Fault
+from holdfast.stream.sinks.promises import Promise
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from holdfast.config.job.trigger import OneBatch, Trigger
+
+Mode: TypeAlias = Literal["append", "update", "complete"]
+# Of a session and a checkpoint.
+InStep: TypeAlias = "Callable[[SparkSession, str], None]"
+
+# Which of a session's extras brings the data source of a sink.
+_EXTRAS = {"delta": "delta", "delta_upsert": "delta", "kafka": "kafka"}
+BATCH_FUNCTION = "foreach_batch"
+_ONE_BATCH = "only one batch was to be finished"
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A query that is ready to start, with what its output promises.
+
+    Attributes:
+        frame: The streaming DataFrame; None for a writer that was made elsewhere.
+        name: The sink's name, by which a ledger knows it.
+        kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
+        promise: What is promised.
+        mode: Spark's output mode; None leaves Spark's own default.
+        target: The path or table that is written to, where there is one.
+        require_in_step: Refuses a checkpoint that does not know of batches which the table has and would pass
+            by; None where no batch is passed by.
+    """
+
+    frame: DataFrame | None
+    name: str | None
+    kind: str
+    promise: Promise
+    mode: Mode | None = None
+    writer: Callable[[], DataStreamWriter] = field(kw_only=True, repr=False, compare=False)
+    to_table: str | None = field(default=None, kw_only=True, repr=False)
+    target: str | None = field(default=None, kw_only=True, repr=False)
+    fault: Fault = field(default_factory=Fault, kw_only=True, repr=False, compare=False)
+    require_in_step: InStep | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last batch of a ledger sink or batch function raised, itself and not as Spark's text.
+
+        A Conflict here means that another owner took over: starting again would take the sink back.
+        """
+        return self.fault.error
+
+    def start(
+        self,
+        *,
+        checkpoint: str,
+        trigger: Trigger | OneBatch | None = None,
+        query_name: str | None = None,
+        term: int | None = None,
+        repeats: bool = False,
+    ) -> StreamingQuery:
+        """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
+
+        Warns with `WatermarkWarning` if the query has more than one watermark, and with
+        `ObjectStoreWarning` if its checkpoint is on S3 and Spark would rename files there.
+
+        Args:
+            checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
+            trigger: When batches run; None leaves Spark's own, as soon as possible.
+            query_name: Spark's name for the query.
+            term: Where one of several supervisors leads, the token of its term: a ledger then refuses what an
+                earlier leader has started, even if that claims the sink again.
+            repeats: Whether the batches that come ran before with the same input, so that a ledger that has
+                them may pass them by.
+
+        Raises:
+            Conflict: A later leader has claimed the sink.
+            Unsupported: The format is not in the session, or the query cannot run with its trigger.
+            Unavailable: The ledger cannot be reached.
+            Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
+                be read by it.
+        """
+        self._require_runnable(trigger)
+        self.fault.term, self.fault.repeats, self.fault.checkpoint = term, repeats, checkpoint
+        writer = self._prepared(checkpoint)
+        if trigger is not None:
+            writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
+        if query_name is not None:
+            writer = writer.queryName(query_name)
+        self.fault.error = None
+        frame = self._frame(writer)
+        for caution in () if frame is None else cautions(frame):
+            warnings.warn(caution, stacklevel=2)
+        if frame is not None:
+            refuse_complete(frame, self.mode or written_mode(writer))
+        with _checked(frame, checkpoint):
+            if frame is not None:
+                if self.require_in_step is not None and not repeats:
+                    with has_source(self.kind):
+                        self.require_in_step(frame.sparkSession, checkpoint)
+                note_plan(frame, checkpoint, self.plan(trigger))
+            with has_source(self.kind), _files_of(frame, checkpoint):
+                return writer.toTable(self.to_table) if self.to_table else writer.start()
+
+    def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
+        """Look at the trigger before a ledger is claimed; that of a writer counts where no other is given."""
+        # A sink of `sink(…)` has no trigger of its own, and making its writer may claim a ledger.
+        writer = self.writer() if self.frame is None else None
+        frame = self.frame if writer is None else frame_of(writer)
+        written = None if writer is None else written_sink(writer)
+        mode = self.mode if written is None else written[0].mode
+        own = None if written is None else written[1]
+        # The one of `sink(…).kafka` marks its records in a batch function.
+        kind = BATCH_FUNCTION if writer is None and self.kind == "kafka" else self.kind
+        require_runnable(frame, kind, mode, own if trigger is None else str(trigger))
+
+    def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
+        """What the query's code says, in words that another process can compare; starts and claims nothing.
+
+        None for a writer that hides its frame, or where Spark's internals do not tell.
+        """
+        writer = self.writer() if self.frame is None else None
+        frame = self.frame if writer is None else frame_of(writer)
+        if frame is None:
+            return None
+        sink, default = PlanSink(self.kind, self.mode or "append", self.target), None
+        written = None if writer is None else written_sink(writer)
+        if written is not None:
+            sink, default = written
+        return plan_of(frame, sink, default if trigger is None else str(trigger))
+
+    def finish_batch(self, checkpoint: str) -> bool:
+        """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
+
+        A file or Delta sink skips a batch that it holds without reading it, so its state is not computed
+        again, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
+        again. Here the same plan runs that one batch into nothing, which computes the state, and Spark
+        commits it. Call it only for a query that failed in just this way (`engine.watch.was_skipped`):
+        for any other batch its rows would be lost.
+
+        Returns:
+            Whether it could be done: a batch function of an adopted writer cannot be put aside.
+        """
+        writer = self._prepared(checkpoint)
+        refuse_connect(
+            writer, "a batch of Holdfast's own", where="Sink.finish_batch", hint="start it in a job"
+        )
+        former = written_format(writer)
+        if former is None or former == "foreachBatch":
+            return False
+        begun = Event()
+
+        def compute(batch: DataFrame, _batch_id: int) -> None:
+            if begun.is_set():
+                raise Conflict(_ONE_BATCH, hint="start the query again: the batch is committed")
+            begun.set()
+            batch.write.format("noop").mode("overwrite").save()
+
+        frame, mode = self._frame(writer), self.mode or written_mode(writer)
+        plain = writer
+        if frame is not None and mode is not None:
+            # Of its own, since one that partitions its table cannot be given a batch function.
+            plain = frame.writeStream.option("checkpointLocation", checkpoint).outputMode(mode)
+        with _checked(frame, checkpoint):
+            query = plain.foreachBatch(compute).start()
+        while query.isActive and not begun.wait(_LOOK_S):
+            pass
+        while not stop_between_batches(query):
+            time.sleep(_LOOK_S)
+        if plain is writer:
+            # An adopted one is the user's only one; it goes back to what it was.
+            writer.format(former)
+        text = failure_text(query)
+        return begun.is_set() and (text is None or _ONE_BATCH in text)
+
+    def _frame(self, writer: DataStreamWriter) -> DataFrame | None:
+        return self.frame if self.frame is not None else frame_of(writer)
+
+    def _prepared(self, checkpoint: str) -> DataStreamWriter:
+        writer = self.writer().option("checkpointLocation", checkpoint)
+        return writer if self.mode is None else writer.outputMode(self.mode)
+
+
+@contextmanager
+def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
+    """Within the block a query on S3 starts with the file manager for S3; a frame may be hidden."""
+    if frame is None:
+        yield
+        return
+    with files_of(frame.sparkSession, checkpoint) as ready:
+        if not ready:
+            warnings.warn(renames_caution(checkpoint), stacklevel=4)
+        yield
+
+
+@contextmanager
+def has_source(kind: str) -> Iterator[None]:
+    """Say it in our words where the session lacks a format's jar."""
+    try:
+        yield
+    except Exception as error:
+        # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+            raise
+        extra = _EXTRAS.get(kind)
+        raise Unsupported(
+            f"the session has no data source for {(extra or kind)!r}",
+            hint=f"ask for it with extras=[{extra!r}] in @hf.job or hf.session"
+            if extra
+            else "add its jar with spark.jars.packages",
+        ) from error
+
+
+def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:
+    return nullcontext() if frame is None else checked_operators(frame, checkpoint)

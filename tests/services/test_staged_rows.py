@@ -1,0 +1,173 @@
+"""Rows that tasks bring into a real PostgreSQL: what one of them leaves, and which of them count."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import Internal, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.ledger_database import refusals
+from holdfast.stream.sinks.ledger_postgres import PostgreSQL
+from holdfast.stream.sinks.sql_table import _drop_unless_in_use
+from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
+
+pytestmark = pytest.mark.services
+
+UTC = dt.timezone.utc
+
+
+@pytest.fixture
+def database(ledger_address: Callable[[str], str]) -> PostgreSQL:
+    return PostgreSQL(ledger_address("postgres"), 5.0)
+
+
+@pytest.fixture
+def connection(database: PostgreSQL) -> Iterator[Any]:
+    opened = database.connect("looking on")
+    yield opened
+    opened.close()
+
+
+def batch(*values: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"word": list(values)})
+
+
+def test_of_a_task_that_ran_twice_one_run_counts(database: PostgreSQL, connection: Any) -> None:
+    connection.execute(f"CREATE UNLOGGED TABLE stage ({columns_with_task(['word text'])})")
+    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 7) == 3
+    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 8) == 3
+    assert database.load_partition("stage", [batch("d")], 9) == 1
+    staged = StagedRows("stage", (8, 9), 4)
+    require_all(connection, staged)
+    counted = connection.execute(f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word").fetchall()
+    assert counted == [("a",), ("b",), ("c",), ("d",)]
+    with pytest.raises(Internal, match="not all in its staging table"):
+        require_all(connection, StagedRows("stage", (9,), 4))
+    assert (
+        connection.execute(f"SELECT 1 FROM stage WHERE {StagedRows('stage', (), 0).condition}").fetchall()
+        == []
+    )
+
+
+def test_a_task_that_dies_leaves_nothing(database: PostgreSQL, connection: Any) -> None:
+    connection.execute(f"CREATE UNLOGGED TABLE stage ({columns_with_task(['word text'])})")
+
+    def dying() -> Iterator[pa.RecordBatch]:
+        yield batch("a", "b")
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        database.load_partition("stage", dying(), 1)
+    assert connection.execute("SELECT count(*) FROM stage").fetchone() == (0,)
+
+
+def test_every_value_comes_as_it_is(database: PostgreSQL, connection: Any) -> None:
+    at, wall = dt.datetime(2024, 10, 27, 0, 30, 0, 2, tzinfo=UTC), dt.datetime(2024, 10, 27, 2, 30)
+    rows = {
+        "t": pa.array(["", None, 'a"b,c\n\\.', "\\N", "ä\t"]),
+        "x": pa.array([b"", None, b"\x00\xff", b"\\x41", b"a"]),
+        "d": pa.array([1.5, None, float("inf"), -0.1, 1e-300]),
+        "f": pa.array([0.1, None, 1.5, 2.5, 3e38], pa.float32()),
+        "n": pa.array(
+            [Decimal("1.50"), None, Decimal("-0.01"), Decimal(0), Decimal(10) ** 15], pa.decimal128(20, 2)
+        ),
+        "at": pa.array(
+            [at, None, at, dt.datetime(1, 1, 1, tzinfo=UTC), at], pa.timestamp("us", "Europe/Berlin")
+        ),
+        "wall": pa.array([wall, None, wall, wall, dt.datetime(9999, 12, 31)], pa.timestamp("us")),
+        "day": pa.array(
+            [dt.date(2024, 2, 29), None, dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1970, 1, 1)]
+        ),
+        "yes": pa.array([True, None, False, True, False]),
+        "i": pa.array([1, None, -(2**63), 2**63 - 1, 0], pa.int64()),
+    }
+    types = "t text, x bytea, d double precision, f real, n numeric(20,2), at timestamptz, wall timestamp,"
+    connection.execute(
+        f"CREATE TABLE stage ({columns_with_task([types + ' day date, yes boolean, i bigint'])})"
+    )
+    connection.execute("SET timezone = 'UTC'")
+    assert database.load_partition("stage", [pa.RecordBatch.from_pydict(rows)], 3) == 5
+    found = connection.execute(f"SELECT {', '.join(rows)} FROM stage").fetchall()
+    expected = list(zip(*(column.to_pylist() for column in rows.values()), strict=True))
+    # A float of 32 bits comes as the nearest of 64, a time of an hour that is there twice as UTC has it.
+    assert [tuple(map(str, row)) for row in found if row[5] is None] == [("None",) * 10]
+    assert [row for row in found if row[0] is not None] == [
+        (*row[:3], pytest.approx(row[3]), row[4], row[5].astimezone(UTC), *row[6:])
+        for row in expected
+        if row[0] is not None
+    ]
+
+
+def test_what_a_task_met_is_told_to_the_driver(database: PostgreSQL, connection: Any) -> None:
+    """By its answer: the text of an exception would be all that Spark passes on."""
+    connection.execute(f"CREATE TABLE stage ({columns_with_task(['word text'])})")
+    (answer,) = copied_by(database, "stage", "words")(iter([batch("a", "b\0c"), batch("d")]))
+    assert answer.column("row_count").to_pylist() == [0]
+    assert "a value of the batch does not fit into the table 'words'" in answer.column("error").to_pylist()[0]
+    (answer,) = copied_by(database, "stage", "words")(iter([batch("a"), batch("d")]))
+    assert (answer.column("row_count").to_pylist(), answer.column("error").to_pylist()) == ([2], [None])
+    (answer,) = copied_by(database, "nowhere", "words")(iter([batch()]))
+    assert answer.column("error").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "fact"),
+    [
+        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' is gone"),
+        ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
+        ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (null)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (99999999999)", Invalid, "does not fit into the table 'orders'"),
+    ],
+)
+def test_a_refusal_of_the_server_is_told(
+    database: PostgreSQL, connection: Any, statement: str, kind: type[Exception], fact: str
+) -> None:
+    connection.execute("CREATE TABLE orders (id integer PRIMARY KEY)")
+    with pytest.raises(kind, match=fact), refusals(database, "orders"):
+        connection.execute(statement)
+
+
+def test_a_full_disk_of_the_server_is_told(database: PostgreSQL, connection: Any) -> None:
+    with (
+        pytest.raises(Unavailable, match="the disk of the PostgreSQL server is full"),
+        refusals(database, "t"),
+    ):
+        connection.execute(
+            "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
+        )
+
+
+def test_a_server_that_is_away_is_told(connection: Any) -> None:
+    away = Ledger.postgres("postgresql://holdfast@127.0.0.1:1/nowhere", patience_s=2).database
+    loader = away.loader()
+    assert loader is not None
+    (answer,) = copied_by(loader, "stage", "words")(iter([batch("a")]))
+    assert "cannot be reached" in answer.column("error").to_pylist()[0]
+
+
+def test_a_staging_table_in_use_does_not_hold_a_batch_up(database: PostgreSQL, connection: Any) -> None:
+    """A task that Spark has given up may still write to it; the transaction goes on without the drop."""
+    connection.execute(f"CREATE TABLE stage ({columns_with_task(['word text'])})")
+    connection.execute("CREATE TABLE result (n integer)")
+    task = database.connect("a task")
+    task.execute("BEGIN")
+    task.execute("INSERT INTO stage VALUES ('late', 1)")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO result VALUES (1)")
+    _drop_unless_in_use(connection, "stage")
+    connection.execute("INSERT INTO result VALUES (2)")
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT n FROM result ORDER BY n").fetchall() == [(1,), (2,)]
+    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (True,)
+    task.close()
+    connection.execute("BEGIN")
+    _drop_unless_in_use(connection, "stage")
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (False,)
