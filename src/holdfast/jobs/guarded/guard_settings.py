@@ -48,6 +48,7 @@ class GuardSettings:
     host: str
     otlp: str | None
     on_alert: Callable[[AlertEvent], None] | None
+    consumer_group: str | None
     home: str | Path | None
 
     def __post_init__(self) -> None:

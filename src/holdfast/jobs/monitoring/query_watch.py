@@ -17,6 +17,7 @@ from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.checkpoint_recording import Recording
+from holdfast.jobs.background.group_commits import GroupCommits
 from holdfast.jobs.background.metrics_loop import (
     EVERY_S,
     FILES_LONGEST_S,
@@ -59,6 +60,7 @@ def watch(
     otlp: str | None = None,
     record: bool = False,
     on_alert: Callable[[AlertEvent], None] | None = None,
+    consumer_group: str | None = None,
     home: str | Path | None = None,
 ) -> Watch:
     """Measure a running query, and tell what goes wrong with it; the query need know nothing of Holdfast.
@@ -80,6 +82,8 @@ def watch(
             `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it does.
         record: Notes the hashes of what good batches leave, for `holdfast checkpoint verify`.
         on_alert: Called with each event, on a thread of the watch.
+        consumer_group: Commits where the query has read its topics of Kafka to this group, for Kafka's own
+            tools. The group must have no consumers; no query goes on from what is committed.
         home: The state home, in which counters and alerts outlive the process. By default the one that holds
             here; where that cannot be written, they do not.
 
@@ -94,7 +98,7 @@ def watch(
         former.stop()
     called = name or query.name or f"query-{str(query.id)[:8]}"
     place = _place(home, called, needed=record or home is not None)
-    made = Watch(query, called, alerts or Alerts(), place, record=record, on_alert=on_alert)
+    made = Watch(query, called, alerts or Alerts(), place, record=record, on_alert=on_alert, group=consumer_group)
     try:
         made.serve(port, host, otlp or configured())
     except HoldfastError:
@@ -116,6 +120,7 @@ class Watch:
         *,
         record: bool = False,
         on_alert: Callable[[AlertEvent], None] | None = None,
+        group: str | None = None,
     ) -> None:
         from holdfast.engine.queries.task_times import TaskClock
         from holdfast.engine.queries.watch import (
@@ -144,6 +149,7 @@ class Watch:
         self._stopping = self._stopped = self._gone = False
         self._server: MetricsServer | None = None
         self._push: Push | None = None
+        self._groups = None if group is None else GroupCommits(group)
         self._checkpoint = checkpoint_of(query)
         self._recording = self._record(home) if record and home is not None else None
         self._worker = BackgroundWorker("holdfast-watch", self._turn)
@@ -188,7 +194,7 @@ class Watch:
             self._unlisten()
         self._worker.close(_LAST_LOOK_S)
         self._delivery.close()
-        for helper in (self._server, self._push, self._recording):
+        for helper in (self._server, self._push, self._recording, self._groups):
             if helper is not None:
                 helper.close()
 
@@ -252,7 +258,7 @@ class Watch:
         self._delivery.now(self._watcher.alerts, events)
         for heard in [] if self._recording is None else self._recording.heard():
             self._say(heard.text)
-        for heard in self._delivery.heard():
+        for heard in [*self._delivery.heard(), *([] if self._groups is None else self._groups.heard())]:
             self._say(heard.text)
 
     def _call(self, event: AlertEvent) -> None:
@@ -285,6 +291,8 @@ class Watch:
 
         self._operators = self._operators or keyed_order(self._query, progress)
         batch = committed_batch(self._label, progress, at_ms, self._operators)
+        if batch is not None and self._groups is not None:
+            self._groups.committed(self._query, progress)
         return None if batch is None else self._clock.timed(batch, self._query, str(progress["runId"]))
 
     def _committed(self, batch: BatchProgress | None) -> None:
