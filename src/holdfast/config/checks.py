@@ -99,6 +99,17 @@ def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
     return value
 
 
+def group_name(value: object, setting: str) -> str:
+    """Return the name of a consumer group of Kafka.
+
+    Raises:
+        Invalid: It is empty, or no text.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise refused(setting, value, "the name of a consumer group", hint="such as 'orders-spark'")
+    return value
+
+
 def refused(
     setting: str,
     value: object,

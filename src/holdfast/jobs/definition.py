@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from holdfast.config.checkpoint_settings import Checkpoint
+from holdfast.config.checks import group_name
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.config.job.backend import Backend, RocksDB
 from holdfast.config.job.recovery import Recovery
@@ -43,6 +44,7 @@ class Job:
         extras: Jars to bring: `delta`, `kafka`.
         py_files: Modules, archives and folders of code that tasks import; paths begin at the job file.
         alerts: When its supervisor tells somebody that something is wrong, and whom.
+        consumer_group: The group of Kafka to which its driver commits where its queries have read.
         parameters: Values for the function's own parameters.
         strict: Whether lint's errors, of its source or its plan, keep it from starting.
     """
@@ -59,6 +61,7 @@ class Job:
     extras: tuple[str, ...] = ()
     py_files: tuple[str, ...] = ()
     alerts: Alerts = field(default_factory=Alerts)
+    consumer_group: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
 
@@ -71,6 +74,8 @@ class Job:
                 expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
                 hint=f"such as name={_usable_name(self.name)!r}: it names the job in every verb",
             )
+        if self.consumer_group is not None:
+            group_name(self.consumer_group, "@holdfast.job(consumer_group=…)")
         if isinstance(self.trigger, RealTime) and self.checkpoint.min_pause_ms:
             raise Invalid(
                 "a job in real-time mode has no pause between its batches",
@@ -156,6 +161,7 @@ def job(
     extras: tuple[str, ...] | list[str] = (),
     py_files: Iterable[str | os.PathLike[str]] = (),
     alerts: Alerts | None = None,
+    consumer_group: str | None = None,
     strict: bool = False,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Turn a function into a job that `holdfast run` can start.
@@ -166,6 +172,10 @@ def job(
 
     The job file itself reaches the tasks of a cluster, and so does this package; modules that it imports do
     where `py_files` names them.
+
+    With `consumer_group` the driver commits where the queries have read their topics of Kafka to this group,
+    for Kafka's own tools. The group must have no consumers, and no query goes on from what is committed.
+    Where two queries read one topic, the group has what the later one has read.
 
     With `strict` the rules of `holdfast lint --plan` are run at each start, once the function has built the
     queries and before any of them begins; an error among their findings ends the job.
@@ -186,6 +196,7 @@ def job(
             extras=tuple(extras),
             py_files=_code_paths(py_files),
             alerts=alerts if alerts is not None else Alerts(),
+            consumer_group=consumer_group,
             strict=strict,
         )
 

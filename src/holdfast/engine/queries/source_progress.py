@@ -28,7 +28,7 @@ def sources_in(progress: Mapping[str, Any]) -> tuple[SourceProgress, ...]:
 
 
 def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
-    read, there = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    read, there = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
     known = sorted(read.keys() & there.keys())
     if len(known) <= _MOST:
         for topic, partition in known:
@@ -42,7 +42,7 @@ def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
         )
 
 
-def _offsets(given: Any) -> Offsets:
+def offsets_in(given: Any) -> Offsets:
     """Offsets by topic and partition, as Kafka's source has them; nothing of another source's offset."""
     if isinstance(given, str):
         try:

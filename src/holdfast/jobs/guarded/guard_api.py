@@ -58,6 +58,7 @@ def guard(
     host: str = "127.0.0.1",
     otlp: str | None = None,
     on_alert: Callable[[AlertEvent], None] | None = None,
+    consumer_group: str | None = None,
     home: str | Path | None = None,
 ) -> Guard:
     """Guard a query of a process that a platform starts: Kubernetes, YARN, a scheduler, `spark-submit`.
@@ -92,6 +93,8 @@ def guard(
         host: The address to serve at.
         otlp: Pushes to this OpenTelemetry collector.
         on_alert: Called with each event.
+        consumer_group: Where the query has read its topics of Kafka is committed to this group, as by
+            `hf.watch`.
         home: The state home. Where none can be written, counters and alerts end with the process.
 
     Raises:
@@ -114,6 +117,7 @@ def guard(
         host=host,
         otlp=otlp,
         on_alert=on_alert,
+        consumer_group=consumer_group,
         home=home,
     )
     return Guard(query, settings)
@@ -263,6 +267,7 @@ class Guard:
             host=settings.host,
             otlp=settings.otlp,
             on_alert=settings.on_alert,
+            consumer_group=settings.consumer_group,
             home=home,
         )
         if settings.periodic is not None:

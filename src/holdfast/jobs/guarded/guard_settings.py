@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config.checks import Check, check_fields, check_periodic, optional, whole
+from holdfast.config.checks import Check, check_fields, check_periodic, group_name, optional, whole
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.locations import canonical_uri, local_path, parse_storage
 from holdfast.config.units import Duration, optional_ms, parse_duration
@@ -48,6 +48,7 @@ class GuardSettings:
     host: str
     otlp: str | None
     on_alert: Callable[[AlertEvent], None] | None
+    consumer_group: str | None
     home: str | Path | None
 
     def __post_init__(self) -> None:
@@ -107,4 +108,5 @@ _CHECKS: Final[dict[str, Check]] = {
     "savepoints": optional(parse_storage),
     "savepoint_every": optional(parse_duration),
     "savepoints_retained": partial(whole, least=1),
+    "consumer_group": optional(group_name),
 }

@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import now_ms
+from holdfast.config.checks import group_name
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.checkpoint_recording import Recording
+from holdfast.jobs.background.group_commits import GroupCommits
 from holdfast.jobs.background.metrics_loop import (
     EVERY_S,
     FILES_LONGEST_S,
@@ -61,6 +63,7 @@ def watch(
     otlp: str | None = None,
     record: bool = False,
     on_alert: Callable[[AlertEvent], None] | None = None,
+    consumer_group: str | None = None,
     home: str | Path | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Watch:
@@ -86,6 +89,8 @@ def watch(
             `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it does.
         record: Notes the hashes of what good batches leave, for `holdfast checkpoint verify`.
         on_alert: Called with each event, on a thread of the watch.
+        consumer_group: Commits where the query has read its topics of Kafka to this group, for Kafka's own
+            tools. The group must have no consumers; no query goes on from what is committed.
         home: The state home, in which counters and alerts outlive the process. By default the one that holds
             here; where that cannot be written, they do not.
         checkpoint: Where the query keeps its checkpoint. Spark tells, but not over Connect: without it the
@@ -97,17 +102,34 @@ def watch(
         Unavailable: Somebody else listens on the port.
         Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
     """
+    from holdfast.engine.connect.classic_only import refuse_connect
     from holdfast.engine.queries.watch import refuse_continuous, trigger_of
 
     refuse_continuous(trigger_of(query), "hf.watch(…)")
+    if consumer_group is not None:
+        group_name(consumer_group, "consumer_group")
+        refuse_connect(
+            query,
+            "commits to a consumer group",
+            where="hf.watch: consumer_group",
+            hint="leave consumer_group=… out, or start the query in a classic session",
+        )
     former = _WATCHES.pop(str(query.id), None)
     if former is not None:
         former.stop()
     called = name or query.name or f"query-{str(query.id)[:8]}"
     place = _place(home, called, needed=record or home is not None)
     files = None if checkpoint is None else _address(checkpoint)
-    chosen = alerts or Alerts()
-    made = Watch(query, called, chosen, place, record=record, on_alert=on_alert, checkpoint=files)
+    made = Watch(
+        query,
+        called,
+        alerts or Alerts(),
+        place,
+        record=record,
+        on_alert=on_alert,
+        checkpoint=files,
+        group=consumer_group,
+    )
     try:
         made.serve(port, host, otlp or configured())
     except HoldfastError:
@@ -130,6 +152,7 @@ class Watch:
         record: bool = False,
         on_alert: Callable[[AlertEvent], None] | None = None,
         checkpoint: str | None = None,
+        group: str | None = None,
     ) -> None:
         from holdfast.engine.connect.classic_only import is_connect
         from holdfast.engine.queries.task_times import TaskClock
@@ -158,6 +181,7 @@ class Watch:
         self._checkpoint = checkpoint or checkpoint_of(query)
         if self._checkpoint is None:
             self._say("the files of the checkpoint are not looked at: name it with hf.watch(…, checkpoint=…)")
+        self._groups = None if group is None else GroupCommits(group)
         self._recording = self._record(home) if record and home is not None else None
         self._worker = BackgroundWorker("holdfast-watch", self._turn)
         self._unlisten = listen_to_query(query, self._hear)
@@ -201,7 +225,7 @@ class Watch:
             self._unlisten()
         self._worker.close(_LAST_LOOK_S)
         self._delivery.close()
-        for helper in (self._server, self._push, self._recording):
+        for helper in (self._server, self._push, self._recording, self._groups):
             if helper is not None:
                 helper.close()
 
@@ -265,7 +289,7 @@ class Watch:
         self._delivery.now(self._watcher.alerts, events)
         for heard in [] if self._recording is None else self._recording.heard():
             self._say(heard.text)
-        for heard in self._delivery.heard():
+        for heard in [*self._delivery.heard(), *([] if self._groups is None else self._groups.heard())]:
             self._say(heard.text)
 
     def _call(self, event: AlertEvent) -> None:
@@ -298,6 +322,8 @@ class Watch:
 
         self._operators = self._operators or keyed_order(self._query, progress)
         batch = committed_batch(self._label, progress, at_ms, self._operators)
+        if batch is not None and self._groups is not None:
+            self._groups.committed(self._query, progress)
         return None if batch is None else self._clock.timed(batch, self._query, str(progress["runId"]))
 
     def _committed(self, batch: BatchProgress | None) -> None:

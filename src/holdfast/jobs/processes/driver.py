@@ -28,6 +28,7 @@ from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.jobs.background.group_commits import GroupCommits
 from holdfast.jobs.definition import Job, Periodic
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
@@ -162,6 +163,7 @@ class Driver:
         self._queries: dict[str, _Query] = {}
         self._ended: set[str] = set()
         self._clock = TaskClock()
+        self._groups: GroupCommits | None = None
 
     def run(self) -> int:
         """Run to the end and return the exit code; every ending is reported first."""
@@ -202,11 +204,16 @@ class Driver:
             listen(spark, lambda kind, facts: self._heard.put((kind, facts)))
             if self._orders.begin():
                 self._start_queries(job, spark)
+            if job.consumer_group is not None:
+                self._groups = GroupCommits(job.consumer_group)
             failed = self._watch(job)
         finally:
             for query in spark.streams.active:
                 query.stop()
         self._drain()
+        if self._groups is not None:
+            self._groups.close()
+            self._report_groups()
         if failed is not None:
             return self._fail_or_refuse(failed)
         code = self._end()
@@ -329,6 +336,7 @@ class Driver:
                     return failed or self._failed(job)
             else:
                 self._report_busy()
+                self._report_groups()
 
     def _failed(self, job: Job) -> Failure | None:
         """The first failure that cannot be mended on the spot."""
@@ -355,6 +363,11 @@ class Driver:
         self._channel.send(Mended(query.name))
         return True
 
+    def _report_groups(self) -> None:
+        """Tell why offsets could not be committed to the consumer group."""
+        for heard in [] if self._groups is None else self._groups.heard():
+            self._channel.send(Caution(None, heard.text))
+
     def _report_busy(self) -> None:
         """Tell when a query begins or ends a batch, so that the supervisor can time it."""
         from holdfast.engine.queries.watch import is_working
@@ -380,6 +393,8 @@ class Driver:
                     batch = committed_batch(query.name, facts, now_ms(), query.operators)
                     if batch is not None:
                         query.committed = True
+                        if self._groups is not None:
+                            self._groups.committed(query.running, facts)
                         timed = self._clock.timed(batch, query.running, str(facts["runId"]))
                         self._channel.send(BatchCommitted(timed))
                 kind, facts = self._heard.get_nowait()

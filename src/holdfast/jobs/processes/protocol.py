@@ -95,9 +95,9 @@ class QueriesStarted(Message):
 
 @dataclass(frozen=True, slots=True)
 class Caution(Message):
-    """A query was warned of while it was started."""
+    """Something that a person should know and that does not stop the job; None stands for the whole job."""
 
-    query: str
+    query: str | None
     text: str
 
 

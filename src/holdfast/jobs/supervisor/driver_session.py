@@ -210,7 +210,8 @@ class DriverSession:
         job.say("running", f"running, {counted(len(queries), 'query')}")
 
     def _caution(self, message: protocol.Caution) -> None:
-        self._job.say("caution", f"query {message.query}: {message.text}", query=message.query)
+        text = message.text if message.query is None else f"query {message.query}: {message.text}"
+        self._job.say("caution", text, query=message.query)
 
     def _busy(self, message: protocol.Busy) -> None:
         self._attempt.busy(message.query, busy=message.busy)
