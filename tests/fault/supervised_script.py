@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from holdfast.jobs.events import Event
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
 

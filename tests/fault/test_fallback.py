@@ -19,9 +19,9 @@ from holdfast.config.job.recovery import Recovery, recovery
 from holdfast.config.job.restart import fixed_delay
 from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event, Outcome
 from holdfast.jobs.recovery.rollback import Rollback, done, finish, look, under_way
 from holdfast.jobs.recovery.timings import StateSize
 from holdfast.jobs.registry.registry import Registry

@@ -17,10 +17,10 @@ from small_disk import small_disk
 from holdfast.config.job.restart import fixed_delay
 from holdfast.config.private_files import make_directory
 from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.channel import Channel
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event, Outcome
 from holdfast.jobs.processes.protocol import Go, JobDefined, JobFailed, Message
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome

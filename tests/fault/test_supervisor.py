@@ -18,9 +18,9 @@ import pytest
 from holdfast.config.job.restart import exponential, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event, Outcome
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock

@@ -13,10 +13,10 @@ import pytest
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.config.job.restart import fixed_delay
 from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.events import Event
 from holdfast.jobs.monitoring import metrics_snapshot
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
 

@@ -21,9 +21,9 @@ from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.config.job.restart import fixed_delay
 from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event, Outcome
 from holdfast.jobs.registry.client import Control, JobDetails
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor

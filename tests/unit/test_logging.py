@@ -12,7 +12,7 @@ from command import Holdfast
 
 import holdfast as hf
 from golden import golden_on_disk
-from holdfast.jobs.processes.events import Event, logged
+from holdfast.jobs.events import Event, logged
 
 NAME = "4.2/aggregate-memory"
 

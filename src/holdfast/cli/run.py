@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.config.job.recovery import Fallback
     from holdfast.config.settings import Settings
     from holdfast.jobs.definition import Job
-    from holdfast.jobs.processes.events import Event
+    from holdfast.jobs.events import Event
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0

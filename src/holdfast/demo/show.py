@@ -29,9 +29,9 @@ from holdfast.demo.coffee_shop.model import (
 from holdfast.demo.saving import Saved, Savepoints
 from holdfast.errors import Failed, Unavailable
 from holdfast.formats.logs.sink_log import committed_files
+from holdfast.jobs.events import Event
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event
 from holdfast.jobs.registry.client import Control, JobDetails
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.observe.alert_store import GIVEN_UP, TOLD, AlertStore, NotedEvent
 from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
 from holdfast.observe.routes import REPEAT_MS, post_event, post_to_alertmanager

@@ -13,7 +13,7 @@ from holdfast.checkpoints.record import RecordFile, in_use, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.errors import HoldfastError
 from holdfast.jobs.background.worker import BackgroundWorker, Pace, error_of, one_line
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.storage import open_storage
 
 # Listing many partitions takes long; then not every batch is looked at by itself.

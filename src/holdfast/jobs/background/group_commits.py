@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

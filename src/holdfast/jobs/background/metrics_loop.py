@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.job_facts import facts_of, newest_drills
 from holdfast.jobs.background.worker import BackgroundWorker, Pace, error_of, one_line
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.jobs.registry.registry import Registry
 from holdfast.model import BatchProgress
 from holdfast.observe.alert_store import AlertStore

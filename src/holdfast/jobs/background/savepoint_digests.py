@@ -10,7 +10,7 @@ from holdfast.checkpoints.checkpoint import read_query_id
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.savepoints.proof.pending_digests import PendingDigests
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage

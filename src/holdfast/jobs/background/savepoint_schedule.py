@@ -16,7 +16,7 @@ from holdfast.external.view import with_state
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
 from holdfast.jobs.background.worker import BackgroundWorker, error_of, one_line
 from holdfast.jobs.definition import Periodic
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
 from holdfast.savepoints.periodic import newest_ms, take_and_retain

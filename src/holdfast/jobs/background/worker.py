@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Internal
 from holdfast.extras import missing_package
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 
 _NICE: Final = 10
 

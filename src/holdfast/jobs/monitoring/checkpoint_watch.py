@@ -12,7 +12,7 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.metrics_loop import EVERY_S
 from holdfast.jobs.background.worker import Pace
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import AlertEvent

@@ -26,12 +26,12 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.private_files import make_directory
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal
 from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.jobs.events import Say
 from holdfast.jobs.operations.operation_context import undone
 from holdfast.jobs.operations.rescale_spec import Move, RescaleSpec, life_of, moves_from, moves_of, place_of
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Say
 from holdfast.jobs.processes.protocol import Message, Refused, RescaleDone, RescaleProgress, not_for
 from holdfast.jobs.registry.operation_arguments import Rescale, decode
 from holdfast.jobs.registry.operation_log import Operation, Operations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.config.job.recovery import Recovery as Settings
-from holdfast.jobs.processes.events import Say
+from holdfast.jobs.events import Say
 from holdfast.jobs.recovery.prediction import size_of
 from holdfast.jobs.recovery.rollback import Damage, Rollback, done, finish, go_back, look, under_way
 from holdfast.jobs.recovery.timings import Recovery, Stopwatch

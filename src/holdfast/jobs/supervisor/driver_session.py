@@ -9,13 +9,13 @@ from typing import Any
 from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.jobs.events import batch_line
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
 from holdfast.jobs.machine import DriverIdentity
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import batch_line
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S

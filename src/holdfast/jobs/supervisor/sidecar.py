@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.jobs.background.checkpoint_recording import Recording
 from holdfast.jobs.background.metrics_loop import Observing
 from holdfast.jobs.background.savepoint_schedule import Savepointing
-from holdfast.jobs.processes.events import Event
+from holdfast.jobs.events import Event
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.registry.registry import Registry
 from holdfast.model import BatchProgress

@@ -9,12 +9,12 @@ from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN
+from holdfast.jobs.events import Event, EventHandler, Outcome, logged
 from holdfast.jobs.machine import this_machine
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.events import Event, EventHandler, Outcome, logged
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import RestartPolicy
 from holdfast.jobs.recovery.tracker import RecoveryTracker

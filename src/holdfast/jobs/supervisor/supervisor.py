@@ -18,13 +18,13 @@ from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
+from holdfast.jobs.events import EventHandler, Outcome
 from holdfast.jobs.failures.summary import comes_again
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.operations.rescaler import Rescaler
 from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import EventHandler, Outcome
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
 from holdfast.jobs.registry.registry import JobRecord, Registry
