@@ -29,6 +29,7 @@ GIVEN: dict[str, Any] = {
     "host": "127.0.0.1",
     "otlp": None,
     "on_alert": None,
+    "consumer_group": None,
     "home": None,
 }
 

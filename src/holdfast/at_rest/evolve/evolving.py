@@ -324,6 +324,7 @@ class _Evolution:
         except NotFound:
             noted = None
         now = (noted or PlanNote()).with_plan(self._code.plan, batch_id)
+        self._made.delete(layout.HadoopChecksum(path).render())
         self._made.write(path, now.render().encode(), replace=True)
 
     def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:

@@ -228,6 +228,7 @@ class Watch:
         for helper in (self._server, self._push, self._recording, self._groups):
             if helper is not None:
                 helper.close()
+        self._say_heard()
 
     def serve(self, port: int | None, host: str, otlp: str | None) -> None:
         """Open the port, and begin to push, as far as they are asked for."""
@@ -287,10 +288,7 @@ class Watch:
             _LOG.log(logging.WARNING if event.kind == FIRING else logging.INFO, "%s", _line(self.name, event))
             self._call(event)
         self._delivery.now(self._watcher.alerts, events)
-        for heard in [] if self._recording is None else self._recording.heard():
-            self._say(heard.text)
-        for heard in [*self._delivery.heard(), *([] if self._groups is None else self._groups.heard())]:
-            self._say(heard.text)
+        self._say_heard()
 
     def _call(self, event: AlertEvent) -> None:
         if self._on_alert is None:
@@ -375,6 +373,11 @@ class Watch:
         for progress in progress_after(self._query, self._newest):
             if str(progress["runId"]) == str(self._query.runId):
                 self._committed(self._batch(progress, now_ms()))
+
+    def _say_heard(self) -> None:
+        for helper in (self._recording, self._delivery, self._groups):
+            for heard in () if helper is None else helper.heard():
+                self._say(heard.text)
 
     def _say(self, text: str) -> None:
         """What does not work is told once."""
