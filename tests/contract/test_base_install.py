@@ -157,7 +157,9 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
     assert not list(base.folder.glob(".holdfast/*"))
 
 
-@pytest.mark.parametrize(("name", "extra"), [("drop_expired", "sql"), ("value", "spark"), ("sink", "spark")])
+@pytest.mark.parametrize(
+    ("name", "extra"), [("drop_expired", "sql"), ("value", "spark"), ("BufferedSink", "spark")]
+)
 def test_a_name_of_the_package_that_needs_an_extra_says_which(name: str, extra: str, python: Path) -> None:
     program = f"import holdfast as hf\ntry: hf.{name}\nexcept hf.Unsupported as error: print(error.hint)"
 
