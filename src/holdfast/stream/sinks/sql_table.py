@@ -199,7 +199,8 @@ class SqlTable:
         ).fetchall()
         for (name,) in listed:
             token = name.removeprefix(transaction.stage).partition("_")[0]
-            if not name.startswith(transaction.stage) or not 0 < int(token) <= transaction.token:
+            ours = name.startswith(transaction.stage) and token.isdecimal()
+            if not ours or int(token) > transaction.token:
                 continue
             table = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
             database.begin(connection)
