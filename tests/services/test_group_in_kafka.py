@@ -29,8 +29,8 @@ def test_a_group_has_what_was_read(home: Path, tmp_path: Path, kafka_broker: Bro
     }
     found = answer_of(SCRIPT, asked, home)
     first = topics[0]
-    assert found["half"] == {f"{first}/0": 5, f"{first}/1": 2}
-    assert found["all"] == {f"{first}/0": 10, f"{first}/1": 4}
+    assert found["half"] == {f"{first}/0": 5, f"{first}/1": 2}, found["watched"]
+    assert found["all"] == {f"{first}/0": 10, f"{first}/1": 4}, found["watched"]
     assert found["job"] == {
         **{f"{topic}/{partition}": count for topic in topics for partition, count in (("0", 10), ("1", 4))}
     }, found["said"]

@@ -141,6 +141,18 @@ def numbers(watch: hf.Watch) -> dict[str, float]:
     return {each.metric: each.value for each in watch.metrics()}
 
 
+def test_a_stop_takes_in_the_batches_of_which_listeners_had_not_heard(
+    plain: Plain, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark tells its listeners after the commit, on a thread of its own; here that comes too late."""
+    monkeypatch.setattr("holdfast.engine.queries.watch.listen_to_query", lambda query, heard: lambda: None)
+    query = plain.start()
+    with hf.watch(query, home=home) as watch:
+        plain.run(query)
+    assert watch.batches()[-1].batch_id == plain.newest(query)
+    assert sum(batch.input_rows for batch in watch.batches()) == model()["rows"]
+
+
 def test_one_line_gives_the_numbers_of_a_plain_query(plain: Plain, home: Path) -> None:
     query = plain.start()
     watch = hf.watch(query, port=0, home=home, record=True)

@@ -59,10 +59,14 @@ def main(asked: dict[str, Any]) -> None:
     )
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder / "ck"))
     found: dict[str, Any] = {}
+    watched = io.StringIO()
     for run, trigger in (("half", {"processingTime": "1 hour"}), ("all", {"availableNow": True})):
         query = writer.trigger(**trigger).start()
         try:
-            with hf.watch(query, home=folder / "home", consumer_group="watched"):
+            with (
+                contextlib.redirect_stderr(watched),
+                hf.watch(query, home=folder / "home", consumer_group="watched"),
+            ):
                 if run == "all":
                     query.awaitTermination()
                 while not query.lastProgress:
@@ -70,6 +74,7 @@ def main(asked: dict[str, Any]) -> None:
         finally:
             query.stop()
         found[run] = offsets(spark, asked["address"], "watched")
+    found["watched"] = watched.getvalue()
 
     file = folder / "both.py"
     file.write_text(JOB.format(checkpoint=str(folder / "job"), **asked))

@@ -148,13 +148,22 @@ def checkpoint_of(query: StreamingQuery) -> str | None:
         return None
 
 
-def recent_progress(query: StreamingQuery) -> list[tuple[Mapping[str, Any], int]]:
-    """The progress that Spark still has of a query, oldest first, and when each batch was over."""
+def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tuple[Mapping[str, Any], int]]:
+    """The progress that Spark still has of a query, oldest first, and when each batch was over.
+
+    Args:
+        query: The query; where it was started again in its session, the run that goes on is meant.
+        after: Only of batches after this one.
+    """
     found = []
     if is_connect(query):
-        reports = progress_after(query, None)
+        reports = progress_after(query, after)
     else:
-        reports = [json.loads(report.json()) for report in query._jsq.recentProgress()]
+        reports = [
+            json.loads(report.json())
+            for report in _running(query).recentProgress()
+            if after is None or report.batchId() > after
+        ]
     for progress in reports:
         began = dt.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         took_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
@@ -490,12 +499,15 @@ def trigger_of(query: StreamingQuery) -> str | None:
     from py4j.protocol import Py4JError
 
     try:
-        mine: Any = query._jsq
-        # The run that goes on may be a later one, with another trigger.
-        running = mine.sparkSession().streams().get(str(query.id)) or mine
-        return str(running.streamingQuery().trigger().toString())
+        return str(_running(query).streamingQuery().trigger().toString())
     except (AttributeError, Py4JError):
         return None
+
+
+def _running(query: StreamingQuery) -> Any:
+    """The JVM's object of the run that goes on, which may be a later one; its own where none does."""
+    mine: Any = query._jsq
+    return mine.sparkSession().streams().get(str(query.id)) or mine
 
 
 def written_mode(writer: DataStreamWriter) -> str | None:

@@ -170,6 +170,7 @@ class Watch:
         self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any], int]] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._newest: int | None = None
+        self._run = str(query.runId)
         self._operators: tuple[str | None, ...] = ()
         self._clock = TaskClock()
         self._due = 0.0
@@ -280,6 +281,7 @@ class Watch:
         self._take_in()
         if self._stopping:
             self._stopped = True
+            self._take_in_unsent()
             events = self._watcher.end(self._story.facts(up=False), now_ms())
         else:
             self._ask()
@@ -309,11 +311,24 @@ class Watch:
                 if kind == "progress":
                     self._committed(self._batch(facts, at_ms))
                 elif kind == "started":
-                    self._story.started(str(facts["runId"]), at_ms)
+                    self._run = str(facts["runId"])
+                    self._story.started(self._run, at_ms)
                     self._newest = None
                 elif kind == "terminated":
                     self._watcher.busy(self._label, None)
                     self._story.terminated(at_ms, facts.get("exception"))
+
+    def _take_in_unsent(self) -> None:
+        """The last batches, of which Spark had not told its listeners when they were taken away."""
+        from holdfast.engine.queries.watch import recent_progress
+
+        try:
+            unsent = recent_progress(self._query, self._newest)
+        except Exception:  # whatever Py4J makes of a session that has ended
+            return
+        for progress, at_ms in unsent:
+            if str(progress["runId"]) == self._run:
+                self._committed(self._batch(progress, at_ms))
 
     def _batch(self, progress: Mapping[str, Any], at_ms: int) -> BatchProgress | None:
         from holdfast.engine.queries.watch import committed_batch, keyed_order
