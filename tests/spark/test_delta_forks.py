@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from command import Holdfast
+from delta_job import run_delta_job
 from delta_rows import batches, rows
 
 from holdfast import savepoints
@@ -48,27 +48,18 @@ def rows(spark):
 """
 
 
-def run(holdfast: Holdfast, home: Path, code: int = 0) -> str:
-    said = holdfast("run", "job.py", "--no-rest", timeout=300)
-    logs = [log.read_text() for log in home.glob("jobs/rows/driver-*.log")]
-    if said.returncode != code and any("unresolved dependency: io.delta" in log for log in logs):
-        absent_service("Delta's jars cannot be fetched from here")
-    assert said.returncode == code, said.stderr
-    return said.stderr
-
-
 def test_a_fork_appends_again_and_is_warned_of(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
     """Row 0 comes before the savepoint, row 1 after it: both queries write row 1, each once."""
     (tmp_path / "in").mkdir()
     (tmp_path / "job.py").write_text(FORKED.format(checkpoint="checkpoint"))
     (tmp_path / "in" / "0.json").write_text('{"n": 0}\n')
-    assert "rows of another query" not in run(holdfast, home)
+    assert "rows of another query" not in run_delta_job(holdfast, home)
     saved = savepoints.take(tmp_path / "checkpoint", tmp_path / "catalog").uri
     (tmp_path / "in" / "1.json").write_text('{"n": 1}\n')
-    run(holdfast, home)
+    run_delta_job(holdfast, home)
     savepoints.fork(saved, tmp_path / "forked")
     (tmp_path / "job.py").write_text(FORKED.format(checkpoint="forked"))
-    assert "./table has rows of another query" in run(holdfast, home)
+    assert "./table has rows of another query" in run_delta_job(holdfast, home)
     assert rows(tmp_path / "table", "n") == Counter({(0,): 1, (1,): 2})
     original, fork = dict.fromkeys(query for query, _ in batches(tmp_path / "table"))
     assert batches(tmp_path / "table") == [(original, 0), (original, 1), (fork, 1)]
@@ -76,7 +67,7 @@ def test_a_fork_appends_again_and_is_warned_of(holdfast: Holdfast, home: Path, t
 
 def test_a_source_whose_columns_change_is_told(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(CHANGED)
-    said = run(holdfast, home, code=1)
+    said = run_delta_job(holdfast, home, code=1)
     assert "DELTA_SCHEMA_CHANGED" in said
     assert "start the job again: it reads the new columns" in said
     assert "Traceback" not in said

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from command import Holdfast
+from delta_job import run_delta_job
 from delta_rows import batches, operations, rows
 
 from holdfast.engine.session.jars import has_build
@@ -89,26 +89,17 @@ def give(folder: Path, number: int, *rows_: tuple[str, int, bool]) -> None:
     os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def run(holdfast: Holdfast, home: Path, code: int = 0) -> str:
-    said = holdfast("run", "job.py", "--no-rest", timeout=300)
-    logs = [log.read_text() for log in home.glob("jobs/rows/driver-*.log")]
-    if said.returncode != code and any("unresolved dependency: io.delta" in log for log in logs):
-        absent_service("Delta's jars cannot be fetched from here")
-    assert said.returncode == code, said.stderr
-    return said.stderr
-
-
 def test_rows_are_replaced_by_key_and_removed(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
     """By hand: ann has 3 + 4, bob has 5 and leaves, cid comes with 6; ann is in no later batch and stays."""
     table = tmp_path / "table"
     (tmp_path / "job.py").write_text(TOTALS)
     give(tmp_path, 0, ("ann", 3, False), ("ann", 4, False), ("bob", 5, False))
-    assert "exactly once" in run(holdfast, home)
+    assert "exactly once" in run_delta_job(holdfast, home)
     assert rows(table, "customer", "amount") == Counter([("ann", 7), ("bob", 5)])
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "before")
     give(tmp_path, 1, ("bob", 0, True), ("eve", 1, True))
     give(tmp_path, 2, ("cid", 6, False))
-    run(holdfast, home)
+    run_delta_job(holdfast, home)
     assert rows(table, "customer", "amount") == Counter([("ann", 7), ("cid", 6)])
     assert [batch for _, batch in batches(table)] == [0, 1, 2]
     assert len({query for query, _ in batches(table)}) == 1
@@ -117,7 +108,7 @@ def test_rows_are_replaced_by_key_and_removed(holdfast: Holdfast, home: Path, tm
     shutil.rmtree(tmp_path / "checkpoint")
     shutil.move(tmp_path / "before", tmp_path / "checkpoint")
     give(tmp_path, 3, ("dan", 1, False))
-    refused = run(holdfast, home, code=4)
+    refused = run_delta_job(holdfast, home, code=4)
     assert "the table has batches that the checkpoint does not know" in refused
     assert "batch 2" in refused
     assert "Traceback" not in refused
@@ -130,10 +121,10 @@ def test_a_merge_that_another_writer_got_in_the_way_of_is_tried_again(
     table = tmp_path / "table"
     (tmp_path / "job.py").write_text(BESIDE)
     give(tmp_path, 0, ("ann", 3, False), ("bob", 5, False))
-    run(holdfast, home)
+    run_delta_job(holdfast, home)
     (tmp_path / "other").touch()
     give(tmp_path, 1, ("ann", 10, False))
-    run(holdfast, home)
+    run_delta_job(holdfast, home)
     assert rows(table, "customer", "amount") == Counter([("ann", 13), ("bob", 105)])
     assert operations(table) == ["CREATE TABLE", "MERGE", "UPDATE", "MERGE"]
     assert [batch for _, batch in batches(table)] == [0, 1]
@@ -145,7 +136,7 @@ def test_two_rows_of_a_key_and_a_key_that_is_null_are_refused(
     plain = TOTALS.replace("counted).delta", "orders(spark)).delta")
     (tmp_path / "job.py").write_text(plain)
     give(tmp_path, 0, ("ann", 3, False), ("ann", 4, False))
-    refused = run(holdfast, home, code=2)
+    refused = run_delta_job(holdfast, home, code=2)
     assert "a batch holds two rows for one key" in refused
     assert "ann" in refused
     assert rows(tmp_path / "table", "customer") == Counter()

@@ -17,6 +17,8 @@ from typing import Final
 
 RECORD_HEADER: Final = "holdfast-record"
 NO_GENERATION: Final = "-"
+# The column that Spark's source and sink have them in.
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,8 +385,8 @@ class _Evolution:
         target = states.codec_of(DEFAULT_STORE, DEFAULT_STORE)
         where = full(self._plan.source, f"{layout.STATE}/{saved.operator_id}")
         moves = not (change.key_stays and saved.partitions == states.partitions)
-        before = Placement(_operator(saved), codec, where) if moves else None
-        after = Placement(_operator(states), target, where) if moves else None
+        before = Placement(saved, codec, where) if moves else None
+        after = Placement(states, target, where) if moves else None
         held: dict[bytes, tuple[int, bytes]] = {}
         for partition in range(saved.partitions):
             if not moves and partition not in writers:
@@ -452,20 +452,3 @@ def _write(
         rows.append(row)
     for to, (keys, rows) in by_partition.items():
         writers[to].add(keys, rows)
-
-
-def _operator(states: OperatorStates) -> Operator:
-    """What decides where the keys of an operator go."""
-    return Operator(
-        operator_id=states.operator_id,
-        name=states.name,
-        partitions=states.partitions,
-        gathered=states.partitions == 1,
-        store_names=states.store_names,
-        format_version=1,
-        variables=(),
-        stores=(),
-        oldest=None,
-        named=states.named,
-        noted=True,
-    )

@@ -11,7 +11,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read_query_id
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import batch_not_kept, file_gone
-from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operators, partitions_of
+from holdfast.checkpoints.stores import NotedOperator, Partitions, StoreFolder, noted_operators, partitions_of
 from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
@@ -197,7 +197,7 @@ class OperatorStates:
         batch_id: int,
         noted: NotedOperator,
         schemas: Mapping[str, Mapping[str, ColumnFamily]],
-        partitions: int,
+        partitions: Partitions,
         uri: str,
     ) -> None:
         offsets = logs.offsets(batch_id)
@@ -207,7 +207,8 @@ class OperatorStates:
         self.named = noted.named
         self.name = noted.named.spark_name
         self.store_names = noted.store_names
-        self.partitions = partitions
+        self.partitions = partitions.count
+        self.gathered = partitions.gathered
         self.codec = codec_of(offsets)
         self._metadata = noted.metadata
         self._schemas = schemas
@@ -324,8 +325,8 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
     for noted in noted_operators(storage, wanted):
         folder = noted.folder
         schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in noted.store_names}
-        count = partitions_of(storage, folder, noted.metadata, offsets, wanted).count
-        operators.append(OperatorStates(logs, wanted, noted, schemas, count, storage.uri))
+        partitions = partitions_of(storage, folder, noted.metadata, offsets, wanted)
+        operators.append(OperatorStates(logs, wanted, noted, schemas, partitions, storage.uri))
     return operators
 
 

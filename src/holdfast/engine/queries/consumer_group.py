@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.queries.kafka_topics import client_settings
 from holdfast.engine.queries.source_progress import offsets_in
+from holdfast.engine.state.ownership import java_cause
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 # Spark's plan of a batch has a source as this, with a path that ends with its number in the offset log.
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 _SOURCE: Final = re.compile(r"/sources/(\d+)/?$")
-_CLIENT: Final = "kafka."
 _SERVERS: Final = "bootstrap.servers"
 _LONGEST_MS: Final = 10_000
 
@@ -106,18 +107,15 @@ def _clients(query: StreamingQuery) -> Iterator[tuple[int, dict[str, str]]]:
             found = _SOURCE.search(str(relation.metadataPath()))
             options = relation.options().asCaseSensitiveMap()
             given = {str(name).lower(): str(options[name]) for name in options}
-            if found is None or f"{_CLIENT}{_SERVERS}" not in given:
-                continue
-            client = {name[len(_CLIENT) :]: text for name, text in given.items() if name.startswith(_CLIENT)}
-            yield int(found.group(1)), client
+            client = client_settings(given)
+            if found is not None and _SERVERS in client:
+                yield int(found.group(1)), client
     except (AttributeError, Py4JError):
         return
 
 
 def _reason(error: BaseException) -> str:
     """The innermost cause of a Java error, in a line."""
-    java = getattr(error, "java_exception", None)
-    while java is not None and java.getCause() is not None:
-        java = java.getCause()
+    java = java_cause(error)
     text = str(error) if java is None else str(java.toString())
     return text.splitlines()[0] if text else type(error).__name__

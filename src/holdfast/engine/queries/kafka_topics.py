@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.state.ownership import java_message
+from holdfast.engine.state.ownership import java_cause, java_message
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable, Unsupported
 from holdfast.formats.record_header import RECORD_HEADER, parse_header
 
@@ -94,7 +94,7 @@ def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str])
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    ends = {at: (first, after) for at, (first, after) in ends_of(spark, topic, options).items()}
+    ends = ends_of(spark, topic, options)
     if all(first == after for first, after in ends.values()):
         return []
     places = {
@@ -122,14 +122,20 @@ def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str])
     return sorted(found.values(), key=lambda written: written.query_id)
 
 
+def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Kafka's client among the options of Spark's source or sink."""
+    return {
+        name[len(_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(_PREFIX)
+    }
+
+
 def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
     jvm: Any = spark._jvm
     settings = jvm.java.util.HashMap()
     settings.put("default.api.timeout.ms", _PATIENCE_MS)
     settings.put("allow.auto.create.topics", "false")
-    for name, value in options.items():
-        if name.lower().startswith(_PREFIX):
-            settings.put(name[len(_PREFIX) :], value)
+    for name, value in client_settings(options).items():
+        settings.put(name, value)
     settings.put("key.deserializer", _BYTES)
     settings.put("value.deserializer", _BYTES)
     make = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
@@ -151,9 +157,7 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
 
 
 def _innermost(error: Exception) -> str:
-    java = getattr(error, "java_exception", None)
-    while java is not None and java.getCause() is not None:
-        java = java.getCause()
+    java = java_cause(error)
     return str(error).partition("\n")[0] if java is None else str(java.getMessage())
 
 

@@ -235,6 +235,14 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     return lock
 
 
+def java_cause(error: BaseException) -> Any:
+    """The innermost exception of Java behind an error; None where there is none."""
+    java = getattr(error, "java_exception", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    return java
+
+
 def java_message(error: Exception) -> str:
     """What Java said; Py4J's own first line names only the call."""
     java = getattr(error, "java_exception", None)

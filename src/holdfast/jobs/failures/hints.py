@@ -55,5 +55,5 @@ def hint_of(failure: str, text: str) -> str | None:
         failure: Its class and line.
         text: All that was said.
     """
-    hints = [hint for pattern, hint in _HINTS if pattern.search(failure)]
-    return next(iter((*hints, *(hint for pattern, hint in _CLUSTER if pattern.search(text)))), None)
+    told = next((hint for pattern, hint in _HINTS if pattern.search(failure)), None)
+    return told or next((hint for pattern, hint in _CLUSTER if pattern.search(text)), None)

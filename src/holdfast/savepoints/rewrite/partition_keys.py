@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.checkpoints.state.states import StateCodec
-from holdfast.checkpoints.values import Operator
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.operators import FamilyUse, KeyPlacement, family_of, operator_kind, use_of
+from holdfast.formats.operators import FamilyUse, KeyPlacement, OperatorName, family_of, operator_kind, use_of
 from holdfast.formats.rows.murmur3 import require_hashed
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.row_hashes import row_hashes
@@ -17,6 +16,22 @@ from holdfast.formats.rows.row_hashes import row_hashes
 _COMPOSITE: Final = ("key", "userKey")
 
 _Fields = Sequence[Mapping[str, Any]]
+
+
+class PlacedOperator(Protocol):
+    """What decides where the keys of an operator go."""
+
+    @property
+    def name(self) -> str:
+        """Spark's name for it."""
+
+    @property
+    def named(self) -> OperatorName:
+        """What people call it."""
+
+    @property
+    def gathered(self) -> bool:
+        """Whether it goes by no key, and one task has all of it."""
 
 
 class Placement:
@@ -32,7 +47,7 @@ class Placement:
         Corrupt: The state has no schema.
     """
 
-    def __init__(self, operator: Operator, state: StateCodec, where: str) -> None:
+    def __init__(self, operator: PlacedOperator, state: StateCodec, where: str) -> None:
         if state.schema is None:
             raise Corrupt(
                 "a state has no schema",
@@ -67,7 +82,7 @@ class Placement:
             rows = [self._row_of_part(key) for key in keys]
         return row_hashes(rows, self._fields, self._hashed, self._where)
 
-    def _by(self, operator: Operator) -> int:
+    def _by(self, operator: PlacedOperator) -> int:
         """How many fields of the row are hashed; sees to which row that is."""
         kind = operator_kind(operator.name)
         placement = None if kind is None else kind.placement

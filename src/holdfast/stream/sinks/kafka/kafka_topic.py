@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.queries.kafka_topics import SERVERS, WrittenQuery, ends_of, newest_in_topic
 from holdfast.errors import Conflict, Invalid
-from holdfast.formats.record_header import NO_GENERATION, RECORD_HEADER
+from holdfast.formats.record_header import HEADERS_TYPE, NO_GENERATION, RECORD_HEADER
 from holdfast.stream.event_time import quoted, type_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _WHERE: Final = "holdfast.sink(…).kafka(…)"
 _TEXT: Final = ("string", "binary")
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 # Of Spark's own options, what this sink says itself.
 _OURS: Final = ("topic", "includeheaders", SERVERS)
 _IDENTITY_DIGITS: Final = 32
@@ -163,7 +162,7 @@ class KafkaTopic:
         return numbered.sortWithinPartitions(_POSITION).select(
             "key",
             "value",
-            F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), F.array(header)).alias(
+            F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE)), F.array(header)).alias(
                 "headers"
             ),
             F.coalesce(F.col("partition"), F.when(F.col("key").isNull(), by_identity).cast("int")).alias(
@@ -237,7 +236,7 @@ class KafkaTopic:
         wanted: list[tuple[str, tuple[str, ...]]] = [
             ("value", _TEXT),
             ("partition", ("int",)),
-            ("headers", (_HEADERS,)),
+            ("headers", (HEADERS_TYPE,)),
         ]
         if self.key is None:
             wanted.append(("key", _TEXT))
@@ -264,7 +263,7 @@ class KafkaTopic:
             .cast("binary")
             .alias("key"),
             (F.col("value") if as_it_is else whole).cast("binary").alias("value"),
-            column("headers", _HEADERS, there=as_it_is and "headers" in self.columns).alias("headers"),
+            column("headers", HEADERS_TYPE, there=as_it_is and "headers" in self.columns).alias("headers"),
             column("partition", "int", there=as_it_is and "partition" in self.columns).alias("partition"),
             identity.alias("told_by"),
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
-from holdfast.formats.record_header import RECORD_HEADER, RecordHeader, header_of
+from holdfast.formats.record_header import HEADERS_TYPE, RECORD_HEADER, RecordHeader, header_of
 from holdfast.stream.event_time import type_of
 from holdfast.stream.keyed.keyed_stream import keyed
 from holdfast.stream.keyed.state_declarations import map_state, value
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _WHERE: Final = "holdfast.without_repeats(…)"
 _NEEDED: Final = ("topic", "partition", "offset", "headers")
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _QUERY: Final = "holdfast_query"
 
 
@@ -214,11 +213,11 @@ def _require_columns(df: DataFrame) -> None:
             if "headers" in missing
             else f"keep {', '.join(missing)} until the repeats are gone",
         )
-    if type_of(df, "headers") != _HEADERS:
+    if type_of(df, "headers") != HEADERS_TYPE:
         raise Invalid(
             "the column `headers` is not what Spark's Kafka source gives",
             where=_WHERE,
             found=type_of(df, "headers"),
-            expected=_HEADERS,
+            expected=HEADERS_TYPE,
             hint="call it on the frame as it was read, before other steps",
         )
