@@ -224,6 +224,17 @@ class RunningJob:
                 self._news.wait(left)
             return found[count - 1]
 
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until something holds while it runs."""
+
+        def reached() -> bool:
+            if condition():
+                return True
+            assert self._process.poll() is None, f"it ended before this: {what}\n{self.events}\n{self._words}"
+            return False
+
+        until(reached, what, seconds)
+
     def driver(self, number: int = 1) -> int:
         """Wait for the `number`-th driver; its process id is also that of its group."""
         return int(self.await_event("starting", number)["pid"])

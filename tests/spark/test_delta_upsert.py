@@ -115,6 +115,25 @@ def test_rows_are_replaced_by_key_and_removed(holdfast: Holdfast, home: Path, tm
     assert rows(table, "customer", "amount") == Counter([("ann", 7), ("cid", 6)])
 
 
+def test_a_column_that_the_query_has_more_is_taken_on(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
+    """By hand: ann's row is from before the column, bob's is of after it."""
+    (tmp_path / "job.py").write_text(TOTALS)
+    give(tmp_path, 0, ("ann", 3, False))
+    run_delta_job(holdfast, home)
+    wider = TOTALS.replace("hf.sink(counted)", 'hf.sink(counted.withColumn("pair", F.col("amount") * 2))')
+    (tmp_path / "job.py").write_text(wider)
+    give(tmp_path, 1, ("bob", 5, False))
+    refused = run_delta_job(holdfast, home, code=2)
+    assert "the Delta table lacks columns of the query" in refused
+    (tmp_path / "job.py").write_text(
+        wider.replace('.delta("./table")', '.delta("./table", mergeSchema="true")')
+    )
+    run_delta_job(holdfast, home)
+    assert rows(tmp_path / "table", "customer", "amount", "pair") == Counter(
+        [("ann", 3, None), ("bob", 5, 10)]
+    )
+
+
 def test_a_merge_that_another_writer_got_in_the_way_of_is_tried_again(
     holdfast: Holdfast, home: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_ke
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _TXN: Final = "spark.databricks.delta.write.txn"
 _VIEW: Final = "holdfast_batch"
@@ -78,24 +78,38 @@ class DeltaUpsert:
         return cls(table, target, tuple(schema.names), tuple(keys), delete_when, evolves)
 
     def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make the table if it is not there, and see that it has the query's columns.
+        """Make the table if it is not there, and see that it has the query's columns, or let it take them on.
 
         Raises:
             Invalid: It lacks one, or the condition for deletions means nothing.
         """
-        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
         spread = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} ({columns}) USING delta{spread}")
-        there = {name.lower() for name in spark.sql(f"SELECT * FROM {self.table}").columns}  # noqa: S608
-        missing = [name for name in self.columns if name.lower() not in there]
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} ({_definitions(schema)}) USING delta{spread}")
+        missing = self._missing(spark, schema)
         if missing and not self.evolves:
             raise Invalid(
                 "the Delta table lacks columns of the query",
                 where=self.target,
-                found=", ".join(sorted(there)),
+                found=", ".join(sorted(self._there(spark))),
                 expected=", ".join(self.columns),
                 hint='add them by ALTER TABLE, or let the table take them: .delta(…, mergeSchema="true")',
             )
+        if missing:
+            # A MERGE takes on new columns by `SET *` alone, which would take our own column with them.
+            try:
+                spark.sql(f"ALTER TABLE {self.table} ADD COLUMNS ({_definitions(missing)})")
+            except Exception:
+                if self._missing(spark, schema):
+                    raise  # else another query was quicker
+
+    def _there(self, spark: SparkSession) -> set[str]:
+        """The columns of the table, in lower case."""
+        return {name.lower() for name in spark.sql(f"SELECT * FROM {self.table}").columns}  # noqa: S608 - quoted names
+
+    def _missing(self, spark: SparkSession, schema: StructType) -> list[StructField]:
+        """The columns of the query that the table has not."""
+        there = self._there(spark)
+        return [field for field in schema if field.name.lower() not in there]
 
     def write(
         self, batch: DataFrame, query_id: str, batch_id: int, pause: Callable[[float], None] = time.sleep
@@ -184,6 +198,11 @@ class DeltaUpsert:
         if (found["most"] or 0) > 1:
             raise repeated_key(self.target, found["most"], found["key"])
         return int(found["rows"] or 0)
+
+
+def _definitions(fields: Iterable[StructField]) -> str:
+    """Columns as SQL defines them."""
+    return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
 
 
 def _table_of_path(path: str) -> str:
