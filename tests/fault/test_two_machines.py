@@ -35,7 +35,9 @@ LEASE_S = 3
 class Machine(TellingProcess):
     """A supervisor of the job on a machine of that name."""
 
-    def __init__(self, stack: ExitStack, folder: Path, host: str, checkpoint: str, endpoint: str) -> None:
+    def __init__(
+        self, stack: ExitStack, folder: Path, host: str, checkpoint: str, endpoint: str, elections: str = ""
+    ) -> None:
         self.host, self.home = host, folder / host
         script = folder / f"{host}.json"
         definition = {
@@ -47,9 +49,12 @@ class Machine(TellingProcess):
             "record": False,
             "restart": strategy_fields(fixed_delay(attempts=100, delay="100ms")),
         }
-        script.write_text(json.dumps({"definition": definition, "attempts": [["batch", "wait"]]}))
+        place = definition["checkpoint"]
+        script.write_text(
+            json.dumps({"definition": definition, "query_checkpoint": place, "attempts": [["batch", "wait"]]})
+        )
         super().__init__(
-            [*PROGRAM, str(script), str(self.home), str(LEASE_S), host],
+            [*PROGRAM, str(script), str(self.home), str(LEASE_S), host, elections],
             {**os.environ, "AWS_ENDPOINT_URL": endpoint},
         )
         stack.callback(self.end)
@@ -119,6 +124,35 @@ def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_bac
     restarts = [event["text"] for event in machine.heard("restarting")]
     assert restarts
     assert Registry(StateHome(machine.home).registry).jobs()[0].state.value == "FINISHED"
+
+
+def test_an_elected_leader_owns_the_lease_and_its_successor_does_not_wait_for_it(
+    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
+) -> None:
+    """Elections tell nobody who takes no part in them; the lease beside the checkpoint does."""
+    bucket = s3_gateway.bucket()
+    checkpoint, elections = f"{bucket}/jobs/visits", f"{bucket}/elections"
+    first = Machine(stack, tmp_path, "etl-1", checkpoint, s3_gateway.endpoint, elections)
+    first.await_event("batch")
+    note = lease_note(open_storage(checkpoint))
+    assert note is not None
+    assert note.holder == f"etl-1 pid {first.process.pid}, job 'visits'"
+    # A successor leads only where it sees what the leader before has written.
+    made_whole(checkpoint)
+    alone = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
+    assert alone.await_event("error")["error"] == "another process owns the checkpoint"
+    assert not alone.heard("running")
+
+    standby = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint, elections)
+    standby.await_event("standby")
+    first.process.kill()
+    driver = first.heard("starting")[-1]["pid"]
+    standby.await_event("batch")
+    assert not Path(f"/proc/{driver}").exists()
+    assert not standby.heard("waiting")
+    standby.process.send_signal(signal.SIGTERM)
+    standby.await_event("outcome")
+    assert lease_note(open_storage(checkpoint)) is None
 
 
 def made_whole(checkpoint: str) -> str:

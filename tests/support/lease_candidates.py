@@ -31,9 +31,10 @@ class Candidates:
         self.clocks = Clocks()
         self._beginnings = itertools.count(1)
 
-    def one(self, storage: Storage | None = None) -> LeaseElection:
+    def one(self, storage: Storage | None = None, elected_at: str = "") -> LeaseElection:
         clock = self.clocks.of(next(self._beginnings) * 1_000_000.0)
-        return LeaseElection(storage or self.storage, "job", LEASE_S, clock, lambda: WALL_S)
+        place = storage or self.storage
+        return LeaseElection(place, "job", LEASE_S, clock, lambda: WALL_S, elected_at=elected_at)
 
     def passes(self, seconds: float) -> None:
         self.clocks.passed += seconds

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
-from lease_candidates import LEASE_S, Candidates, won
+from lease_candidates import LEASE_S, Candidates, Meddling, won
 
 from golden import golden_on_disk
 from holdfast import savepoints
@@ -30,10 +31,11 @@ from holdfast.checkpoints.guard.checkpoint_lease import (
     lease_place,
 )
 from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import LeadershipLost, myself
+from holdfast.checkpoints.guard.terms import LeadershipLost, Term, myself
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Storage
 
 OWNER = "etl-7 pid 4711"
 
@@ -153,6 +155,37 @@ def test_one_who_does_not_refuse_the_living_waits_for_as_long_as_he_likes() -> N
     lease = CheckpointLease("memory://ck", candidates.one())
     assert not lease.take(patience, lambda *_: None, refuse_living=False)
     assert next(left, None) is None
+
+
+def test_an_elected_leader_follows_the_one_before_at_once_and_nobody_else_does() -> None:
+    candidates = Candidates(MemoryStorage())
+    owner = candidates.one(elected_at="zookeeper visits")
+    term = won(owner)
+    for other in ("", "zookeeper orders", "etcd visits"):
+        assert candidates.one(elected_at=other).campaign() is None
+    follower = candidates.one(elected_at="zookeeper visits")
+    assert won(follower).token == term.token + 1
+    with pytest.raises(LeadershipLost):
+        owner.renew(term)
+    # Elections say nothing of an owner who took no part in them.
+    alone = Candidates(MemoryStorage())
+    won(alone.one())
+    assert alone.one(elected_at="zookeeper visits").campaign() is None
+
+
+def test_an_elected_leader_that_still_gives_signs_of_life_is_waited_for() -> None:
+    """A leader that was deposed and has not noticed it yet renews its lease once more."""
+    storage = MemoryStorage()
+    candidates = Candidates(storage)
+    owner = candidates.one(elected_at="zookeeper visits")
+    term = won(owner)
+    renewed: list[Term] = []
+    meddling = Meddling(storage, "write", 1, lambda: renewed.append(owner.renew(term)))
+    follower = candidates.one(cast(Storage, meddling), elected_at="zookeeper visits")
+    assert follower.campaign() is None
+    candidates.passes(LEASE_S)
+    assert won(follower).token == term.token + 1
+    assert renewed
 
 
 def test_a_verb_refuses_the_owner_of_another_machine(checkpoint: Path, beside: Beside) -> None:

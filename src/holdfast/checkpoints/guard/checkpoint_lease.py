@@ -71,7 +71,11 @@ def lease_place(checkpoint: str) -> tuple[str, str] | None:
 
 
 def lease_of(
-    checkpoint: str, holder: str | None = None, lease_s: float = LEASE_S, now: Now = time.monotonic
+    checkpoint: str,
+    holder: str | None = None,
+    lease_s: float = LEASE_S,
+    now: Now = time.monotonic,
+    elected_at: str = "",
 ) -> LeaseElection | None:
     """The lease beside a checkpoint, as one candidate for it sees it; None where none can be kept.
 
@@ -82,6 +86,7 @@ def lease_of(
         holder: How others see this candidate; by default its host and process.
         lease_s: How long it is to last.
         now: The clock of the candidate.
+        elected_at: Names the elections that have made the candidate the leader of its job, if there are any.
 
     Raises:
         Unsupported: The library for this kind of storage is not installed.
@@ -89,7 +94,8 @@ def lease_of(
     place = lease_place(checkpoint)
     if place is None or not can_keep_leases(checkpoint):
         return None
-    return LeaseElection(open_storage(place[0], "lease"), place[1], lease_s, now, time.time, holder)
+    beside = open_storage(place[0], "lease")
+    return LeaseElection(beside, place[1], lease_s, now, time.time, holder, elected_at)
 
 
 def has_lease(checkpoint: str) -> bool:

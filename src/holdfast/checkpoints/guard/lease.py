@@ -68,10 +68,19 @@ class LeaseElection:
         now: Seconds on a clock that never goes back.
         wall: Seconds since 1970.
         holder: How others see this candidate; by default its host and process.
+        elected_at: Names the elections that this candidate has won. Whoever won them before is over by that,
+            and is followed at once.
     """
 
     def __init__(
-        self, storage: Storage, job: str, lease_s: float, now: Now, wall: Wall, holder: str | None = None
+        self,
+        storage: Storage,
+        job: str,
+        lease_s: float,
+        now: Now,
+        wall: Wall,
+        holder: str | None = None,
+        elected_at: str = "",
     ) -> None:
         self._storage = storage
         self._job = job
@@ -79,6 +88,7 @@ class LeaseElection:
         self._now = now
         self._wall = wall
         self._holder = holder or myself()
+        self._elected_at = elected_at
         self._id = uuid.uuid4().hex
         self._beats = 0
         self._seen: tuple[int, bytes] | None = None
@@ -194,8 +204,8 @@ class LeaseElection:
         return Term(term.token, min(term.until_s, began + COUNTED * self._lease_s))
 
     def _over(self, token: int, beat: bytes) -> bool:
-        """Whether a term has ended: given up, or not heard of for a lease."""
-        if beat == _ENDED:
+        """Whether a term has ended: given up, not heard of for a lease, or that of a leader before."""
+        if beat == _ENDED or self._is_followed(token):
             return True
         if self._seen != (token, beat):
             self._has_moved = self._seen is not None
@@ -203,10 +213,17 @@ class LeaseElection:
             return False
         return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
 
+    def _is_followed(self, token: int) -> bool:
+        """Whether a term is that of somebody who was elected before, where this candidate is elected now."""
+        claim = self._read(self._at(token, _CLAIM)) if self._elected_at else {}
+        return bool(claim) and claim.get("elected_at") == self._elected_at
+
     def _claim(self, token: int) -> bool:
         """Whether this candidate has put the claim of a term there."""
         path = self._at(token, _CLAIM)
         claim = {"id": self._id, "holder": self._holder, "lease_s": self._lease_s}
+        if self._elected_at:
+            claim["elected_at"] = self._elected_at
         try:
             self._storage.write(path, json.dumps(claim).encode())
         except Conflict:

@@ -109,6 +109,11 @@ class Candidacy:
         return self._election.address
 
     @property
+    def lease_s(self) -> float:
+        """How long a leader that gives no sign of life stays leader."""
+        return self._election.lease_s
+
+    @property
     def leads(self) -> bool:
         """Whether this supervisor has won; `require` tells whether that still holds."""
         return self._renewer is not None

@@ -1,7 +1,7 @@
 """Whether a supervisor may run its job: it has the job to itself, or it is one of several and was elected.
 
-One that has the job to itself also owns the checkpoint by the lease beside it, where that lies on no local
-disk: the lock of this machine tells no other one.
+Either also owns the checkpoint by the lease beside it, where that lies on no local disk: the lock of this
+machine tells no other one, and elections tell nobody who takes no part in them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S, CheckpointLease, has_lease, lease_of
+from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.guard.terms import Now, myself
 from holdfast.config.locations import local_path
 from holdfast.errors import Internal
@@ -26,7 +27,8 @@ class Leadership:
         elections: How to take part in elections; None where the supervisor has the job to itself.
         clock: Epoch milliseconds.
         now: The clock of the elections, and of the lease.
-        lease_s: How long the lease beside a checkpoint lasts without a sign of life.
+        lease_s: How long the lease beside a checkpoint lasts without a sign of life; that of the elections,
+            where there are any.
 
     Attributes:
         candidacy: The part in the elections; None without elections, and until the job is known.
@@ -64,9 +66,8 @@ class Leadership:
     @property
     def lost(self) -> bool:
         """Whether the lead is not this supervisor's, or is no longer."""
-        if self.candidacy is not None:
-            return self.candidacy.lost is not None
-        return self.lease_lost is not None
+        deposed = self.candidacy is not None and self.candidacy.lost is not None
+        return deposed or self.lease_lost is not None
 
     @property
     def lease_lost(self) -> str | None:
@@ -76,9 +77,8 @@ class Leadership:
     @property
     def until_s(self) -> float | None:
         """The moment until which a driver may count on it; None where nothing but locks decides."""
-        if self.candidacy is not None:
-            return self.candidacy.until_s
-        return None if self._lease is None else self._lease.until_s
+        ends = [held.until_s for held in (self.candidacy, self._lease) if held is not None]
+        return min(ends, default=None)
 
     def enter(self, job: str, home: StateHome, registry: Registry) -> None:
         """Claim the job: take its lock, or enter the elections of its leader. Called again, it does nothing.
@@ -118,7 +118,7 @@ class Leadership:
             self._lease = None
         if local_path(checkpoint) is not None and not has_lease(checkpoint):
             return True
-        election = lease_of(checkpoint, f"{myself()}, job {job!r}", self._lease_s, self._now)
+        election = self._lease_of(checkpoint, job)
         if election is None:
             if not self._told_of_none:
                 self._told_of_none = True
@@ -129,20 +129,42 @@ class Leadership:
         def waiting(holder: str, lease_s: float) -> None:
             say("waiting", f"waiting {lease_s:.0f} s at most for the lease of {holder}", holder=holder)
 
+        def patient(seconds: float) -> bool:
+            self.require()
+            return goes_on(seconds)
+
         lease = CheckpointLease(checkpoint, election, self._now)
-        if not lease.take(goes_on, waiting, refuse_living=True):
+        has_stood_by = self.candidacy is not None and self.candidacy.has_stood_by
+        if not lease.take(patient, waiting, refuse_living=not has_stood_by):
             return False
         self._lease = lease
         return True
+
+    def _lease_of(self, checkpoint: str, job: str) -> LeaseElection | None:
+        """The lease beside a checkpoint; an elected leader follows the one before at once."""
+        holder, elected = f"{myself()}, job {job!r}", self.candidacy
+        if elected is None:
+            return lease_of(checkpoint, holder, self._lease_s, self._now)
+        elected_at = f"{elected.place_id} {job}"
+        return lease_of(checkpoint, holder, elected.lease_s, self._now, elected_at)
 
     def require(self) -> None:
         """Go on only with the right to run the job.
 
         Raises:
-            LeadershipLost: It leads no longer.
+            LeadershipLost: It leads no longer, or what it leads by is no longer its own.
         """
         if self.candidacy is not None:
             self.candidacy.require()
+            if self._lease is not None:
+                self._lease.require()
+
+    def step_down(self, *, resign: bool) -> None:
+        """Lead no longer, and stand by; with `resign` another one may begin at once."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        self.required_candidacy.step_down(resign=resign)
 
     def note(self, **changes: Any) -> None:
         """Put down fields of `LeaderRecord` for the leaders to come, where there are elections."""

@@ -207,11 +207,13 @@ class SupervisedJob:
             Unavailable: The storage does not answer.
         """
         claim = self.claim(definition)
-        if self.leadership.candidacy is not None:
-            return take_over(claim, self.leadership.candidacy, self.say, self.goes_on)
+        candidacy = self.leadership.candidacy
+        if candidacy is not None and not take_over(claim, candidacy, self.say, self.goes_on):
+            return False
         if not self.leadership.take_lease(definition.checkpoint, definition.name, self.wait, self.say):
             return False
-        claim.wait(self._orphan_grace_s, self.say)
+        if candidacy is None:
+            claim.wait(self._orphan_grace_s, self.say)
         return True
 
     # The work beside it.

@@ -263,7 +263,7 @@ class Supervisor:
             self._job.set_state(JobState.RESTARTING, "another supervisor may lead it")
         self._job.begun = False
         self._job.abandon_sidecar()
-        self._leadership.required_candidacy.step_down(resign=isinstance(error, CannotLead))
+        self._leadership.step_down(resign=isinstance(error, CannotLead))
         self._job.say("deposed", f"leading no longer: {error.found or error.fact}")
 
     def _require_final(self, attempt: DriverAttempt, refusal: HoldfastError) -> None:
