@@ -34,6 +34,8 @@ def test_a_group_has_what_was_read(home: Path, tmp_path: Path, kafka_broker: Bro
     assert found["job"] == {
         **{f"{topic}/{partition}": count for topic in topics for partition, count in (("0", 10), ("1", 4))}
     }, found["said"]
+    assert found["guarded_code"] == 0
+    assert found["guarded"] == found["all"]
     # A group that has a consumer of its own is left alone, and the query goes on.
     assert found["rows"] == 14
     assert found["taken"] == {}

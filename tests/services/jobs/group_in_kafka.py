@@ -88,6 +88,13 @@ def main(asked: dict[str, Any]) -> None:
     found["said"] = ran.stdout + ran.stderr
     found["job"] = offsets(spark, asked["address"], "job")
 
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder / "guarded"))
+    guard = hf.guard(
+        writer.trigger(availableNow=True), name="guarded", home=folder / "home", consumer_group="guarded"
+    )
+    found["guarded_code"] = guard.run()
+    found["guarded"] = offsets(spark, asked["address"], "guarded")
+
     said = io.StringIO()
     with consumer(spark, asked["address"], "taken", asked["topics"][0]), contextlib.redirect_stderr(said):
         writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder / "other"))
