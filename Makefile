@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-kafka services-image services-tikv services-state-clients jar bench docs output lock clean
+.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -53,6 +53,9 @@ services-cassandra:  ## fetch Cassandra for the tests of state in it (needs Java
 
 services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 	@scripts/services-hdfs.sh
+
+services-yarn: services-hdfs  ## fetch YARN for the test of jobs on it (needs Java and Maven)
+	@scripts/services-yarn.sh
 
 services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
 	@scripts/services-kafka.sh

@@ -46,6 +46,7 @@ SERVERS = (
     "redis_server",
     "s3_gateway",
     "standalone_cluster",
+    "yarn_cluster",
     "state_databases",
     "tikv_server",
     "zookeeper_server",

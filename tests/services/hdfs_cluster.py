@@ -30,8 +30,8 @@ class Cluster:
         rpc, http, data, data_http, data_ipc = free_ports(5)
         self.address = f"127.0.0.1:{http}"
         self._native = f"hdfs://127.0.0.1:{rpc}"
-        _settings(folder / "core-site.xml", {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}"})
-        _settings(
+        write_settings(folder / "core-site.xml", {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}"})
+        write_settings(
             folder / "hdfs-site.xml",
             {
                 "dfs.replication": "1",
@@ -102,7 +102,8 @@ def hdfs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
-def _settings(path: Path, values: dict[str, str]) -> None:
+def write_settings(path: Path, values: dict[str, str]) -> None:
+    """A configuration file of Hadoop's."""
     pairs = "".join(
         f"<property><name>{name}</name><value>{value}</value></property>" for name, value in values.items()
     )

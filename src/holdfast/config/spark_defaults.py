@@ -116,7 +116,8 @@ DEFAULTS: tuple[Default, ...] = (
         "true",
         "false",
         "Spark talks to its Python workers through files of the machine and not over TCP, which makes small "
-        "batches wait 40 ms in each step that runs Python.",
+        "batches wait 40 ms in each step that runs Python. Not on YARN, in whose containers the paths are "
+        "longer than that of a socket may be.",
     ),
     Default(
         "spark.sql.session.timeZone",

@@ -6,16 +6,16 @@ import json
 import sys
 from pathlib import Path
 
-from tallies import Tally
+import tallies
 
 import holdfast as hf
 
 place = Path(sys.argv[1])
-spark = hf.session("submitted", home=place / "home", py_files=[Path(__file__).with_name("tallies.py")])
+spark = hf.session("submitted", home=place / "home", py_files=[tallies.__file__])
 schema = "id string, order_id string, account string, amount long, ts timestamp"
 orders = spark.readStream.schema(schema).option("maxFilesPerTrigger", 5).json(str(place / "day" / "orders"))
 output = "account string, orders long, amount long"
-totals = hf.keyed(orders, by="account").process(Tally(), output=output, name="tally")
+totals = hf.keyed(orders, by="account").process(tallies.Tally(), output=output, name="tally")
 given = {"master": spark.sparkContext.master}
 (place / "session.json").write_text(json.dumps(given))
 sink = hf.sink(totals, name="totals").upsert("totals", keys=["account"], ledger=str(place / "totals.db"))

@@ -53,6 +53,14 @@ def test_a_cluster_gets_code_partitions_and_memory(tmp_path: Path) -> None:
     assert found[OVERHEAD] == f"{384 + 500 + 2 * 416}m"
 
 
+def test_on_yarn_no_socket_has_a_path_that_is_too_long(tmp_path: Path) -> None:
+    """Spark puts them into a container's own folder, whose path is longer than the system's 108 bytes."""
+    enabled = "spark.python.unix.domain.socket.enabled"
+    assert enabled not in options(tmp_path, master="yarn")
+    assert options(tmp_path, master="spark://head:7077")[enabled] == "true"
+    assert options(tmp_path, master="k8s://head")[enabled] == "true"
+
+
 def test_what_a_person_has_set_stays(tmp_path: Path) -> None:
     found = options(
         tmp_path,

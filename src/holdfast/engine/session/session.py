@@ -15,6 +15,7 @@ from holdfast.config.spark_defaults import (
     DAEMON_KEY,
     DEFAULTS,
     SHUFFLE_PARTITIONS_KEY,
+    UNIX_SOCKET_KEY,
     Default,
     machine_defaults,
 )
@@ -196,10 +197,13 @@ def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[De
         master: Where Spark runs.
         conf: The session's settings, so far.
     """
-    here = manager_of(master) is Manager.LOCAL
-    slots = available_cores() if here else asked_cores(master, conf or {}).slots
-    machine = machine_defaults(cores=slots or 1, python=sys.executable)
-    return DEFAULTS + tuple(default for default in machine if slots or default.key != SHUFFLE_PARTITIONS_KEY)
+    manager = manager_of(master)
+    slots = available_cores() if manager is Manager.LOCAL else asked_cores(master, conf or {}).slots
+    left_out = set() if slots else {SHUFFLE_PARTITIONS_KEY}
+    if manager is Manager.YARN:
+        left_out.add(UNIX_SOCKET_KEY)
+    every = DEFAULTS + machine_defaults(cores=slots or 1, python=sys.executable)
+    return tuple(default for default in every if default.key not in left_out)
 
 
 def available_cores() -> int:
