@@ -121,6 +121,7 @@ def test_a_supervisor_is_started_with_options_that_there_are(
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "job-ha.yaml"])
+@pytest.mark.slow
 def test_probes_and_prometheus_ask_for_what_is_answered(name: str, tmp_path: Path) -> None:
     from served import TestClient
 

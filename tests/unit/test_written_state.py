@@ -68,6 +68,7 @@ def written(packed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(packed, tmp_path / "state"))
 
 
+@pytest.mark.slow
 def test_a_catalog(written: Path) -> None:
     every = savepoints.list(written / "catalog")
     assert [each.problem for each in every] == [None] * 5

@@ -46,6 +46,7 @@ def test_the_catalogue_is_in_order() -> None:
         assert not rule.instead.endswith(".")  # it stands behind a colon
 
 
+@pytest.mark.slow
 def test_the_corpus_is_found_as_people_wrote_it_down() -> None:
     result = scored()
     assert result.files >= 60
@@ -65,6 +66,7 @@ def test_the_table_names_every_file_of_the_corpus() -> None:
 
 
 @pytest.mark.parametrize("folder", ["src/holdfast/demo", "docs", "tests/unit/advice/corpus"])
+@pytest.mark.slow
 def test_good_code_has_no_error(folder: str) -> None:
     files = [path for path in (ROOT / folder).rglob("*.py") if not path.stem.endswith("_bad")]
     assert files

@@ -86,6 +86,7 @@ def test_functions_that_call_each_other_come_to_an_end() -> None:
     assert found(code) == []
 
 
+@pytest.mark.slow
 def test_a_large_file_is_followed_to_its_end(tmp_path: Path) -> None:
     lines = [f"t{n} = events.withWatermark('ts', '1 hour').dropDuplicates(['id'])" for n in range(2000)]
     file = tmp_path / "job.py"
@@ -100,6 +101,7 @@ def test_nested_calls_do_not_take_for_ever(tmp_path: Path) -> None:
     assert lint(file).findings == ()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_followed_to_its_end_says_so(tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text("a = [" + "1, " * 200_000 + "]\n" + READ + "once = events.dropDuplicates(['id'])\n")
@@ -110,6 +112,7 @@ def test_a_file_that_is_not_followed_to_its_end_says_so(tmp_path: Path) -> None:
     assert ([finding.rule for finding in report.findings], report.complete) == (["HF103"], True)
 
 
+@pytest.mark.slow
 def test_lint_loads_no_spark_and_runs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text("raise SystemExit('it was run')\n")

@@ -266,6 +266,7 @@ def test_changed_groups_are_the_next_batch_of_a_checkpoint(checkpoint: LocalStor
     assert {row.key[0]: dict(row.values) for row in keyed_states(checkpoint, 12)[0].rows()} == before
 
 
+@pytest.mark.slow
 def test_another_number_of_key_groups_in_a_checkpoint(checkpoint: LocalStorage, tmp_path: Any) -> None:
     before = values(checkpoint)
     for groups in (1, 9):

@@ -97,6 +97,7 @@ def test_duplicates_are_remembered_until_their_time() -> None:
 
 
 @pytest.mark.parametrize("name", JOINS)
+@pytest.mark.slow
 def test_each_side_of_a_join_holds_what_can_still_be_joined(name: str) -> None:
     found = reader(name)
     [operator] = found.operators
@@ -245,6 +246,7 @@ def test_a_checkpoint_that_is_not_there_is_said_to_be_missing(tmp_path: Path) ->
         hf.state(f"{tmp_path / 'ck'}@3", batch=4)
 
 
+@pytest.mark.slow
 def test_a_key_is_read_without_arrow_numpy_or_spark(tmp_path: Path) -> None:
     golden_on_disk("4.2/aggregate-rocksdb", tmp_path / "ck")
     program = (

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import pytest
 from command import Holdfast
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -28,6 +29,7 @@ def test_an_unknown_workload_or_side_says_which_there_are(holdfast: Holdfast) ->
     assert "expected raw_tws, sql, on_event, on_key, on_batch, on_batch_combined" in said.stderr
 
 
+@pytest.mark.slow
 def test_a_package_without_benches_says_where_they_are() -> None:
     """Without `site`, no editable install puts the benches on the path, as where a wheel was installed."""
     path = os.pathsep.join([str(SOURCE), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])

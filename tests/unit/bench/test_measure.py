@@ -13,6 +13,7 @@ from holdfast_bench.measure import cause_in, median_within, processor_time
 WORK = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"
 
 
+@pytest.mark.slow
 def test_the_processor_time_of_what_was_started_counts_while_it_lives_and_after() -> None:
     before = processor_time()
     started = [sys.executable, "-c", f"{WORK}input()"]

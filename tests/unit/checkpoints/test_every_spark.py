@@ -25,7 +25,7 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Invalid
 from holdfast.storage import open_storage
 
-pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]
 
 # One task has all that they keep.
 GATHERED = ("global", "limit")

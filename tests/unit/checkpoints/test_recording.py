@@ -220,6 +220,7 @@ def test_a_damaged_record_is_not_relied_on(tmp_path: Path) -> None:
     assert find_record(tmp_path, storage)[0] is not None
 
 
+@pytest.mark.slow
 def test_it_grows_no_larger_than_what_is_kept(file: RecordFile) -> None:
     every = {path: data for path, data in file_query(1500).items() if not path.startswith("sources/")}
     storage = MemoryStorage({"metadata": every["metadata"]}, URI)

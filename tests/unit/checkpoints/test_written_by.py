@@ -108,6 +108,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_doctor_and_run_refuse_what_a_newer_spark_wrote(holdfast: Holdfast, place: Path) -> None:
     said = holdfast("doctor", "ck", "--json")
     [found] = json.loads(said.stdout)["checkpoints"]

@@ -165,6 +165,7 @@ def test_a_pipe_gets_a_line_for_each_batch_until_the_job_ends(shop: Shop, tmp_pa
         process.communicate()
 
 
+@pytest.mark.slow
 def test_json_lines_and_the_end_by_a_signal(shop: Shop, tmp_path: Path) -> None:
     shop.batch(7)
     process = started(tmp_path, shop.home.path, "status", "shop", "-w", "--json")
@@ -180,6 +181,7 @@ def test_json_lines_and_the_end_by_a_signal(shop: Shop, tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_bars(shop: Shop, tmp_path: Path) -> None:
     for number, took in enumerate([100, 200, 400, 800]):
         shop.batch(number, took)
@@ -225,6 +227,7 @@ def test_bars_reach_from_nothing_to_the_largest(values: list[float | None], widt
     assert sparkline(values, width) == bars
 
 
+@pytest.mark.slow
 def test_a_query_that_runs_elsewhere_is_measured_by_its_files(tmp_path: Path, home: Path) -> None:
     golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck")
     words = ("watch", "./ck", "--metrics-port", "0", "--alert", "state_size=1b", "--every", "10ms", "--json")

@@ -91,6 +91,7 @@ def test_a_damaged_file_that_show_needs(holdfast: Holdfast, place: str) -> None:
     assert "holdfast checkpoint verify" in said.stderr
 
 
+@pytest.mark.slow
 def test_reading_starts_no_process_and_loads_nothing_heavy(place: str, tmp_path: Path) -> None:
     commands = [("checkpoint", verb, place) for verb in ("show", "history", "verify")]
     found = audited(commands, tmp_path)

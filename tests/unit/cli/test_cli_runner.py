@@ -44,6 +44,7 @@ def shop(spark): ...
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_it_is_the_same_as_in_a_process(words: list[str], tmp_path: Path, home: Path) -> None:
     golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
     (tmp_path / "job.py").write_text(JOB)

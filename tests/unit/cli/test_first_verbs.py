@@ -32,6 +32,7 @@ def test_help_has_all_as_before(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("command", [command for command, _ in FIRST])
+@pytest.mark.slow
 def test_each_line_can_be_typed(holdfast: Holdfast, tmp_path: Path, command: str) -> None:
     golden_on_disk(NAME, tmp_path / "checkpoints" / "visits")
     words = ["c1" if word == "ann" else word for word in shlex.split(command)[1:]]

@@ -138,6 +138,7 @@ def test_doctor_looks_at_all_checkpoints_of_a_job(holdfast: Holdfast, shop: Job,
     assert {f"file://{shop.checkpoint}", f"file://{other}"} <= {one["checkpoint"] for one in found}
 
 
+@pytest.mark.slow
 def test_the_savepoints_of_a_job_are_where_its_last_one_is(holdfast: Holdfast, shop: Job) -> None:
     beside = f"file://{shop.checkpoint}.savepoints"
     missed = told(holdfast("savepoint", "list", "shop", "--json"), 3)
@@ -172,6 +173,7 @@ def test_history_over_a_job_s_savepoints(holdfast: Holdfast, shop: Job) -> None:
         assert said["versions"]
 
 
+@pytest.mark.slow
 def test_state_of_a_job_is_edited_and_erased(holdfast: Holdfast, shop: Job) -> None:
     shop.saved("sp")
     edited = told(

@@ -27,6 +27,7 @@ def test_every_verb_with_json_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("call", sorted(WRITTEN["json of verbs"]))
+@pytest.mark.slow
 def test_every_field_that_a_verb_prints_is_described(call: str) -> None:
     """What they print is read from real runs, which `test_public_surface` holds equal to this list."""
     answers = [*VERBS[verb_of(call)], ERROR]
@@ -62,6 +63,7 @@ def leads_on(kind: Any, rest: list[str]) -> bool:
     return any(leads_on(part, rest) for part in parts)
 
 
+@pytest.mark.slow
 def test_every_field_has_a_description() -> None:
     shapes = {*all_shapes(), *declared_shapes()}
     assert [
@@ -102,6 +104,7 @@ def test_every_field_that_verbs_write_out_is_described() -> None:
     assert written - described == set()
 
 
+@pytest.mark.slow
 def test_every_field_of_rest_has_a_description() -> None:
     schemas = answers_of_rest()["components"]["schemas"]
     assert [

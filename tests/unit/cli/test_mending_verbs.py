@@ -23,6 +23,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, ["state", *words])
 
 
+@pytest.mark.slow
 def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> None:
     words = ("edit", saved, "aggregate", "--set", "count = 1", "--key", "customer=c1")
     looked = run(*words, "--dry-run")

@@ -49,6 +49,7 @@ def taken(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("verb", "field"), VERBS.items())
+@pytest.mark.slow
 def test_a_label_stands_for_its_savepoint(holdfast: Holdfast, taken: str, verb: str, field: str) -> None:
     words = ["sp@before the move" if word == "SP" else word for word in verb.split()]
     found = told(holdfast(*words, "--json"))[field]
@@ -56,6 +57,7 @@ def test_a_label_stands_for_its_savepoint(holdfast: Holdfast, taken: str, verb: 
 
 
 @pytest.mark.parametrize("verb", ["get", "scan", "history", "explain"])
+@pytest.mark.slow
 def test_state_of_a_labelled_savepoint(holdfast: Holdfast, taken: str, verb: str) -> None:
     words = ("aggregate",) if verb == "scan" else ("aggregate", "c1")
     assert holdfast("state", verb, "sp@before the move", *words, "--json").stdout == (
@@ -63,6 +65,7 @@ def test_state_of_a_labelled_savepoint(holdfast: Holdfast, taken: str, verb: str
     )
 
 
+@pytest.mark.slow
 def test_two_labels_are_compared(holdfast: Holdfast, taken: str) -> None:
     found = told(holdfast("savepoint", "diff", "sp@before the move", "ck@10", "--json"))
     assert (found["first"], found["same"]) == (taken, False)
@@ -70,6 +73,7 @@ def test_two_labels_are_compared(holdfast: Holdfast, taken: str) -> None:
     assert by_files.stdout.splitlines()[-1] == "the same state files"
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_label(holdfast: Holdfast, taken: str) -> None:
     for given, query in (("sp@before the move", ""), ("one=sp@before the move", "one")):
         said = holdfast("run", "job.py", "--dry-run", "--json", "-s", given)
@@ -91,6 +95,7 @@ def test_a_run_starts_from_a_label(holdfast: Holdfast, taken: str) -> None:
     "verb",
     ["restore SP made", "savepoint delete SP --yes", "run job.py -s SP --dry-run", "savepoint show SP"],
 )
+@pytest.mark.slow
 def test_what_names_no_savepoint_or_several_is_refused(
     holdfast: Holdfast, taken: str, tmp_path: Path, verb: str, name: str, code: int, fact: str
 ) -> None:
@@ -110,6 +115,7 @@ def test_the_error_says_what_there_is(holdfast: Holdfast, taken: str, tmp_path: 
     assert unknown["found"] == "the labels 'twice', 'before the move'"
 
 
+@pytest.mark.slow
 def test_a_label_that_cannot_name_is_noted(holdfast: Holdfast, taken: str) -> None:
     for label, why in (("12", "digits"), ("release/2", "slash")):
         said = holdfast("savepoint", "take", "./ck", "sp", "--label", label)

@@ -416,6 +416,7 @@ def test_init_names_several_calls(tmp_path: Path, holdfast: Holdfast) -> None:
 
 
 @pytest.mark.usefixtures("looked_at")
+@pytest.mark.slow
 def test_the_tour_names_its_own_next_step_alone(holdfast: Holdfast) -> None:
     said = holdfast("tour", "shop")
     assert said.returncode == 0, said.stderr

@@ -17,6 +17,7 @@ def said() -> dict[str, str]:
     return printed()
 
 
+@pytest.mark.slow
 def test_the_files_are_those_of_the_scenes(said: dict[str, str]) -> None:
     assert sorted(said) == sorted(file.name for file in WRITTEN.iterdir())
 

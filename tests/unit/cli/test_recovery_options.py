@@ -78,6 +78,7 @@ def test_elections_need_a_place(holdfast: Holdfast, address: str) -> None:
     assert address in said.stderr
 
 
+@pytest.mark.slow
 def test_a_job_that_a_leader_has_is_not_run_beside_it(
     holdfast: Holdfast, home: Path, tmp_path: Path, registry: Registry
 ) -> None:

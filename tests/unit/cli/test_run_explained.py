@@ -95,6 +95,7 @@ def refused(answer: subprocess.CompletedProcess[str], code: int, *words: str) ->
         assert word in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(JOB)
     saved = savepoints.take(golden_on_disk("4.2/aggregate-memory", tmp_path / "old"), tmp_path / "sp").uri

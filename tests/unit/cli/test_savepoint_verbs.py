@@ -36,6 +36,7 @@ def told(said: subprocess.CompletedProcess[str], code: int = 0) -> Any:
     return json.loads(said.stdout)
 
 
+@pytest.mark.slow
 def test_from_take_to_delete(holdfast: Holdfast, checkpoint: Path, tmp_path: Path) -> None:
     planned = told(holdfast("savepoint", "take", "./ck", "catalog", "--dry-run", "--json"))
     assert planned["dry_run"] is True
@@ -127,6 +128,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return large_checkpoint(tmp_path_factory.mktemp("large") / "ck", large_rows())
 
 
+@pytest.mark.slow
 def test_rows_of_large_state_are_proved(holdfast: Holdfast, large: Path, tmp_path: Path) -> None:
     taken = told(holdfast("savepoint", "take", str(large), "catalog", "--no-digest", "--json"))
     uri = taken["savepoint"]
@@ -155,6 +157,7 @@ def test_rows_of_large_state_are_proved(holdfast: Holdfast, large: Path, tmp_pat
     assert f"{rows:,}" in holdfast("savepoint", "show", uri).stdout
 
 
+@pytest.mark.slow
 def test_a_take_makes_the_digests(holdfast: Holdfast, large: Path) -> None:
     taken = told(holdfast("savepoint", "take", str(large), "catalog", "--json"))
     assert taken["content"] == "recorded"
@@ -162,6 +165,7 @@ def test_a_take_makes_the_digests(holdfast: Holdfast, large: Path) -> None:
     assert proof["content"] == "compared"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_digests_leaves_a_savepoint(large: Path, tmp_path: Path, home: Path) -> None:
     with subprocess.Popen(
         [*stalled_digest.PROGRAM, "savepoint", "take", str(large), "catalog"],
@@ -251,6 +255,7 @@ def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_started_and_no_spark_loaded(checkpoint: Path, tmp_path: Path) -> None:
     taken = savepoints.take(checkpoint, tmp_path / "catalog").uri
     commands = [
@@ -266,6 +271,7 @@ def test_nothing_is_started_and_no_spark_loaded(checkpoint: Path, tmp_path: Path
     assert [audit.heavy for audit in found] == [(), (), *[("numpy",)] * 3]
 
 
+@pytest.mark.slow
 def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: Path) -> None:
     """The memory provider's, since that takes no Spark."""
     golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")

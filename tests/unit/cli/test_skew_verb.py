@@ -112,6 +112,7 @@ def test_a_job_can_be_asked_from_python(home: Path) -> None:
         hf.skew.report("nobody", home=home)
 
 
+@pytest.mark.slow
 def test_looking_at_a_checkpoint_loads_nothing_heavy(checkpoint: Path) -> None:
     program = (
         "import sys\n"

@@ -93,6 +93,7 @@ def test_rows_are_filtered_asked_and_written(holdfast: Holdfast, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("checkpoint")
+@pytest.mark.slow
 def test_a_query_reaches_nothing_but_the_states(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     for query in (

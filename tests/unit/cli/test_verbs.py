@@ -23,6 +23,7 @@ RECORD = JobRecord(
 )
 
 
+@pytest.mark.slow
 def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(tmp_path: Path) -> None:
     expected = {
         ("--help",): 0,
@@ -69,6 +70,7 @@ def test_the_version(holdfast: Holdfast) -> None:
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -53,6 +53,7 @@ def fill(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
+@pytest.mark.slow
 def test_nobody_else_reads_what_is_in_a_state_home(tmp_path: Path) -> None:
     home = home_in(tmp_path)
     fill(home)
@@ -73,6 +74,7 @@ def test_the_parents_of_a_state_home_are_made_as_others_are(tmp_path: Path) -> N
     assert stat.S_IMODE(home.parent.stat().st_mode) == 0o755
 
 
+@pytest.mark.slow
 def test_a_journal_is_as_private_as_its_file(tmp_path: Path) -> None:
     home = home_in(tmp_path)
     fill(home)
@@ -84,6 +86,7 @@ def test_a_journal_is_as_private_as_its_file(tmp_path: Path) -> None:
     db.close()
 
 
+@pytest.mark.slow
 def test_an_open_state_home_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
     home = home_in(tmp_path)
     fill(home)
@@ -101,6 +104,7 @@ def test_an_open_state_home_of_an_earlier_version_is_closed(tmp_path: Path) -> N
     assert stat.S_IMODE(tmp_path.stat().st_mode) == before
 
 
+@pytest.mark.slow
 def test_a_directory_with_other_things_in_it_is_left_to_its_owner(tmp_path: Path) -> None:
     fill(home_in(tmp_path))
     home = tmp_path / "new" / "home"

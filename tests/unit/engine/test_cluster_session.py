@@ -53,6 +53,7 @@ def test_a_cluster_gets_code_partitions_and_memory(tmp_path: Path) -> None:
     assert found[OVERHEAD] == f"{384 + 500 + 2 * 416}m"
 
 
+@pytest.mark.slow
 def test_on_yarn_no_socket_has_a_path_that_is_too_long(tmp_path: Path) -> None:
     """Spark puts them into a container's own folder, whose path is longer than the system's 108 bytes."""
     enabled = "spark.python.unix.domain.socket.enabled"
@@ -103,6 +104,7 @@ def test_the_python_that_is_named_for_workers_is_theirs(tmp_path: Path) -> None:
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python3"
 
 
+@pytest.mark.slow
 def test_a_second_time_adds_nothing(tmp_path: Path) -> None:
     found = options(tmp_path, master="spark://head:7077")
     again = options(tmp_path, master="spark://head:7077", executorEnv_PYTHONPATH=found[PATH])

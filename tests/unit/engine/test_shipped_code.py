@@ -22,6 +22,7 @@ def folder_with(place: Path, **files: str) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_the_archive_of_the_package_is_imported_by_a_python_that_has_not_got_it(tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "home")
     source = "import holdfast, holdfast.worker.operator; print(holdfast.__file__, holdfast.__version__)"

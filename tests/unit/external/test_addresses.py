@@ -90,6 +90,7 @@ def test_one_connection_for_all_who_come_in_alike() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cassandra", "redis"])
+@pytest.mark.slow
 def test_nobody_is_there(kind: str) -> None:
     """Nothing is asked before something is needed."""
     (nobody,) = free_ports(1)

@@ -52,6 +52,7 @@ def test_blocks_that_cannot_have_a_key_are_left_out(name: str) -> None:
             _require_found(data)
 
 
+@pytest.mark.slow
 def test_older_values_of_a_key_are_found_in_the_blocks_behind(tmp_path: Path) -> None:
     made = Scratch.new(tmp_path / "db")
     made.put([(b"k%05d" % number, b"v" * 30) for number in range(0, 3000, 3)])

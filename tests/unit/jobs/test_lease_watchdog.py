@@ -60,6 +60,7 @@ def test_what_is_released_lives_on(writer: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.slow
 def test_a_holder_that_is_frozen_or_killed_does_not_keep_its_jvm(
     number: int, writer: subprocess.Popen[bytes]
 ) -> None:

@@ -101,6 +101,7 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=1
 
 
 @given(rows, rows, st.integers(1, 4))
+@pytest.mark.slow
 def test_differences_are_those_of_the_multisets(one: Rows, other: Rows, at_once: int) -> None:
     before = output_diff.ROWS_AT_ONCE
     try:

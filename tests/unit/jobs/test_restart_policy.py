@@ -175,6 +175,7 @@ def run(strategy: RestartStrategy, failures: list[tuple[str, bool, int]]) -> lis
 
 @settings(derandomize=True, max_examples=300)
 @given(STRATEGIES, FAILURES)
+@pytest.mark.slow
 def test_the_decisions_keep_their_promises(
     strategy: RestartStrategy, failures: list[tuple[str, bool, int]]
 ) -> None:

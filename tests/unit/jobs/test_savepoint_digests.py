@@ -47,6 +47,7 @@ def contents(catalog: Path) -> list[str | None]:
     return [each.content for each in savepoints.list(catalog)]
 
 
+@pytest.mark.slow
 def test_what_is_taken_is_digested_without_being_asked(checkpoint: str, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog"
     work = Savepointing(Periodic(f"file://{catalog}", every_ms=1, retained=3), clock)
@@ -66,6 +67,7 @@ def test_what_is_taken_is_digested_without_being_asked(checkpoint: str, tmp_path
     assert savepoints.verify(one.uri, deep=True).content == "compared"
 
 
+@pytest.mark.slow
 def test_what_a_killed_supervisor_has_left_is_done_by_the_next(checkpoint: str, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog"
     for batch in (9, 10, 11):

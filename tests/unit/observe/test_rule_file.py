@@ -97,6 +97,7 @@ def test_prometheus_has_alerts_at_the_minutes_worked_out(folder: Path) -> None:
 
 
 @needs_promtool
+@pytest.mark.slow
 def test_both_engines_have_the_same_alerts_at_the_same_minutes(folder: Path) -> None:
     thresholds = Alerts(offsets_expiring="6d").thresholds
     assert set(thresholds) == {rule.name for rule in RULES}

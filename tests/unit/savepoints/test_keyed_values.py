@@ -83,6 +83,7 @@ def rows_of(harness: Harness) -> Iterator[Row]:
 
 
 @pytest.mark.parametrize("batches", [1, 4, 40])
+@pytest.mark.slow
 def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
     """After many batches most rows are in the bases."""
     for batch in range(batches):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from catalogs import Hands, catalog, file_query
 
 from golden import NAMES, golden, golden_files
@@ -32,6 +33,7 @@ def test_two_queries() -> None:
     assert [each.name for each in compare(first, second).changes] == ["checkpoint", "query_id"]
 
 
+@pytest.mark.slow
 def test_a_savepoint_and_itself() -> None:
     for name in NAMES:
         manifest = Hands().take(golden(name), catalog()).manifest

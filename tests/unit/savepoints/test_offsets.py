@@ -234,6 +234,7 @@ def test_a_batch_under_way_is_waited_for() -> None:
         plan_offsets(Source(checkpoint), new_target(), Wanted([ToRecord("orders", 0, 1)]))
 
 
+@pytest.mark.slow
 def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: Path) -> None:
     checkpoint = reading(KAFKA)
     files, wanted = dict(checkpoint.files), Wanted([ToRecord("orders", 0, 12)])

@@ -232,6 +232,7 @@ def test_bytes_that_the_catalog_had_are_proved_though_those_of_the_checkpoint_fi
     assert data_file.name in (error.value.where or "")
 
 
+@pytest.mark.slow
 def test_damage_done_to_a_linked_file_is_not_passed_on(tmp_path: Path) -> None:
     """Writing into a file that is linked is writing into the savepoint; the next take looks again."""
     for name in [name for name in NAMES if "4.2/aggregate" in name]:

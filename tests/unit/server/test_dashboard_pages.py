@@ -112,6 +112,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("path", PAGES)
+@pytest.mark.slow
 def test_every_page_answers_as_json_too(asker: TestClient, path: str) -> None:
     client = asker
     source = page(client, path)
@@ -144,6 +145,7 @@ def test_a_page_is_sound_and_needs_nothing_from_elsewhere(asker: TestClient, pat
     assert [tag for tag, _ in tags.seen].count("h1") == 1
 
 
+@pytest.mark.slow
 def test_the_jobs_page(shop: Served) -> None:
     shop.job("till", state=JobState.FAILED)
     with shop.supervised():
@@ -159,6 +161,7 @@ def test_the_jobs_page(shop: Served) -> None:
     assert "shop Running 2 58 s ago 50 ms 10 102 9.8 KiB 1" in read
 
 
+@pytest.mark.slow
 def test_a_job_without_its_supervisor_says_what_to_do(shop: Served) -> None:
     read = text_of(page(shop.client(), "/ui/jobs/shop"))
     assert "No supervisor" in read
@@ -166,6 +169,7 @@ def test_a_job_without_its_supervisor_says_what_to_do(shop: Served) -> None:
     assert "Stop…" not in read
 
 
+@pytest.mark.slow
 def test_a_job_page(shop: Served) -> None:
     phases = {
         "detect": 100,
@@ -203,6 +207,7 @@ def test_a_job_page(shop: Served) -> None:
     assert "/ui/jobs/shop/ask" in source
 
 
+@pytest.mark.slow
 def test_a_query_is_chosen(tmp_path: Path) -> None:
     served = Served(tmp_path)
     served.job(queries=("visits", "drinks"))
@@ -227,6 +232,7 @@ def test_the_page_of_checkpoints(asker: TestClient) -> None:
     assert "USD a month" in shown
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_is_told_readably(tmp_path: Path) -> None:
     served = Served(tmp_path)
     served.job()
@@ -291,6 +297,7 @@ def test_what_is_not_there_is_a_page_words_or_json_as_it_is_asked_for(
     assert words.text.startswith(f"error: {fact}\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_is_told_the_jobs_and_where_the_rest_is(shop: Served) -> None:
     answer = shop.client().get("/")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -342,6 +349,7 @@ def test_who_is_refused_sees_nothing_of_the_server(shop: Served) -> None:
         assert str(shop.folder) not in answer.text
 
 
+@pytest.mark.slow
 def test_alerts(shop: Served) -> None:
     since = NOW_MS - 60_000
     slow = Alert("checkpoint_duration", ("shop", "visits"), "firing", since, None, 75.0, 60.0)
@@ -374,6 +382,7 @@ def test_a_windowed_key_is_shown_and_linked_as_it_is_written_on_the_command_line
     assert (found["found"]["exists"], found["example"]) == (True, example[1])
 
 
+@pytest.mark.slow
 def test_an_operation_is_told_in_words(shop: Served) -> None:
     asked = TakeSavepoint("file:///backups", queries=("visits",), deep=True, running=True)
     Operations(shop.home).ask("b" * 32, "savepoint", "shop", asked, NOW_MS)
@@ -389,6 +398,7 @@ def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
     assert f"holdfast run job.py --home {served.home.path}" in read
 
 
+@pytest.mark.slow
 def test_what_comes_from_others_is_never_markup(shop: Served, tmp_path: Path) -> None:
     shop.job("till", checkpoint=tmp_path / EVIL, queries=(EVIL,))
     shop.registry.set_state("till", JobState.FAILED, NOW_MS, EVIL)
@@ -431,6 +441,7 @@ def ask(served: Served, fields: dict[str, Any], headers: dict[str, str] | None =
     )
 
 
+@pytest.mark.slow
 def test_buttons_ask_for_operations(shop: Served, tmp_path: Path) -> None:
     (catalog,) = shop.client().get("/ui/jobs/shop/savepoints.json").json()["catalogs"]
     savepoint = catalog["savepoints"][0]["savepoint"]
@@ -458,6 +469,7 @@ def test_buttons_ask_for_operations(shop: Served, tmp_path: Path) -> None:
     assert read.count("Waiting") == 4
 
 
+@pytest.mark.slow
 def test_two_savepoints_are_compared_the_older_one_first(shop: Served, tmp_path: Path) -> None:
     later = take(tmp_path / "checkpoints" / "aggregate-changelog", tmp_path / "savepoints").uri
     (catalog,) = shop.client().get("/ui/jobs/shop/savepoints.json").json()["catalogs"]
@@ -469,6 +481,7 @@ def test_two_savepoints_are_compared_the_older_one_first(shop: Served, tmp_path:
     assert (operation.arguments["first"], operation.arguments["second"]) == (older, newer)
 
 
+@pytest.mark.slow
 def test_a_job_is_stopped_and_cancelled_by_its_buttons(shop: Served) -> None:
     assert ask(shop, {"verb": "stop"}).status_code == 409  # nobody supervises it
     with shop.supervised():
@@ -477,6 +490,7 @@ def test_a_job_is_stopped_and_cancelled_by_its_buttons(shop: Served) -> None:
     assert shop.registry.take_requests("shop", 0) == ["stop", "cancel"]
 
 
+@pytest.mark.slow
 def test_a_bad_form_changes_nothing(shop: Served) -> None:
     bad: list[tuple[dict[str, Any], int, str]] = [
         ({}, 400, "invalid"),
@@ -515,6 +529,7 @@ def test_only_our_own_pages_may_press_buttons(shop: Served, headers: dict[str, s
     assert ask(shop, {"verb": "stop"}, headers).status_code == status
 
 
+@pytest.mark.slow
 def test_a_page_that_has_not_changed_is_not_sent_again(shop: Served) -> None:
     client = shop.client()
     first = client.get("/ui/jobs/shop", headers=PAGE)

@@ -76,6 +76,7 @@ def test_a_savepoint_is_asked_for_taken_and_found(shop: Served) -> None:
     assert len(savepoints.list(catalog)) == 2
 
 
+@pytest.mark.slow
 def test_asked_twice_under_one_id_there_is_one(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     body = {"target-directory": str(catalog), "triggerId": OURS}
@@ -116,6 +117,7 @@ def test_an_unknown_job_is_told_in_the_status(shop: Served) -> None:
     assert other.status_code == 404
 
 
+@pytest.mark.slow
 def test_a_job_is_stopped_with_a_savepoint(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     with shop.supervised():
@@ -136,6 +138,7 @@ def test_a_job_is_stopped_with_a_savepoint(shop: Served) -> None:
     assert status(shop, f"/jobs/{SHOP}/status") == {"status": "FINISHED"}
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_disposed_of(shop: Served) -> None:
     taken = savepoints.take(shop.checkpoint(), shop.folder / "checkpoints" / "sp")
     asked = ask(shop, "/savepoint-disposal", {"savepoint-path": taken.uri}, 200)
@@ -156,6 +159,7 @@ def test_a_checkpoint_is_the_newest_batch_where_none_runs(shop: Served) -> None:
     assert found["operation"] == {"checkpointId": 11}
 
 
+@pytest.mark.slow
 def test_requirements_are_partitions(shop: Served) -> None:
     vertex = vertex_id(SHOP, "visits")
     place = f"/jobs/{SHOP}/resource-requirements"
@@ -253,6 +257,7 @@ def test_requirements_are_partitions(shop: Served) -> None:
         ("GET", f"/jobs/{SHOP}/nosuch", None, 404, "Unable to load requested file"),
     ],
 )
+@pytest.mark.slow
 def test_bad_requests_are_refused_and_change_nothing(
     untouched: Served, method: str, path: str, body: Any, code: int, text: str
 ) -> None:
@@ -280,6 +285,7 @@ def test_what_is_no_json_is_refused(shop: Served, body: bytes) -> None:
     assert "Request did not match expected format SavepointTriggerRequestBody." in answer.json()["errors"][0]
 
 
+@pytest.mark.slow
 def test_a_link_leads_nowhere_that_is_not_allowed(shop: Served) -> None:
     (shop.folder / "checkpoints" / "way-out").symlink_to("/etc")
     for path in ("way-out", "../../etc", "sp/../../../etc"):
@@ -288,6 +294,7 @@ def test_a_link_leads_nowhere_that_is_not_allowed(shop: Served) -> None:
         assert answer.status_code == 400, path
 
 
+@pytest.mark.slow
 def test_flink_refuses_incremental_ones_by_its_own_fault(shop: Served) -> None:
     answer = shop.client().post(f"/jobs/{SHOP}/checkpoints", json={"checkpointType": "INCREMENTAL"})
     assert (answer.status_code, len(answer.json()["errors"])) == (500, 2)

@@ -130,6 +130,7 @@ def test_checkpoints_are_committed_batches(shop: Served) -> None:
     assert (found["counts"]["failed"], found["latest"]["savepoint"]) == (0, None)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_detail(shop: Served) -> None:
     newest = get(shop, f"/jobs/{SHOP}/checkpoints")["latest"]["completed"]
     vertex = vertex_id(SHOP, "visits")
@@ -187,6 +188,7 @@ def test_metrics_are_texts(shop: Served) -> None:
         ("/jobs/metrics?get=numRestarts&agg=median", 400, "(agg)"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_there_is_refused_in_flinks_words(
     shop: Served, path: str, status: int, text: str
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_home_without_jobs(tmp_path: Path) -> None:
     assert not served.home.registry.exists()
 
 
+@pytest.mark.slow
 def test_several_queries_share_the_numbers_out(tmp_path: Path) -> None:
     served = Served(tmp_path)
     place = served.checkpoint()

@@ -92,6 +92,7 @@ def test_whoever_asks_whether_the_server_lives_waits_for_no_busy_thread(tmp_path
 
 
 @pytest.mark.parametrize("path", ["/jobs/overview", "/v1/jobs", "/api/v1/jobs", "/api/v1/openapi.json"])
+@pytest.mark.slow
 def test_without_the_token_nothing_is_told(tmp_path: Path, path: str) -> None:
     client = served(tmp_path, token=TOKEN).client()
     for headers in (
@@ -111,6 +112,7 @@ def test_without_the_token_nothing_is_told(tmp_path: Path, path: str) -> None:
     assert client.get(path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_browser_logs_in_once(tmp_path: Path) -> None:
     client = served(tmp_path, token=TOKEN).client()
     wrong = client.post("/login", content=b"token=wrong", follow_redirects=False)
@@ -197,6 +199,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("still")
 @pytest.mark.parametrize("how", ["login", "bearer"])
+@pytest.mark.slow
 def test_guesses_at_the_token_are_slowed_down(tmp_path: Path, how: str) -> None:
     guessing, another = served(tmp_path, token=TOKEN).clients("192.0.2.1", "192.0.2.2")
 
@@ -299,6 +302,7 @@ def test_an_old_token_that_a_script_sends_for_ever_shuts_nobody_out() -> None:
     assert made.right()
 
 
+@pytest.mark.slow
 def test_many_addresses_together_have_few_guesses_and_shut_nobody_out() -> None:
     made = Limited()
     for number in range(MOST_GUESSES):
@@ -324,6 +328,7 @@ def test_an_address_of_ipv6_is_a_whole_network() -> None:
     assert not made.right("192.0.2.9")
 
 
+@pytest.mark.slow
 def test_a_page_elsewhere_cannot_ask_under_another_name(tmp_path: Path) -> None:
     client = served(tmp_path).client()
     for host in ("evil.example", "evil.example:8081", "127.0.0.1.evil.example", ""):
@@ -346,6 +351,7 @@ def test_a_page_elsewhere_cannot_ask_under_another_name(tmp_path: Path) -> None:
         {"sec-fetch-site": "same-site"},
     ],
 )
+@pytest.mark.slow
 def test_another_site_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
     made = served(tmp_path)
     with made.supervised():
@@ -385,6 +391,7 @@ def test_an_origin_that_is_no_address_is_another_site(tmp_path: Path, origin: st
 
 
 @pytest.mark.parametrize("following", ["/[", "//[", "http://[", "/\n", "&a" * 30])
+@pytest.mark.slow
 def test_a_login_that_leads_nowhere_is_no_accident(tmp_path: Path, following: str) -> None:
     client = served(tmp_path, token=TOKEN).client()
     for path in ("/login", "/logout"):

@@ -65,6 +65,7 @@ def test_flinks_paths_have_the_names(shop: Served) -> None:
     assert vertex["name"] == "visits -> visits -> baskets -> Sink"
 
 
+@pytest.mark.slow
 def test_the_page_has_names_keys_and_unknown_ones(shop: Served) -> None:
     page = shop.client().get("/ui/jobs/shop", headers={"accept": "text/html"})
     assert page.status_code == 200, page.text

@@ -30,6 +30,7 @@ def get(served: Served, path: str) -> Any:
     return answer.json()
 
 
+@pytest.mark.slow
 def test_a_home_where_nothing_was_measured(shop: Served) -> None:
     assert get(shop, "/api/v1/metrics")["samples"] == []
     assert get(shop, "/api/v1/alerts") == {"alerts": []}
@@ -111,6 +112,7 @@ def test_how_far_a_job_is_behind(shop: Served) -> None:
     assert "Behind its sources" in page
 
 
+@pytest.mark.slow
 def test_a_job_whose_sources_do_not_tell_is_not_behind(shop: Served) -> None:
     with shop.supervised():
         assert get(shop, "/api/v1/jobs/shop/lag") == {"partitions": []}

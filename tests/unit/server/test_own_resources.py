@@ -51,6 +51,7 @@ def done(served: Served, path: str, body: Any) -> Any:
     return get(served, f"/operations/{answer.json()['operation']}")
 
 
+@pytest.mark.slow
 def test_jobs(shop: Served) -> None:
     with shop.supervised():
         (job,) = get(shop, "/jobs")["jobs"]
@@ -108,6 +109,7 @@ def test_the_age_of_state_is_told_where_the_commit_was_heard(shop: Served) -> No
     assert (found["committed_ms"], found["age_ms"]) == (NOW_MS - 49_000, 49_000)
 
 
+@pytest.mark.slow
 def test_rows_page_by_page(shop: Served) -> None:
     total = sum(each.rows for each in contents(LocalStorage(shop.checkpoint())))
     seen: list[str] = []
@@ -119,6 +121,7 @@ def test_rows_page_by_page(shop: Served) -> None:
     assert len(seen) == len(set(seen)) == total
 
 
+@pytest.mark.slow
 def test_a_savepoint_from_taking_to_deletion(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     taken = done(shop, "/jobs/shop/savepoints", {"directory": str(catalog), "label": "a", "deep": True})
@@ -146,6 +149,7 @@ def test_a_savepoint_from_taking_to_deletion(shop: Served) -> None:
     assert savepoints.list(catalog) == ()
 
 
+@pytest.mark.slow
 def test_a_request_may_name_a_savepoint_by_its_label_or_a_short_id(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     uri = savepoints.take(shop.checkpoint(), catalog, label="before the move").uri
@@ -164,6 +168,7 @@ def test_a_request_may_name_a_savepoint_by_its_label_or_a_short_id(shop: Served)
         assert answer.status_code == code, answer.text
 
 
+@pytest.mark.slow
 def test_no_name_leads_out_of_where_a_request_may_look(
     shop: Served, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +196,7 @@ def test_no_name_leads_out_of_where_a_request_may_look(
     assert (compared["state"], compared["error"]["kind"]) == ("failed", "not-found")
 
 
+@pytest.mark.slow
 def test_an_operation_is_asked_once_under_an_id_of_your_own(shop: Served) -> None:
     body = {"directory": str(shop.folder / "checkpoints" / "sp"), "operation": OURS}
     for _ in range(2):
@@ -203,6 +209,7 @@ def test_an_operation_is_asked_once_under_an_id_of_your_own(shop: Served) -> Non
 CK = "{folder}/checkpoints/aggregate-changelog"
 
 
+@pytest.mark.slow
 def test_digests_of_what_was_taken_are_made_by_this_server_or_the_next(
     shop: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +313,7 @@ def test_bad_requests_are_structured_and_change_nothing(
     assert tree(untouched.folder) == before
 
 
+@pytest.mark.slow
 def test_a_root_that_is_allowed_may_be_named(shop: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
     from holdfast.server.server_settings import ServerSettings
 

@@ -50,6 +50,7 @@ def plane(made: Served) -> ControlPlane:
         "visits-forks",
     ],
 )
+@pytest.mark.slow
 def test_a_checkpoint_in_a_home_does_not_open_the_home(home: Served, name: str) -> None:
     with pytest.raises(Invalid, match="may not use that directory"):
         path_policy.resolve(plane(home), str(home.folder / name), "catalog")

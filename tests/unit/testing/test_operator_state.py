@@ -54,6 +54,7 @@ def test_rows_are_dealt_out_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_random_numbers_of_instances_split_lists_evenly_and_give_union_lists_whole(seed: int) -> None:
     chance = random.Random(seed)
     count = chance.randrange(1, 6)

@@ -129,6 +129,7 @@ def test_rules_survive_a_restart(key_groups: int) -> None:
     assert sorted(running.cleaned().broadcast_rows()) == sorted(running.broadcast_rows())
 
 
+@pytest.mark.slow
 def test_a_change_costs_an_entry_a_group_and_not_all_rules_again() -> None:
     running = harness(key_groups=128)
     running.broadcast(*(rule(f"r{number:05}", number, 1) for number in range(2000)))

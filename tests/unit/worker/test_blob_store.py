@@ -20,6 +20,7 @@ def test_any_history_of_tasks_leaves_every_retained_version_whole() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_model_agrees_with_itself() -> None:
     check_calls(MemoryBlobs(), rounds=200)
 

@@ -42,6 +42,7 @@ def forgotten(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_the_totals_are_those_of_a_model(seed: int) -> None:
     harness, model, watermark = baskets(), BasketsModel(), 0
     for events in counted_programs.program(seed, batches=12, events=20):
@@ -77,6 +78,7 @@ def test_expired_values_are_counted_once_and_leave_the_totals() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_counting_on_gives_what_counting_anew_gives(seed: int) -> None:
     harness = Harness(
         keyed_programs.Everything(),

@@ -192,6 +192,7 @@ def test_due_keys_that_share_a_hash_are_found_with_their_timers() -> None:
     assert len(due) == 2
 
 
+@pytest.mark.slow
 def test_many_keys_with_few_hashes_hold_what_dictionaries_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "SEGMENT_ROWS", 8)
     chance = random.Random(7)
