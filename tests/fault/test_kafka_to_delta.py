@@ -39,14 +39,14 @@ TESTS = Path(__file__).parents[1]
 GUIDE = TESTS.parent / "docs" / "guides" / "kafka-to-delta.md"
 PRODUCER = TESTS / "services" / "jobs" / "orders_producer.py"
 READER = TESTS / "services" / "jobs" / "read_topic.py"
-BLOCK = re.compile(r"^<!-- (file|edit) spending\.py -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^<!-- (job|edit) spending\.py -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = 'output="customer string, orders long, paid long'
 
 
 def codes(address: str) -> tuple[str, str]:
     """The job of the guide, and what it becomes."""
     blocks = dict(BLOCK.findall(GUIDE.read_text(encoding="utf-8")))
-    before = blocks["file"].replace("broker:9092", address)
+    before = blocks["job"].replace("broker:9092", address)
     begins, ends = before.index("class Spending("), before.index("\n\ndef topic(")
     after = before[:begins] + blocks["edit"] + before[ends:]
     assert after.count(OUTPUT) == 1

@@ -96,7 +96,6 @@ def test_rows_are_replaced_by_key_and_removed(holdfast: Holdfast, home: Path, tm
     give(tmp_path, 0, ("ann", 3, False), ("ann", 4, False), ("bob", 5, False))
     assert "exactly once" in run_delta_job(holdfast, home)
     assert rows(table, "customer", "amount") == Counter([("ann", 7), ("bob", 5)])
-    shutil.copytree(tmp_path / "checkpoint", tmp_path / "before")
     give(tmp_path, 1, ("bob", 0, True), ("eve", 1, True))
     give(tmp_path, 2, ("cid", 6, False))
     run_delta_job(holdfast, home)
@@ -104,15 +103,23 @@ def test_rows_are_replaced_by_key_and_removed(holdfast: Holdfast, home: Path, tm
     assert [batch for _, batch in batches(table)] == [0, 1, 2]
     assert len({query for query, _ in batches(table)}) == 1
 
-    # A checkpoint that was put back would plan batch 1 anew, and Delta would pass it by.
+
+def test_a_checkpoint_that_was_put_back_is_refused(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
+    """It would plan batch 1 anew, and Delta would pass it by."""
+    (tmp_path / "job.py").write_text(TOTALS)
+    give(tmp_path, 0, ("ann", 7, False))
+    run_delta_job(holdfast, home)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "before")
+    give(tmp_path, 1, ("cid", 6, False))
+    run_delta_job(holdfast, home)
     shutil.rmtree(tmp_path / "checkpoint")
     shutil.move(tmp_path / "before", tmp_path / "checkpoint")
-    give(tmp_path, 3, ("dan", 1, False))
+    give(tmp_path, 2, ("dan", 1, False))
     refused = run_delta_job(holdfast, home, code=4)
     assert "the table has batches that the checkpoint does not know" in refused
-    assert "batch 2" in refused
+    assert "batch 1" in refused
     assert "Traceback" not in refused
-    assert rows(table, "customer", "amount") == Counter([("ann", 7), ("cid", 6)])
+    assert rows(tmp_path / "table", "customer", "amount") == Counter([("ann", 7), ("cid", 6)])
 
 
 def test_a_column_that_the_query_has_more_is_taken_on(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
