@@ -17,7 +17,9 @@ Python. `make test` runs the checkpoints with a star; `make proof` runs all.
 - Going on in the Spark that wrote the checkpoint is another test: `make services-sparks`, then
   `pytest tests/services/test_earlier_sparks_go_on.py`.
 - Spark 4.0 with state format 2 writes snapshots of a version of its own (v2), which no later Spark writes.
-  They are read, and what is written anew beside them has the same version, so that Spark 4.0 goes on.
+  They are read, and what is written anew beside them has the same version, so that Spark 4.0 goes on. Where
+  it has written none yet, it is told by what it lacks: the checksums beside changelogs that Spark 4.1 writes.
+  A Spark 4.1 that is told not to write them is taken for 4.0.
 - A state without keys has none to erase, hence `-`.
 - Spark 3.4 and 3.5 note nothing of their operators. What an operator does is told by its stores and schemas;
   applyInPandasWithState keeps the same as flatMapGroupsWithState there, and is shown by that name.

@@ -71,6 +71,19 @@ def test_snapshots_have_the_version_of_those_before(tmp_path: Path) -> None:
     assert snapshot_versions(back, but=frozenset(new.files)) == {1}
 
 
+@pytest.mark.parametrize(("spark", "version"), [("4.0", 2), ("4.1", 1), ("4.2", 1)])
+def test_the_first_snapshot_has_the_version_that_its_spark_reads(
+    spark: str, version: int, tmp_path: Path
+) -> None:
+    """A young query of state format 2 has changelogs alone."""
+    files = golden_files(f"{spark}/aggregate-format2")
+    young = MemoryStorage({path: data for path, data in files.items() if ".zip" not in path})
+    assert contents(young) == contents(golden(f"{spark}/aggregate-format2"))
+    new = rewritten(young, StateShape(rocksdb=True, partitions=3, state_format=2), tmp_path / "w")
+    assert contents(new) == contents(young)
+    assert snapshot_versions(new) == {version}
+
+
 def of_version_2(snapshot: bytes) -> bytes:
     changed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(snapshot)) as given, zipfile.ZipFile(changed, "w") as archive:

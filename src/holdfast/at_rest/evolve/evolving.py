@@ -333,7 +333,7 @@ class _Evolution:
             states.values,
             states.codec,
             self._shape.state_format > 1,
-            max((saved.snapshot_version(self._old) for saved in self._saved.values()), default=1)
+            max((saved.written_snapshot_version(self._old) or 1 for saved in self._saved.values()), default=1)
             if self._shape.state_format > 1
             else 1,
         )

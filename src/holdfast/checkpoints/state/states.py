@@ -33,6 +33,8 @@ _AVRO: Final = "avro"
 _PREFIX_COLUMNS: Final = "numColsPrefixKey"
 # Of the merge operator: the first puts a comma between values, the second nothing.
 _DELIMITERS: Final = {"1": b",", "2": b""}
+# The version of RocksDB's snapshots that Spark 4.0 alone has, under state format 2.
+_OF_SPARK_4_0: Final = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -215,6 +217,7 @@ class OperatorStates:
         self._codecs: dict[tuple[str, str], StateCodec] = {}
         self._folder = full(uri, f"{layout.STATE}/{self.operator_id}")
         self.values = _value_form(offsets, self._folder)
+        self._is_fixed_by_later_sparks = offsets is not None and ROW_CHECKSUM in offsets.confs
 
     def codec_of(self, store: str, family: str) -> StateCodec:
         """What takes apart the rows of a state; the same each time."""
@@ -259,19 +262,37 @@ class OperatorStates:
         return chain.files
 
     def snapshot_version(self, storage: Storage) -> int:
-        """The version that the metadata of RocksDB's snapshots has here; 1 where there is none yet.
+        """The version of the metadata of RocksDB's snapshots that the Spark which wrote this reads.
 
-        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own.
+        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own. Where
+        it has not written any snapshot, that format tells it: 4.1 and later put a checksum beside each
+        changelog, unless they are told not to, and 4.2 fixes the checksums of rows.
         """
+        return self.written_snapshot_version(storage) or self._first_snapshot_version(storage)
+
+    def written_snapshot_version(self, storage: Storage) -> int | None:
+        """The version that they have here; None where there is none yet."""
+        for chain in self._unique_chains(storage):
+            if chain[0].kind is Kind.ZIP:
+                path = chain[0].render()
+                return parse_snapshot(storage.read(path), path, whole=False).version
+        return None
+
+    def _first_snapshot_version(self, storage: Storage) -> int:
+        if self._is_fixed_by_later_sparks:
+            return 1
+        for chain in self._unique_chains(storage):
+            has_checksum = storage.size(layout.SparkChecksum(chain[-1].render()).render()) is not None
+            return 1 if has_checksum else _OF_SPARK_4_0
+        return 1
+
+    def _unique_chains(self, storage: Storage) -> Iterator[tuple[StoreFile, ...]]:
+        """The files of each store, as far as their names are those of state format 2."""
         for partition in range(self.partitions):
             for name in self.store_names:
                 chain = self.chain(storage, StoreId(self.operator_id, partition, name))
-                if chain and chain[0].unique_id is None:
-                    return 1
-                if chain and chain[0].kind is Kind.ZIP:
-                    path = chain[0].render()
-                    return parse_snapshot(storage.read(path), path, whole=False).version
-        return 1
+                if chain and chain[0].unique_id is not None:
+                    yield tuple(chain)
 
     def stream(self, storage: Storage, file: StoreFile) -> bytes:
         """What is in a file of changes, or of a store in memory.
