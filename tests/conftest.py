@@ -46,9 +46,9 @@ SERVERS = (
     "redis_server",
     "s3_gateway",
     "standalone_cluster",
-    "yarn_cluster",
     "state_databases",
     "tikv_server",
+    "yarn_cluster",
     "zookeeper_server",
 )
 

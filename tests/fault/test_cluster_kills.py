@@ -27,9 +27,8 @@ from running_job import JOBS, BatchLogs, RunningJob, in_group, running, until
 from small_day import BATCHES, SmallDay, found_in_files, found_in_ledger
 from split_programs import batches
 from split_programs import expected as expected_baskets
-from standalone_cluster import StandaloneCluster, python_without_us
+from standalone_cluster import StandaloneCluster, python_without_us, small_executors
 
-from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast.engine.session.java import find_java, java_home_for_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
@@ -46,17 +45,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_job, "PATIENCE_S", PATIENCE_S)
 
 
-def conf(python: Path) -> dict[str, str]:
-    return {
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.pyspark.python": str(python),
-        "spark.pyspark.driver.python": str(python),
-    }
-
-
 @contextmanager
 def clustered(
     cluster: StandaloneCluster,
@@ -67,7 +55,9 @@ def clustered(
 ) -> Iterator[RunningJob]:
     """A job of the tests on the cluster."""
     where = {"out": str(place / "out"), **settings}
-    with running(JOBS / job, place, settings=where, conf=conf(python), master=cluster.address) as found:
+    with running(
+        JOBS / job, place, settings=where, conf=small_executors(python), master=cluster.address
+    ) as found:
         yield found
 
 
@@ -227,7 +217,7 @@ def test_the_doctor_sees_what_executors_have(
     standalone_cluster: StandaloneCluster, python: Path, holdfast: Holdfast
 ) -> None:
     words = ["--master", standalone_cluster.address, "--json"]
-    for key, value in conf(python).items():
+    for key, value in small_executors(python).items():
         words += ["--conf", f"{key}={value}"]
     found = holdfast("doctor", *words, timeout=PATIENCE_S)
     assert found.returncode == 0, found.stderr
@@ -255,7 +245,7 @@ def test_a_program_of_spark_submit_keeps_its_master_and_its_partitions(
     day = SmallDay.make(SEED + 4)
     day.write(place / "day")
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", standalone_cluster.address]
-    settings = {**conf(python), "spark.pyspark.driver.python": sys.executable}
+    settings = {**small_executors(python), "spark.pyspark.driver.python": sys.executable}
     for key, value in {**settings, "spark.sql.shuffle.partitions": "3"}.items():
         command += ["--conf", f"{key}={value}"]
     done = subprocess.run(

@@ -14,10 +14,9 @@ import running_job
 from command import Holdfast
 from running_job import JOBS, BatchLogs, in_group, running, until
 from small_day import BATCHES, SmallDay, found_in_ledger
-from standalone_cluster import python_without_us
+from standalone_cluster import python_without_us, small_executors
 from yarn_cluster import DRIVER, EXECUTOR, YarnCluster, yarn_conf
 
-from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast.engine.session.java import find_java, java_home_for_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
@@ -48,12 +47,7 @@ def conf(python: Path) -> dict[str, str]:
     return {
         **yarn_conf(),
         "spark.executor.instances": "2",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.pyspark.python": str(python),
-        "spark.pyspark.driver.python": str(python),
+        **small_executors(python),
     }
 
 

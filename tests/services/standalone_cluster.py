@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast_bench.cluster import standalone
 
 
@@ -41,6 +42,18 @@ def python_without_us(folder: Path) -> Path:
             if not link.exists():
                 link.symlink_to(entry)
     return folder / "bin" / "python"
+
+
+def small_executors(python: Path) -> dict[str, str]:
+    """Settings of a driver on the loopback and of small executors, which have this Python."""
+    return {
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.pyspark.python": str(python),
+        "spark.pyspark.driver.python": str(python),
+    }
 
 
 @pytest.fixture
