@@ -18,6 +18,8 @@ from typing import Any
 from command import PROGRAM
 from small_session import small_driver, small_session
 
+from holdfast.storage import open_storage
+
 JOBS = Path(__file__).parent / "jobs"
 
 CONF = small_session()
@@ -108,20 +110,20 @@ def transaction_open(database: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLogs:
-    """The offset log and the commit log of a query's checkpoint, as they are on disk now."""
+class QueryLogs:
+    """The offset log and the commit log of a query's checkpoint, as they are now; a URI is elsewhere."""
 
-    path: Path
+    path: Path | str
 
     @property
     def offsets(self) -> set[int]:
         """The batches that were begun."""
-        return _numbers(self.path / "offsets")
+        return self._numbers("offsets")
 
     @property
     def commits(self) -> set[int]:
         """The batches that were ended."""
-        return _numbers(self.path / "commits")
+        return self._numbers("commits")
 
     @property
     def newest(self) -> int:
@@ -131,14 +133,18 @@ class BatchLogs:
     @property
     def uncommitted(self) -> bool:
         """Whether the newest batch was begun and not ended."""
-        return self.newest >= 0 and not (self.path / "commits" / str(self.newest)).exists()
+        newest = self.newest
+        return newest >= 0 and newest not in self.commits
+
+    def _numbers(self, folder: str) -> set[int]:
+        return {int(name) for name in open_storage(self.path).list(folder).names if name.isdigit()}
 
 
-def _numbers(folder: Path) -> set[int]:
-    try:
-        return {int(each.name) for each in folder.iterdir() if each.name.isdigit()}
-    except FileNotFoundError:
-        return set()
+@dataclass(frozen=True, slots=True)
+class BatchLogs(QueryLogs):
+    """Those of a checkpoint on a local disk."""
+
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,14 @@ from typing import Any
 
 import pytest
 from command import environment
-from running_job import JOBS, BatchLogs, until
+from running_job import JOBS, QueryLogs, until
+from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 
+from holdfast import savepoints
+from holdfast.checkpoints.guard.checkpoint_lease import lease_note
 from holdfast.engine.session.java import find_java, java_home_for_spark
+from holdfast.errors import Conflict
+from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
@@ -31,17 +36,21 @@ FILES = ("a a b", "b c", "a c c", "d a", "b b")
 class Platform:
     """Starts the program again and again in one place, and ends it."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.logs = BatchLogs(place / "ck")
+    def __init__(self, place: Path, checkpoint: str = "", conf: Mapping[str, str] | None = None) -> None:
+        self.place, self.checkpoint = place, checkpoint or str(place / "ck")
+        self.logs = QueryLogs(self.checkpoint)
         self.stack = ExitStack()
         self.files = 0
         (place / "in").mkdir()
         java = java_home_for_spark(find_java(os.environ), place / "java")
+        (place / "spark-defaults.conf").write_text(
+            "".join(f"{key} {value}\n" for key, value in (conf or {}).items())
+        )
         self.environ = {
             **environment(place / "home"),
             "JAVA_HOME": str(java),
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_CONF_DIR": str(place),
         }
 
     def start(self, *before: str, **settings: Any) -> subprocess.Popen[str]:
@@ -50,7 +59,7 @@ class Platform:
         program = [*(before or (sys.executable,)), str(JOBS / "guarded_query.py")]
         given = {"wait": "10m", "grace": "10m", **settings}
         started = subprocess.Popen(
-            [*program, str(self.place), json.dumps(given)],
+            [*program, str(self.place), self.checkpoint, json.dumps(given)],
             env=self.environ,
             stdout=subprocess.DEVNULL,
             stderr=log,
@@ -118,6 +127,15 @@ class Platform:
             expected.append({word: counts[word] for word in set(words.split())})
         assert [batch["rows"] for batch in self.output()] == expected
         assert self.logs.commits == set(range(self.files))
+
+
+@pytest.fixture
+def platform_at_s3(tmp_path: Path, s3_gateway: Gateway) -> Iterator[Platform]:
+    """One whose checkpoint is in a bucket."""
+    conf = s3_gateway.spark_conf(S3A_JARS, CLOUD_JARS)
+    made = Platform(tmp_path, f"{s3_gateway.bucket().replace('s3:', 's3a:')}/jobs/words", conf)
+    with made.stack:
+        yield made
 
 
 @pytest.fixture
@@ -213,3 +231,30 @@ def test_a_damaged_checkpoint_is_not_built_on(platform: Platform) -> None:
     assert second.wait(300) == 6, platform.said()
     assert damaged.name in platform.said()
     assert platform.logs.offsets == {0, 1}
+
+
+@pytest.mark.services
+def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_at_s3: Platform) -> None:
+    platform = platform_at_s3
+    catalog = platform.checkpoint.replace("jobs/words", "savepoints")
+    settings = {"lease": "5s", "savepoints": catalog, "savepoint_every": "1s"}
+    first = platform.start(**settings)
+    platform.bring(2)
+    platform.begun(0, first)
+    with pytest.raises(Conflict, match="another process owns the checkpoint"):
+        savepoints.rescale(platform.checkpoint, f"{platform.checkpoint}-wider", partitions=3, stopped=True)
+    first.kill()
+    second = platform.start(**settings)
+    until(lambda: any((platform.place / "begun").glob(f"0-{second.pid}")), "the second one has it", 300)
+    platform.open_gate()
+    platform.committed(1)
+    until(lambda: savepoints.list(catalog) != (), "a savepoint is taken", 300)
+    platform.bring()
+    platform.committed(2)
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(300) == 0, platform.said()
+    platform.check()
+    assert {batch["process"] for batch in platform.output()} == {second.pid}
+    assert savepoints.verify(savepoints.list(catalog)[0].uri, deep=True).ok
+    # Who leaves in order is not waited for.
+    assert lease_note(open_storage(platform.checkpoint)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ import pytest
 from absent_service import absent_service
 from loopback import free_ports, listens
 
-PROGRAM = Path(__file__).parents[2] / ".services" / "bin" / "versitygw"
+SERVICES = Path(__file__).parents[2] / ".services"
+PROGRAM = SERVICES / "bin" / "versitygw"
+# Spark's client of S3, and the file manager that Spark has for it.
+S3A_JARS, CLOUD_JARS = SERVICES / "s3a", SERVICES / "s3a-cloud"
 PATIENCE_S = 30
 # Of a line in the gateway's access log: the operation, the key, and the address.
 _REQUEST = re.compile(r" s3_(\w+) (\S+) (\S+) \d+ ")
@@ -61,6 +65,22 @@ class Gateway:
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    def spark_conf(self, *folders: Path) -> dict[str, str]:
+        """A session's settings that reach it through S3A, with the jars of these folders."""
+        if not all((folder / ".ready").exists() for folder in folders):
+            pytest.skip("S3A is not there; `make services-s3a` fetches it")
+        if shutil.which("java") is None:
+            pytest.skip("Spark needs Java")
+        s3a = {
+            "endpoint": self.endpoint,
+            "endpoint.region": "us-east-1",
+            "access.key": ACCESS,
+            "secret.key": SECRET,
+            "path.style.access": "true",
+        }
+        jars = ",".join(str(jar) for folder in folders for jar in sorted(folder.glob("*.jar")))
+        return {**{f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}, "spark.jars": jars}
 
     def requests(self, bucket: str) -> list[Request]:
         """Every request to a bucket by now, oldest first."""

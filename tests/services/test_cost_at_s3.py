@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from s3_gateway import ACCESS, SECRET, Gateway, Request, filesystem
+from s3_gateway import S3A_JARS, Gateway, Request, filesystem
 
 import holdfast as hf
 from holdfast.advice.cost.measured import measure
@@ -33,7 +32,6 @@ from holdfast.external.view import open_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-JARS = Path(__file__).parents[2] / ".services" / "s3a"
 JOB = Path(__file__).parent / "jobs" / "counted_at_s3.py"
 SUPPORT = Path(__file__).parents[1] / "support"
 # The first batches make folders and schemas, and delete nothing yet.
@@ -69,10 +67,6 @@ COMMON = {
 def test_requests_and_bytes_are_those_of_the_server(
     s3_gateway: Gateway, shape: str, record_property: Callable[[str, object], None]
 ) -> None:
-    if not (JARS / ".ready").exists():
-        pytest.skip("S3A is not there; `make services-s3a` fetches it")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
     bucket = s3_gateway.bucket().removeprefix("s3://")
     run(s3_gateway, bucket, {**COMMON, **SHAPES[shape]})
     counted = between_batches(s3_gateway.requests(bucket))
@@ -103,11 +97,7 @@ def test_requests_and_bytes_are_those_of_the_server(
 def run(gateway: Gateway, bucket: str, conf: dict[str, str]) -> None:
     """The query, in a process of its own with the jars that reach S3."""
     asked = {
-        "endpoint": gateway.endpoint,
-        "access": ACCESS,
-        "secret": SECRET,
-        "jars": str(JARS),
-        "conf": conf,
+        "conf": {**gateway.spark_conf(S3A_JARS), **conf},
         "checkpoint": f"s3a://{bucket}/checkpoint",
         "batches": LAST + 1,
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from grid_queries import KINDS, Row
 from grid_runs import PARTITIONS_KEY, PROVIDERS
 from hdfs_cluster import JARS as HDFS_JARS
 from hdfs_cluster import Cluster
-from s3_gateway import ACCESS, SECRET, Gateway
+from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 
 from holdfast import checkpoints, savepoints
 
@@ -31,8 +30,6 @@ pytestmark = [
     pytest.mark.skipif(not WHOLE, reason="a part of the long form; HOLDFAST_GRID=all runs it"),
 ]
 
-SERVICES = Path(__file__).parents[2] / ".services"
-S3A, CLOUD = SERVICES / "s3a", SERVICES / "s3a-cloud"
 JOB = Path(__file__).parent / "jobs" / "grid_elsewhere.py"
 SUPPORT = Path(__file__).parents[1] / "support"
 FILES = 6
@@ -50,11 +47,10 @@ class Elsewhere:
     Args:
         verbs: The place as verbs name it.
         spark: The same as Spark names it.
-        jars: What the session needs.
         conf: What the session is told.
     """
 
-    def __init__(self, verbs: str, spark: str, jars: list[Path], conf: dict[str, str]) -> None:
+    def __init__(self, verbs: str, spark: str, conf: dict[str, str]) -> None:
         self.verbs, self.spark = verbs, spark
         environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}:{os.environ.get('PYTHONPATH', '')}"}
         self.process = subprocess.Popen(
@@ -64,7 +60,7 @@ class Elsewhere:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._say({"jars": ",".join(map(str, jars)), "conf": conf})
+        self._say({"conf": conf})
 
     def run(self, kind: str, folder: Path, name: str, conf: dict[str, str]) -> dict[int, list[Row]]:
         self._say({"kind": kind, "folder": str(folder), "checkpoint": f"{self.spark}/{name}", "conf": conf})
@@ -88,21 +84,9 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def on_s3(s3_gateway: Gateway) -> Iterator[Elsewhere]:
-    if not all((folder / ".ready").exists() for folder in (S3A, CLOUD)):
-        pytest.skip("S3A is not there; `make services-s3a` fetches it")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
+    conf = s3_gateway.spark_conf(S3A_JARS, CLOUD_JARS)
     bucket = s3_gateway.bucket()
-    s3a = {
-        "endpoint": s3_gateway.endpoint,
-        "endpoint.region": "us-east-1",
-        "access.key": ACCESS,
-        "secret.key": SECRET,
-        "path.style.access": "true",
-    }
-    conf = {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
-    jars = [jar for folder in (S3A, CLOUD) for jar in sorted(folder.glob("*.jar"))]
-    made = Elsewhere(bucket, bucket.replace("s3:", "s3a:"), jars, conf)
+    made = Elsewhere(bucket, bucket.replace("s3:", "s3a:"), conf)
     yield made
     made.end()
 
@@ -111,7 +95,7 @@ def on_s3(s3_gateway: Gateway) -> Iterator[Elsewhere]:
 def on_hdfs(hdfs_cluster: Cluster) -> Iterator[Elsewhere]:
     assert HDFS_JARS.exists()
     root = hdfs_cluster.root()
-    made = Elsewhere(root, hdfs_cluster.native(root), [], {})
+    made = Elsewhere(root, hdfs_cluster.native(root), {})
     yield made
     made.end()
 

@@ -113,12 +113,14 @@ class Job:
         """The job with `--set key=value` applied.
 
         A key is `trigger`, `name`, a field below `checkpoint.`, `backend.` or `alerts.`, or a parameter of
-        the job's function; a parameter's text is read as the type of its default.
+        the job's function; a parameter's text is read as the type of its default. Those below one name are
+        set together, as some of them go only with another one.
 
         Raises:
             Invalid: A key that the job does not have, or a value that does not fit.
         """
         job = self
+        below: dict[str, dict[str, str]] = {}
         for key, text in overrides.items():
             head, dot, rest = key.partition(".")
             if key == "trigger":
@@ -126,11 +128,12 @@ class Job:
             elif key == "name":
                 job = dataclasses.replace(job, name=text)
             elif dot and head in _NESTED:
-                job = dataclasses.replace(job, **{head: _replaced(getattr(job, head), head, rest, text)})
+                below.setdefault(head, {})[rest] = text
             else:
                 values = {**job.parameters, key: _parameter(job.build, key, text)}
                 job = dataclasses.replace(job, parameters=values)
-        return job
+        changed = {head: _replaced(getattr(job, head), head, texts) for head, texts in below.items()}
+        return dataclasses.replace(job, **changed) if changed else job
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +252,13 @@ def _check_signature(build: Callable[..., Any]) -> None:
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _replaced(value: Any, head: str, name: str, text: str) -> Any:
+def _replaced(value: Any, head: str, texts: Mapping[str, str]) -> Any:
     fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-    if name not in fields:
-        raise _unknown(f"{head}.{name}", [f"{head}.{field}" for field in fields])
-    return dataclasses.replace(value, **{name: _converted(f"{head}.{name}", fields[name], text)})
+    for name in texts:
+        if name not in fields:
+            raise _unknown(f"{head}.{name}", [f"{head}.{field}" for field in fields])
+    changed = {name: _converted(f"{head}.{name}", fields[name], text) for name, text in texts.items()}
+    return dataclasses.replace(value, **changed)
 
 
 def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:

@@ -1,6 +1,7 @@
-"""A plain PySpark program whose query is guarded, as a platform starts it: `guarded_query.py PLACE SETTINGS`.
+"""A plain PySpark program whose query is guarded, as a platform starts it.
 
-It counts words by batch. Each batch waits for a file `gate`, and says in `begun` which one it is.
+`guarded_query.py PLACE CHECKPOINT SETTINGS` counts words by batch. Each batch waits for a file `gate`, and
+says in `begun` which one it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
 
-place, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+place, checkpoint, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
@@ -40,7 +41,7 @@ writer = (
     .count()
     .writeStream.queryName("words")
     .outputMode("update")
-    .option("checkpointLocation", str(place / "ck"))
+    .option("checkpointLocation", checkpoint)
     .foreachBatch(write)
 )
 sys.exit(hf.guard(writer, home=place / "home", **settings).run())

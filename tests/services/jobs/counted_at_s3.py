@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from small_session import small_driver
@@ -19,16 +18,7 @@ def main(asked: dict[str, Any]) -> None:
     from pyspark.sql import functions as fn
 
     builder = SparkSession.builder.master("local[2]")
-    s3a = {
-        "endpoint": asked["endpoint"],
-        "endpoint.region": "us-east-1",
-        "access.key": asked["access"],
-        "secret.key": asked["secret"],
-        "path.style.access": "true",
-    }
-    jars = ",".join(str(jar) for jar in sorted(Path(asked["jars"]).glob("*.jar")))
-    settings = {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
-    for key, value in {**small_driver(), **settings, **asked["conf"], "spark.jars": jars}.items():
+    for key, value in {**small_driver(), **asked["conf"]}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 1)

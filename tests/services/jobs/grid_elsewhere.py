@@ -1,7 +1,7 @@
 """The queries of `grid_queries` with their checkpoints on S3 or HDFS, one after the other, in a session.
 
 Each line of standard input is JSON: `kind`, `folder`, `checkpoint`, `conf`. Each answer is a line of JSON:
-the rows by the number of their batch. Before all, a line with `jars` and `conf` of the session.
+the rows by the number of their batch. Before all, a line with the `conf` of the session.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
 
     given = json.loads(sys.stdin.readline())
     builder = SparkSession.builder.master("local[2]")
-    for key, value in {**small_driver(), **given["conf"], "spark.jars": given["jars"]}.items():
+    for key, value in {**small_driver(), **given["conf"]}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for line in sys.stdin:

@@ -36,6 +36,16 @@ def test_settings_below_a_dot() -> None:
     assert example.checkpoint.storage == "c"
 
 
+def test_settings_that_go_only_together() -> None:
+    both = {"checkpoint.savepoints": "/sp", "trigger": "3 seconds", "checkpoint.savepoint_every": "1h"}
+    changed = example.with_overrides(both)
+    assert (changed.checkpoint.savepoints, changed.checkpoint.savepoint_every_ms) == ("/sp", 3_600_000)
+    for name in ("savepoints", "savepoint_every"):
+        key = f"checkpoint.{name}"
+        with pytest.raises(Invalid, match="savepoints need a directory and a time"):
+            example.with_overrides({key: both[key]})
+
+
 def test_the_interval_is_the_trigger_where_none_is_named() -> None:
     assert example.effective_trigger() == hf.every("1 minute")
 
