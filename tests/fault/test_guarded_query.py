@@ -238,14 +238,18 @@ def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_a
     platform = platform_at_s3
     catalog = platform.checkpoint.replace("jobs/words", "savepoints")
     settings = {"lease": "5s", "savepoints": catalog, "savepoint_every": "1s"}
+    platform.open_gate()
     first = platform.start(**settings)
-    platform.bring(2)
-    platform.begun(0, first)
+    platform.bring()
+    platform.committed(0)
     with pytest.raises(Conflict, match="another process owns the checkpoint"):
         savepoints.rescale(platform.checkpoint, f"{platform.checkpoint}-wider", partitions=3, stopped=True)
+    platform.close_gate()
+    platform.bring()
+    platform.begun(1, first)
     first.kill()
     second = platform.start(**settings)
-    until(lambda: any((platform.place / "begun").glob(f"0-{second.pid}")), "the second one has it", 300)
+    until(lambda: any((platform.place / "begun").glob(f"1-{second.pid}")), "the second one has it", 300)
     platform.open_gate()
     platform.committed(1)
     until(lambda: savepoints.list(catalog) != (), "a savepoint is taken", 300)
@@ -254,7 +258,7 @@ def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_a
     second.send_signal(signal.SIGTERM)
     assert second.wait(300) == 0, platform.said()
     platform.check()
-    assert {batch["process"] for batch in platform.output()} == {second.pid}
+    assert [batch["process"] for batch in platform.output()] == [first.pid, second.pid, second.pid]
     assert savepoints.verify(savepoints.list(catalog)[0].uri, deep=True).ok
     # Who leaves in order is not waited for.
     assert lease_note(open_storage(platform.checkpoint)) is None

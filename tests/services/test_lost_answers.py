@@ -170,10 +170,10 @@ def through(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Netwo
     """Verbs reach the bucket through the proxy."""
     from holdfast.storage import remote
 
-    real = remote._filesystem
-    monkeypatch.setattr(remote, "_filesystem", lambda *_: network.fs)
+    real = remote.connect
+    monkeypatch.setattr(remote, "connect", lambda *_: network.fs)
     yield network
-    monkeypatch.setattr(remote, "_filesystem", real)
+    monkeypatch.setattr(remote, "connect", real)
 
 
 def made(network: Network) -> str:
@@ -212,7 +212,7 @@ def test_a_take_that_does_not_hear_of_its_manifest_has_been_taken(
 ) -> None:
     from holdfast.storage import remote
 
-    monkeypatch.setattr(remote, "_filesystem", lambda *_: calm.fs)
+    monkeypatch.setattr(remote, "connect", lambda *_: calm.fs)
     source, catalog = made(calm), f"{calm.bucket}/sp"
     calm.proxy.once(LOSE, "PUT", "manifest")
     taken = savepoints.take(source, catalog)

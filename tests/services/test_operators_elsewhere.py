@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,13 @@ class Elsewhere:
         return {int(batch): [tuple(row) for row in rows] for batch, rows in json.loads(line).items()}
 
     def end(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
         self.process.kill()
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            # What a session that has ended was not told is still in the pipe.
+            with suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
 
     def _say(self, what: dict[str, Any]) -> None:
         assert self.process.stdin is not None

@@ -43,6 +43,7 @@ from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
@@ -384,11 +385,6 @@ class _Restore:
                 hint=f"`holdfast savepoint verify {self.plan.savepoint}` names all damage",
             )
         return data
-
-
-def hadoop_address(uri: str) -> str:
-    """A checkpoint's address as Spark writes it into paths: with one slash on a local disk."""
-    return f"file:{uri.removeprefix('file://')}" if uri.startswith("file:///") else uri
 
 
 def _present(target: Storage) -> tuple[str, ...]:

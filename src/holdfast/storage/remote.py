@@ -19,13 +19,13 @@ from holdfast.storage.port import Names, Storage, file_exists, full, no_file
 # The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
 _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
-_HTTP: Final = "webhdfs"
+HDFS_OVER_HTTP: Final = "webhdfs"
 _S3: Final = "s3"
 # Under this name an object on S3 says by which write it was put there.
 _MARK: Final = "holdfast-write"
 # HDFS says it of a path that goes on below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
-_CHECK: Final = "check the address, the credentials and the network"
+CHECK: Final = "check the address, the credentials and the network"
 
 
 class RemoteStorage:
@@ -52,9 +52,9 @@ class RemoteStorage:
         self._uri = uri.rstrip("/")
         parts = urlsplit(self._uri)
         protocol = _PROTOCOL.get(parts.scheme, parts.scheme)
-        self._fs = filesystem if filesystem is not None else _filesystem(protocol, parts.netloc, self._uri)
+        self._fs = filesystem if filesystem is not None else connect(protocol, parts.netloc, self._uri)
         # HDFS takes its host from the connection; a bucket is part of an object's name.
-        self._renames = protocol in ("hdfs", _HTTP, "file")
+        self._renames = protocol in ("hdfs", HDFS_OVER_HTTP, "file")
         self._protocol = protocol
         self._root = parts.path if self._renames else f"{parts.netloc}{parts.path}"
 
@@ -163,7 +163,7 @@ class RemoteStorage:
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
         target = self._at(path)
-        if self._protocol == _HTTP:
+        if self._protocol == HDFS_OVER_HTTP:
             # fsspec's own rename does not ask for overwriting, and does not say if nothing was renamed.
             how = "OVERWRITE" if replace else "NONE"
             try:
@@ -195,8 +195,8 @@ class RemoteStorage:
             raise Unavailable(
                 "the storage does not do what it was asked",
                 where=full(self._uri, path),
-                found=_in_a_line(error),
-                hint=_CHECK,
+                found=in_a_line(error),
+                hint=CHECK,
             ) from error
 
 
@@ -213,13 +213,19 @@ def _same(name: str, folder: str) -> bool:
 def _options(protocol: str, host: str) -> dict[str, Any]:
     if protocol == "hdfs":
         return {"host": host or "default"}
-    if protocol == _HTTP:
+    if protocol == HDFS_OVER_HTTP:
         name, _, port = host.rpartition(":")
         return {"host": name, "port": int(port)} if name and port.isdigit() else {"host": host, "port": 9870}
     return {}
 
 
-def _filesystem(protocol: str, host: str, uri: str) -> Any:
+def connect(protocol: str, host: str, uri: str) -> Any:
+    """The file system of a scheme and host.
+
+    Raises:
+        Unsupported: Its library is not installed.
+        Unavailable: It cannot be reached.
+    """
     try:
         import fsspec
 
@@ -234,9 +240,10 @@ def _filesystem(protocol: str, host: str, uri: str) -> Any:
         ) from error
     except Exception as error:
         raise Unavailable(
-            "the storage cannot be reached", where=uri, found=_in_a_line(error), hint=_CHECK
+            "the storage cannot be reached", where=uri, found=in_a_line(error), hint=CHECK
         ) from error
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
+    """What a library has raised, without the lines that follow the first."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -30,10 +30,11 @@ from holdfast.errors import Internal, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
 from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.restoring import Operation, hadoop_address, plan_restore, restore
+from holdfast.savepoints.restoring import Operation, plan_restore, restore
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take
 from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 

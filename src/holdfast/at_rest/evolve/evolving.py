@@ -27,12 +27,13 @@ from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, Plan, PlanNote, parse_note
 from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
-from holdfast.savepoints.restoring import Operation, hadoop_address
+from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import OperatorRewrite, StateShape
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage, full
 

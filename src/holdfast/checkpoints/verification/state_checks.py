@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
@@ -169,12 +170,16 @@ class StateCheck:
                     return
 
     def _is_here(self, root: str | None) -> bool:
+        if root is None:
+            return False
         try:
-            return root is not None and canonical_uri(root, _NOWHERE) == canonical_uri(
-                self._storage.uri, _NOWHERE
-            )
+            recorded, here = (canonical_uri(each, _NOWHERE) for each in (root, self._storage.uri))
         except HoldfastError:
             return False
+        if recorded.startswith("hdfs:") and here.startswith("webhdfs:"):
+            # One NameNode has two addresses, and several have one name.
+            return urlsplit(recorded).path == urlsplit(here).path
+        return recorded == here
 
     def _beyond(self, store: StoreId, newest: int, count: int) -> None:
         names = self._tree.names(store.folder)

@@ -14,6 +14,7 @@ from holdfast.engine.connect import server_files
 from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.state.ownership import java_message
 from holdfast.errors import Unavailable
+from holdfast.storage.hadoop_address import hadoop_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +30,9 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
-        found = server_files.read_bytes(spark, f"{checkpoint}/{folder}/{name}")
+        found = server_files.read_bytes(spark, _at(checkpoint, folder, name))
         return None if found is None else found.decode()
-    with _files(spark, f"{checkpoint}/{folder}/{name}", "read") as (files, path):
+    with _files(spark, _at(checkpoint, folder, name), "read") as (files, path):
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -48,8 +49,8 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
         Unavailable: The storage does not answer.
     """
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    with _files(spark, f"{checkpoint}/{FOLDER}/{name}", "written") as (files, path):
-        beside = files.makeQualified(hadoop.Path(f"{checkpoint}/{FOLDER}/.{name}.new"))
+    with _files(spark, _at(checkpoint, FOLDER, name), "written") as (files, path):
+        beside = files.makeQualified(hadoop.Path(_at(checkpoint, FOLDER, f".{name}.new")))
         stream = files.create(beside, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -75,7 +76,7 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, f"{checkpoint}/{folder}", "read") as (files, path):
+    with _files(spark, _at(checkpoint, folder), "read") as (files, path):
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
@@ -85,7 +86,7 @@ def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, f"{place}/{folder}", "read") as (files, path):
+    with _files(spark, _at(place, folder), "read") as (files, path):
         return [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
 
 
@@ -97,6 +98,10 @@ def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | No
     """
     names = names_in(spark, checkpoint, folder)
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+
+
+def _at(place: str, *names: str) -> str:
+    return "/".join((hadoop_address(place), *names))
 
 
 @contextmanager

@@ -37,9 +37,9 @@ from holdfast.jobs.registry.operation_arguments import Rescale, decode
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.savepoints.restoring import hadoop_address
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.hadoop_address import hadoop_address
 
 VERB: Final = "rescale"
 COMMAND: Final = (sys.executable, "-m", "holdfast.jobs.operations.rescale_child")

@@ -32,8 +32,8 @@ from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.digests import recorded_states
-from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
+from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage, full
 

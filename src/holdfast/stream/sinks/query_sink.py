@@ -16,6 +16,7 @@ from holdfast.engine.queries.watch import failure_text, frame_of, written_format
 from holdfast.engine.session.object_store import files_of
 from holdfast.errors import Conflict, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanSink
+from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.stream.keyed.operator_state import checked_operators
 from holdfast.stream.late import refuse_complete
 from holdfast.stream.query.cautions import cautions, renames_caution
@@ -186,7 +187,9 @@ class Sink:
         plain = writer
         if frame is not None and mode is not None:
             # Of its own, since one that partitions its table cannot be given a batch function.
-            plain = frame.writeStream.option("checkpointLocation", checkpoint).outputMode(mode)
+            plain = frame.writeStream.option("checkpointLocation", hadoop_address(checkpoint)).outputMode(
+                mode
+            )
         with _checked(frame, checkpoint):
             query = plain.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
@@ -203,7 +206,7 @@ class Sink:
         return self.frame if self.frame is not None else frame_of(writer)
 
     def _prepared(self, checkpoint: str) -> DataStreamWriter:
-        writer = self.writer().option("checkpointLocation", checkpoint)
+        writer = self.writer().option("checkpointLocation", hadoop_address(checkpoint))
         return writer if self.mode is None else writer.outputMode(self.mode)
 
 

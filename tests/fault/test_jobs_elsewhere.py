@@ -1,18 +1,20 @@
-"""A supervised job whose checkpoint is in a bucket: saved, its driver killed, rescaled."""
+"""Supervised jobs whose checkpoints are in a bucket and on HDFS: saved, their drivers killed, rescaled."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
+from hdfs_cluster import Cluster
 from loopback import free_ports
 from running_job import JOBS, QueryLogs, kill_at, running
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
-from small_day import BATCHES, SmallDay, found_in_ledger
+from small_day import BATCHES, Row, SmallDay, found_in_ledger
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
@@ -26,7 +28,11 @@ SEED = 20261126
 HALF = BATCHES // 2
 
 
-def test_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partitions(
+def totals_in(place: Path) -> Counter[Row]:
+    return found_in_ledger(place / "out" / "totals.db", "SELECT account, orders, amount FROM totals")
+
+
+def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partitions(
     s3_gateway: Gateway, tmp_path: Path
 ) -> None:
     conf = {**s3_gateway.spark_conf(S3A_JARS, CLOUD_JARS), "spark.sql.shuffle.partitions": "2"}
@@ -41,9 +47,6 @@ def test_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partiti
     def bring(first: int, last: int) -> None:
         for number in range(first, last):
             (tmp_path / "day" / "orders" / f"{number:03d}.json").rename(orders / f"{number:03d}.json")
-
-    def totals() -> object:
-        return found_in_ledger(place / "out" / "totals.db", "SELECT account, orders, amount FROM totals")
 
     (port,) = free_ports(1)
     start = partial(running, JOBS / "running_totals.py", place, conf=conf, port=port)
@@ -78,9 +81,26 @@ def test_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partiti
     savepoints.rescale(checkpoint, wider, partitions=3, stopped=True)
     bring(HALF, BATCHES)
     with start(settings={**settings, "checkpoint.storage": wider}) as job:
-        job.until(lambda: totals() == day.totals(), "all is read")
+        job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     (operator,) = hf.state(wider).operators()
     assert operator.partitions == 3
     assert checkpoints.verify(wider).problems == ()
+
+
+def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, tmp_path: Path) -> None:
+    """Spark cannot speak HTTP with HDFS, and verbs have no native client: both mean one place."""
+    checkpoint = f"{hdfs_cluster.root()}/jobs/totals"
+    day, place = SmallDay.make(SEED), tmp_path / "place"
+    day.write(place / "day")
+    (place / "out").mkdir()
+    logs = QueryLogs(checkpoint)
+    settings = {"checkpoint.storage": checkpoint}
+    with running(JOBS / "running_totals.py", place, settings=settings) as job:
+        kill_at(job.driver(), lambda: logs.uncommitted and logs.newest > 0, "a batch is under way")
+        job.driver(2)
+        assert job.ended().code == 0
+    assert totals_in(place) == day.totals()
+    assert checkpoints.verify(checkpoint).problems == ()
+    assert lease_note(open_storage(checkpoint)) is None
