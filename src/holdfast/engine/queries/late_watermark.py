@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
+from holdfast.engine.connect.classic_only import is_connect
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.logs.offset_log import parse_offsets
 from holdfast.storage import open_storage
@@ -37,7 +38,9 @@ def late_watermark(spark: SparkSession) -> DataFrame:
 
 
 def reads_late_watermark(frame: DataFrame) -> bool:
-    """Whether a frame has late rows at its side."""
+    """Whether a frame has late rows at its side; over Spark Connect there are none."""
+    if is_connect(frame):
+        return False
     plan: Any = frame._jdf.queryExecution().analyzed()
     return COLUMN in plan.toString()
 
