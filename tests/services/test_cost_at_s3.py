@@ -85,8 +85,11 @@ def test_requests_and_bytes_are_those_of_the_server(
     told = requests_of(measured.shape, batches, passes)
     asked = Counter(KINDS[request.verb] for request in counted)
     assert told.total == pytest.approx(len(counted), rel=NEAR)
-    for kind in ("writes", "lists", "reads", "deletes"):
+    for kind in ("writes", "lists", "reads"):
         assert getattr(told, kind) == pytest.approx(asked[kind], rel=NEAR), kind
+    # A maintenance deletes what several batches left: what one of them does may fall behind the last batch.
+    at_once = told.deletes / max(passes, 1)
+    assert told.deletes == pytest.approx(asked["deletes"], rel=NEAR, abs=at_once)
     assert report.requests is not None
     assert report.requests.per_batch == batch_requests(measured.shape)
     for name, figure in (("counted", len(counted)), ("told", round(told.total)), ("bytes", held)):

@@ -348,7 +348,7 @@ def test_a_server_that_is_frozen_is_waited_for(spark: SparkSession, kind: str, o
 def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
     spark: SparkSession, kind: str, own_server: Server
 ) -> None:
-    table = JvmTable.of(kind, spark, own_server.address, "killed", patience_ms=30_000)
+    table = JvmTable.of(kind, spark, own_server.address, "killed", patience_ms=300_000)
     made(table, 0, "run", {b"a": b"1"})
     attempt = table.begin(1, "run")
     table.stage(attempt, {b"b": b"2"})
