@@ -102,7 +102,11 @@ def test_in_cluster_mode_the_guarded_driver_dies_and_yarn_s_next_attempt_goes_on
     java = str(java_home_for_spark(find_java(os.environ), tmp_path))
     with (tmp_path / "said").open("wb") as said:
         submitted = subprocess.Popen(
-            command, stdout=said, stderr=said, cwd=tmp_path, env={**os.environ, "JAVA_HOME": java}
+            command,
+            stdout=said,
+            stderr=said,
+            cwd=tmp_path,
+            env={**os.environ, "JAVA_HOME": java, "PYSPARK_PYTHON": sys.executable},
         )
     try:
         until(lambda: logs.uncommitted, "a batch runs", PATIENCE_S)
