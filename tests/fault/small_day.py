@@ -32,6 +32,8 @@ BOUND = dt.timedelta(minutes=15)
 BEGIN = dt.datetime(2026, 3, 2, 8, 0, tzinfo=dt.timezone.utc)
 CLOSING = BEGIN + dt.timedelta(days=1)
 ACCOUNTS = 7
+# What each account has ordered, in the table that `SmallDay.totals` tells of.
+TOTALS = "SELECT account, orders, amount FROM totals"
 _MARK = b"PAR1"
 
 Row = tuple[Any, ...]

@@ -24,7 +24,7 @@ from broadcast_programs import expected as expected_alerts
 from command import Holdfast
 from keyed_runs import START, batches_read, clocks, write_batch
 from running_job import JOBS, BatchLogs, RunningJob, in_group, running, until
-from small_day import BATCHES, SmallDay, found_in_files, found_in_ledger
+from small_day import BATCHES, TOTALS, SmallDay, found_in_files, found_in_ledger
 from split_programs import batches
 from split_programs import expected as expected_baskets
 from standalone_cluster import StandaloneCluster, python_without_us, small_executors
@@ -34,7 +34,6 @@ from holdfast.engine.session.java import find_java, java_home_for_spark
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
 SEED = 20261126
-TOTALS = "SELECT account, orders, amount FROM totals"
 # A master, two workers, a driver and two executors start for each of these tests, all of them JVMs.
 PATIENCE_S = 400.0
 

@@ -13,7 +13,7 @@ import pytest
 from cassandra_server import CassandraServer
 from redis_server import RedisServer
 from running_job import JOBS, BatchLogs, commit_held_up, running, transaction_open, until, working_in
-from small_day import BATCHES, SmallDay, found_in_ledger
+from small_day import BATCHES, TOTALS, SmallDay, found_in_ledger
 from state_clients import state_jars
 from tcp_proxy import CountingProxy
 
@@ -70,7 +70,6 @@ def test_kills_in_the_middle_of_a_commit_lose_nothing_and_count_nothing_twice(
     assert (ended.code, ended.words) == (0, "")
     assert ended.kinds.count("starting") == 4
     assert logs.offsets == logs.commits
-    totals = "SELECT account, orders, amount FROM totals"
-    assert found_in_ledger(database, totals) == day.totals()
+    assert found_in_ledger(database, TOTALS) == day.totals()
     assert [each.batch_id for each in ledger(database).history("totals")] == list(range(BATCHES))
     assert working_in(tmp_path) == []

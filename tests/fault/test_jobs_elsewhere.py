@@ -14,7 +14,7 @@ from hdfs_cluster import Cluster
 from loopback import free_ports
 from running_job import JOBS, QueryLogs, kill_at, running
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
-from small_day import BATCHES, Row, SmallDay, found_in_ledger
+from small_day import BATCHES, TOTALS, Row, SmallDay, found_in_ledger
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
@@ -29,7 +29,7 @@ HALF = BATCHES // 2
 
 
 def totals_in(place: Path) -> Counter[Row]:
-    return found_in_ledger(place / "out" / "totals.db", "SELECT account, orders, amount FROM totals")
+    return found_in_ledger(place / "out" / "totals.db", TOTALS)
 
 
 def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partitions(

@@ -31,6 +31,7 @@ from running_job import (
 from small_day import (
     BATCHES,
     FILES,
+    TOTALS,
     Row,
     SmallDay,
     found_by_globbing,
@@ -52,7 +53,6 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark]
 SEED = 20260302
 INSIDE = ("offsets", "sink")
 COPIES = JOBS / "copied_orders.py"
-TOTALS = "SELECT account, orders, amount FROM totals"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 from installed_wheel import build_wheel, install, readers_environment
 from redis_server import CLIENT, RedisServer
 from running_job import JOBS, BatchLogs, until
-from small_day import BATCHES, SmallDay, found_in_ledger
+from small_day import BATCHES, TOTALS, SmallDay, found_in_ledger
 from small_session import small_session
 from standalone_cluster import StandaloneCluster
 
@@ -59,8 +59,7 @@ def test_a_job_from_the_wheel_keeps_its_state_in_redis_while_an_executor_is_kill
         job.kill()
         job.wait()
     assert code == 0, (tmp_path / "told").read_text()
-    totals = "SELECT account, orders, amount FROM totals"
-    assert found_in_ledger(place / "out" / "totals.db", totals) == day.totals()
+    assert found_in_ledger(place / "out" / "totals.db", TOTALS) == day.totals()
     for partition in ("0", "1"):
         external = place / "checkpoint" / "state" / "0" / partition / "external.json"
         store = json.loads(external.read_text())["store"]

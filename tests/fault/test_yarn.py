@@ -13,7 +13,7 @@ import pytest
 import running_job
 from command import Holdfast
 from running_job import JOBS, BatchLogs, in_group, running, until
-from small_day import BATCHES, SmallDay, found_in_ledger
+from small_day import BATCHES, TOTALS, SmallDay, found_in_ledger
 from standalone_cluster import python_without_us, small_executors
 from yarn_cluster import DRIVER, EXECUTOR, YarnCluster, yarn_conf
 
@@ -22,7 +22,6 @@ from holdfast.engine.session.java import find_java, java_home_for_spark
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
 SEED = 20261126
-TOTALS = "SELECT account, orders, amount FROM totals"
 # A submission, its container, two executors and their Python start for each attempt.
 PATIENCE_S = 300.0
 

@@ -25,7 +25,7 @@ def hadoop_address(uri: str) -> str:
     that this client needs, so that it fails at its first answer. There the NameNode is asked for its native
     address. Any other address stays.
 
-    Cost: nothing, and for `webhdfs:` three small requests the first time.
+    Cost: nothing, and for `webhdfs:` two small requests the first time.
 
     Raises:
         Unsupported: The library for `webhdfs:` is not installed.

@@ -187,9 +187,8 @@ class Sink:
         plain = writer
         if frame is not None and mode is not None:
             # Of its own, since one that partitions its table cannot be given a batch function.
-            plain = frame.writeStream.option("checkpointLocation", hadoop_address(checkpoint)).outputMode(
-                mode
-            )
+            plain = frame.writeStream.outputMode(mode)
+            plain = plain.option("checkpointLocation", hadoop_address(checkpoint))
         with _checked(frame, checkpoint):
             query = plain.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
