@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 from changelog_heads import render_head
+from google_crc32c import value as crc32c
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
@@ -22,6 +23,7 @@ from holdfast.formats.files.records import (
     render_records,
     without_keys,
 )
+from holdfast.formats.files.rocksdb_manifest import check_manifest
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.java_io import decode_utf, encode_utf
 from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema, parse_schema
@@ -160,7 +162,11 @@ METADATA = (
 )
 
 
-def zipped(**entries: str) -> bytes:
+# The first record of a manifest that Spark 3.5 wrote: the checksum, four bytes, a whole record, and those.
+RECORD = bytes.fromhex("dc20f1ad 0400 01 88400136")
+
+
+def zipped(**entries: str | bytes) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in entries.items():
@@ -169,7 +175,7 @@ def zipped(**entries: str) -> bytes:
 
 
 WHOLE = {
-    "MANIFEST_000005": "m" * 300,
+    "MANIFEST_000005": RECORD * 3,
     "CURRENT": "MANIFEST-000005",
     "OPTIONS_000007": "o" * 900,
     "metadata": METADATA,
@@ -202,6 +208,42 @@ def test_a_damaged_snapshot() -> None:
             parse_snapshot(each, "f")
     with pytest.raises(Unsupported):
         parse_snapshot(zipped(**{**WHOLE, "metadata": METADATA.replace("v1", "v3")}), "f")
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "told"),
+    [
+        (6, 5, "a record of kind 5 at byte 11, expected 1 to 4"),  # on which RocksDB never comes to an end
+        (6, 2, "a record at byte 11 that does not have its checksum"),
+        (0, 0xDD, "a record at byte 11 that does not have its checksum"),
+        (9, 0, "a record at byte 11 that does not have its checksum"),
+        (4, 200, "a record of 200 bytes at byte 11, which ends too early"),
+    ],
+)
+def test_a_damaged_manifest(at: int, byte: int, told: str) -> None:
+    manifest = bytearray(RECORD * 3)
+    manifest[len(RECORD) + at] = byte
+    with pytest.raises(Corrupt, match="entry MANIFEST-000005") as caught:
+        parse_snapshot(zipped(**{**WHOLE, "MANIFEST_000005": bytes(manifest)}), "f")
+    assert told in str(caught.value)
+
+
+def record(kind: int, payload: bytes) -> bytes:
+    """As RocksDB's description of its log has it."""
+    crc = crc32c(bytes([kind]) + payload)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    return struct.pack("<IHB", masked, len(payload), kind) + payload
+
+
+def test_records_of_a_manifest_keep_to_their_blocks() -> None:
+    assert record(1, RECORD[-4:]) == RECORD
+    first = record(2, bytes(32_768 - 7))
+    middle, last = record(3, bytes(32_768 - 7 - 6)), record(4, b"end")
+    check_manifest(first + middle + bytes(6) + last, "f")
+    check_manifest(b"", "f")
+    for wrong in (middle + last, first + middle + last, RECORD[:-1], RECORD + RECORD[:5], bytes(20)):
+        with pytest.raises(Corrupt, match="a manifest of RocksDB is damaged"):
+            check_manifest(wrong, "f")
 
 
 def test_a_snapshot_of_spark_4_0_under_state_format_2() -> None:

@@ -129,6 +129,29 @@ def test_an_error_of_our_own_keeps_its_fact() -> None:
     assert str(found) == "Unavailable: the ledger is locked (hint: wait)"
 
 
+@pytest.mark.parametrize(("hint", "told"), [("wait", " (hint: wait)"), (None, "")])
+def test_an_error_of_our_own_that_came_through_java_is_told_and_not_its_cause(
+    hint: str | None, told: str
+) -> None:
+    error = Unavailable("the server cannot be reached", where="db:1", found="refused", hint=hint)
+    trace = (
+        "Traceback (most recent call last):\n"
+        '  File "/venv/lib/python3.11/site-packages/driver.py", line 1, in connect\n    raise exc\n'
+        "driver.err.OperationalError: (2003, 'refused')\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "py4j/clientserver.py", line 644, in _call_proxy\n'
+        "    return_value = getattr(self.pool[obj_id], method)(*params)\n"
+        f"holdfast.errors.Unavailable: {error}\n"
+    )
+    text = (
+        FOREACH_BATCH.partition("Traceback")[0]
+        + trace
+        + "\n\tat py4j.Protocol.getReturnValue(Protocol.java:476)"
+    )
+    found = summary.from_text(text, label="query", query="totals")
+    assert str(found) == f"query totals: Unavailable: the server cannot be reached{told}"
+
+
 def test_what_java_threw_at_a_call_is_told_and_not_the_call() -> None:
     error = RuntimeError(
         "An error occurred while calling o45.start.\n: java.io.IOException: No space left on device\n\tat a.B"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from holdfast import layout
 from holdfast.errors import Corrupt
+from holdfast.formats.files.rocksdb_manifest import check_manifest
 from holdfast.formats.limits import ZIP_BYTES, ZIP_ENTRIES
 from holdfast.formats.names import is_plain, plain_name
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
@@ -45,7 +46,8 @@ _ZIP_ERRORS: Final = (
     RuntimeError,
     ValueError,
 )
-_NEEDED: Final = ("MANIFEST-", "CURRENT", "OPTIONS-")
+_MANIFEST: Final = "MANIFEST-"
+_NEEDED: Final = (_MANIFEST, "CURRENT", "OPTIONS-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
     Args:
         data: The zip.
         where: The file, for messages.
-        whole: Unpack every entry and compare its checksum, and not only the metadata.
+        whole: Unpack every entry and compare its checksum, and those of RocksDB's manifest, and not only the
+            metadata.
 
     Raises:
         Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is not there.
@@ -108,10 +111,14 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         gap = _gap(data, archive) if whole else None
         bad = archive.testzip() if whole else None
         text = archive.read(METADATA) if METADATA in names else None
+        manifests = [name for name in names if name.startswith(_MANIFEST)] if whole and bad is None else []
+        logs = {name: archive.read(name) for name in manifests}
     if gap is not None:
         raise _not_whole(where, f"no entry at byte {gap}")
     if bad is not None:
         raise _not_whole(where, f"entry {bad} does not have its checksum")
+    for name, log in logs.items():
+        check_manifest(log, f"{where}, entry {name}")
     missing = [prefix for prefix in _NEEDED if not any(name.startswith(prefix) for name in names)]
     if text is None or missing:
         raise _not_whole(where, f"no entry {METADATA if text is None else missing[0]}")

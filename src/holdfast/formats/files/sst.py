@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from google_crc32c import value as crc32c
-
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.compression import lz4_block, snappy_block, varint, zstd_bytes
+from holdfast.formats.files.rocksdb_manifest import masked_crc32c
 from holdfast.formats.files.snapshot import SST_MAGIC
 from holdfast.formats.limits import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Allowance
 from holdfast.formats.text import damaged
@@ -36,7 +35,6 @@ _VERSIONS: Final = range(2, 6)
 
 # What RocksDB sums up a block and the byte of its compression with, by the first byte of the footer.
 _NO_SUM, _CRC32C, _XXH32, _XXH64, _XXH3 = range(5)
-_CRC_DELTA: Final = 0xA282EAD8
 _LAST_BYTE: Final = 0x6B9083D9
 _WORD: Final = 0xFFFFFFFF
 
@@ -214,8 +212,7 @@ def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
     if sums == _NO_SUM:
         return True
     if sums == _CRC32C:
-        crc = int(crc32c(block + bytes([kind])))
-        return (((crc >> 15) | (crc << 17)) + _CRC_DELTA) & _WORD == stored
+        return masked_crc32c(block + bytes([kind])) == stored
     import xxhash
 
     if sums == _XXH3:

@@ -17,6 +17,9 @@ START = "start"
 _ERROR_LINE = re.compile(
     r"^(?P<name>[A-Za-z_][\w.$]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)(?:: (?P<text>.*))?$"
 )
+# An error of ours in a traceback; what it found and its hint are the lines below.
+_OWN_LINE = re.compile(r"^holdfast\.errors\.(?P<name>\w+): (?P<text>.*)$")
+_OWN_HINT = re.compile(r"^hint: (?P<text>.*)$")
 _CAUSE = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$")
 # Py4J puts what Java threw after a line that names the call alone.
 _CALL = "An error occurred while calling "
@@ -95,7 +98,7 @@ def killed(signal_number: int | None, exit_code: int | None) -> Failure:
 
 def _with_hint(name: str, line: str, text: str) -> str:
     hint = hint_of(f"{name}: {line}", text)
-    return line if hint is None else f"{line} (hint: {hint})"
+    return line if hint is None or "(hint: " in line else f"{line} (hint: {hint})"
 
 
 def _origin(text: str) -> tuple[str, str]:
@@ -118,6 +121,9 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
     for number, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
             inside = True
+        elif inside and (own := _OWN_LINE.match(line)):
+            last = own["name"], _with_own_hint(own["text"], lines[number + 1 :])
+            inside = False
         elif inside and (match := _ERROR_LINE.match(line)):
             last = _named(match)
             inside = False
@@ -125,6 +131,15 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
                 # What Python says of it is the name of a call; Java's own words come after that.
                 last = _in_java(lines[number + 1 :]) or last
     return last
+
+
+def _with_own_hint(fact: str, below: list[str]) -> str:
+    for line in below:
+        if hint := _OWN_HINT.match(line):
+            return f"{fact} (hint: {hint['text']})"
+        if not line.startswith("  "):
+            break
+    return fact
 
 
 def _in_java(lines: list[str]) -> tuple[str, str] | None:
