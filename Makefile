@@ -1,6 +1,10 @@
 # Two commands are enough: `make demo` and `make test`. Both set up what they need.
+# `SPARK=4.3` lets every target run on that Spark, in an environment of its own: `make proof SPARK=4.3`.
 PYTHON ?= python3
-VENV ?= .venv
+SPARK ?=
+VENV ?= $(if $(SPARK),.venv-spark$(SPARK),.venv)
+PINS := $(if $(SPARK),scripts/pins/spark-$(SPARK).txt)
+export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
@@ -36,7 +40,7 @@ classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` cal
 
 services: services-debian services-kafka services-s3 services-state-clients  ## the servers that CI's tests start
 
-services-debian:  ## install PostgreSQL, Redis, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
+services-debian:  ## install PostgreSQL, MariaDB, Redis, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
 	@scripts/services.sh
 
 services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)
@@ -90,8 +94,8 @@ clean:
 	rm -rf $(VENV) .holdfast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Made once, and again whenever what it is made from changes.
-$(READY): requirements.lock pyproject.toml scripts/setup.sh
-	@scripts/setup.sh "$(PYTHON)" "$(VENV)"
+$(READY): requirements.lock pyproject.toml scripts/setup.sh $(wildcard $(PINS))
+	@scripts/setup.sh "$(PYTHON)" "$(VENV)" $(PINS)
 	@touch $@
 
 # Spark's classes as a JVM maps them: the many JVMs of the tests start in two thirds of the time.
