@@ -11,6 +11,7 @@ trap 'rm -rf "${litter[@]}"' EXIT
 # One line a service: name, Debian package, and a shell pattern of a program that proves it is there.
 services='
 PostgreSQL  postgresql  /usr/lib/postgresql/*/bin/postgres
+MariaDB     mariadb-server-core  /usr/sbin/mariadbd
 Redis       redis-server  /usr/bin/redis-server
 Chromium    chromium    /usr/bin/chromium
 promtool    prometheus  /usr/bin/promtool

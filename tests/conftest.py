@@ -42,6 +42,7 @@ SERVERS = (
     "hdfs_cluster",
     "kafka_broker",
     "ledger_processes",
+    "mysql_server",
     "postgres_server",
     "redis_server",
     "s3_gateway",

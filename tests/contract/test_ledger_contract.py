@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pytest
+from ledger_processes import LEDGERS
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, ledger
@@ -28,7 +30,7 @@ def patient(at: Ledger, seconds: float) -> Ledger:
     return replace(at, database=replace(database, patience_s=seconds))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(params=LEDGERS)
 def address(request: pytest.FixtureRequest, ledger_address: Callable[[str], str]) -> str:
     made = ledger_address(request.param)
     with connected(ledger(made)) as connection:
@@ -346,16 +348,32 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
         Ledger.sqlite(tmp_path).claim("shop", "me")
 
 
-def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_shown() -> None:
-    away = Ledger.postgres("postgresql://me:secret@127.0.0.1:1/shop", patience_s=2)
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_shown(scheme: str) -> None:
+    away = ledger(f"{scheme}://me:secret@127.0.0.1:1/shop")
     assert "secret" not in repr(away)
     with pytest.raises(Unavailable) as caught:
-        away.claim("shop", "me")
-    assert caught.value.where == "postgresql://127.0.0.1:1/shop"
+        patient(away, 2).claim("shop", "me")
+    assert caught.value.where == f"{scheme}://127.0.0.1:1/shop"
     assert "secret" not in str(caught.value)
-    with pytest.raises(Invalid) as wrong:
-        Ledger.postgres("postgresql://me:secret@[oops")
-    assert "secret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:secret@[oops",
+        "mysql://me:secret@[oops",
+        "mysql://me:secret@h:port/d",
+        "mysql://me:secret@h",
+        "mysql://me:secret@h/d?ssl=1",
+        "mysql://me:secret@h/d?tls=",
+        "mysql:///d?password=secret",
+    ],
+)
+def test_an_address_that_cannot_be_understood_is_told_without_its_password(address: str) -> None:
+    with pytest.raises(Invalid, match=r"the address of the \w+ ledger cannot be understood") as wrong:
+        ledger(address)
+    assert "secret" not in "".join(traceback.format_exception(wrong.value))
 
 
 def test_addresses(tmp_path: Path) -> None:
@@ -363,9 +381,10 @@ def test_addresses(tmp_path: Path) -> None:
         ledger(f"sqlite:///{tmp_path}/a.db") == ledger(tmp_path / "a.db") == Ledger.sqlite(tmp_path / "a.db")
     )
     assert ledger("postgresql://h/d") == Ledger.postgres("postgresql://h/d")
+    assert ledger("mysql://h/d") == Ledger.mysql("mysql://h/d")
     same = Ledger.sqlite("x.db")
     assert ledger(same) is same
-    for wrong in ("mysql://h/d", "", ":memory:", "sqlite://x"):
+    for wrong in ("oracle://h/d", "", ":memory:", "sqlite://x"):
         with pytest.raises(Invalid, match="no ledger for this address"):
             ledger(wrong)
     with pytest.raises(Invalid):

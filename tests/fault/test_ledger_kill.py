@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ledger_processes import LEDGERS
 
 from holdfast.stream.sinks.ledger import ledger
 
 pytestmark = pytest.mark.fault
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(params=LEDGERS)
 def address(request: pytest.FixtureRequest, ledger_address: Callable[[str], str]) -> str:
     made = ledger_address(request.param)
     run(made, "CREATE TABLE result (token BIGINT)")
@@ -23,7 +24,7 @@ def run(address: str, statement: str) -> Any:
     connection = ledger(address).database.connect("looking on")
     try:
         cursor = connection.execute(statement)
-        return cursor.fetchall() if cursor.description else None
+        return list(cursor.fetchall()) if cursor.description else None
     finally:
         connection.close()
 

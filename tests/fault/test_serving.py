@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -20,6 +19,7 @@ import pytest
 from command import Holdfast
 from running_job import processes, until
 from scripted_job import serving
+from self_signed import self_signed
 from served import Served
 
 from holdfast.server.access.local_peer import can_tell
@@ -68,25 +68,8 @@ def children(parent: int) -> list[int]:
 
 
 def test_it_asks_for_the_token_over_tls(home: Path, tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate of this test, and is not there")
-    cert, key, token = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "token"
-    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "1",
-        "-out",
-        str(cert),
-        "-keyout",
-        str(key),
-    ]
-    subprocess.run([openssl, *made, *name], check=True, capture_output=True)
+    cert, key = self_signed(tmp_path)
+    token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     options = ["--tls-cert", str(cert), "--tls-key", str(key), "--token-file", str(token)]
     with serving(home, *options) as (_, place):

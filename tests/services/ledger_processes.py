@@ -63,13 +63,17 @@ def start_worker() -> Iterator[Callable[[str, str], Worker]]:
             each.kill()
 
 
+# A parameter for each kind of ledger.
+LEDGERS = ["sqlite", *(pytest.param(server, marks=pytest.mark.services) for server in ("postgres", "mysql"))]
+
+
 @pytest.fixture
 def ledger_address(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Makes the address of a new ledger: `ledger_address("sqlite")` or `ledger_address("postgres")`."""
+    """Makes the address of a new ledger: in "sqlite", "postgres" or "mysql"."""
 
     def make(database: str) -> str:
-        if database == "postgres":
-            server: Any = request.getfixturevalue("postgres_server")
+        if database in ("postgres", "mysql"):
+            server: Any = request.getfixturevalue(f"{database}_server")
             return str(server.database())
         directory: Path = request.getfixturevalue("tmp_path")
         return f"sqlite:///{directory}/ledger.db"

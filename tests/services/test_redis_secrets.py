@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import grid_queries
 import pytest
-from absent_service import absent_service
 from grid_queries import KINDS
 from grid_runs import PARTITIONS_KEY, run
 from loopback import free_ports
 from redis_server import started
+from self_signed import self_signed
 
 import holdfast as hf
 from holdfast import shared
@@ -34,24 +34,9 @@ STORE_PASSWORD: Final = "mellon-12"
 @pytest.fixture
 def certificates() -> Iterator[Path]:
     """A key, its certificate for this machine, and a key store with it for Java."""
-    if shutil.which("openssl") is None:
-        absent_service("openssl is not installed")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-tls-"))
-    key, certificate, store = folder / "key.pem", folder / "certificate.pem", folder / "trusted.p12"
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    make += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(make, check=True, capture_output=True)
+    certificate, _ = self_signed(folder)
+    store = folder / "trusted.p12"
     pack = ["keytool", "-importcert", "-noprompt", "-alias", "redis", "-storetype", "PKCS12"]
     pack += ["-file", str(certificate), "-keystore", str(store), "-storepass", STORE_PASSWORD]
     subprocess.run(pack, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Tasks that die while they bring rows into a real PostgreSQL: their second run counts, and counts once."""
+"""Tasks that die while they bring rows to a real database: their second run counts, and counts once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ SCRIPT = Path(__file__).parent / "jobs" / "retried_copy.py"
 ROWS = 1000
 
 
+@pytest.mark.parametrize("database", ["postgres", "mysql"])
 def test_a_task_that_died_is_tried_again_and_counts_once(
-    home: Path, tmp_path: Path, ledger_address: Callable[[str], str]
+    database: str, home: Path, tmp_path: Path, ledger_address: Callable[[str], str]
 ) -> None:
-    address = ledger_address("postgres")
+    address = ledger_address(database)
     found = answer_of(SCRIPT, {"database": address, "folder": str(tmp_path), "rows": ROWS}, home)
     assert found == {"rows": ROWS, "deaths": 2}
     connection = ledger(address).database.connect("looking on")
@@ -27,6 +28,7 @@ def test_a_task_that_died_is_tried_again_and_counts_once(
         there = [row[0] for row in connection.execute("SELECT id FROM numbers ORDER BY id").fetchall()]
         left = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'holdfast_stage_%'"
+            f" AND table_schema = {ledger(address).database.own_schema}"
         ).fetchall()
     finally:
         connection.close()

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Internal, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks.databases.database import refusals
+from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.ledger_database import refusals
-from holdfast.stream.sinks.ledger_postgres import PostgreSQL
-from holdfast.stream.sinks.sql_table import _drop_unless_in_use
 from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
 
 pytestmark = pytest.mark.services
@@ -161,13 +160,13 @@ def test_a_staging_table_in_use_does_not_hold_a_batch_up(database: PostgreSQL, c
     task.execute("INSERT INTO stage VALUES ('late', 1)")
     connection.execute("BEGIN")
     connection.execute("INSERT INTO result VALUES (1)")
-    _drop_unless_in_use(connection, "stage")
+    database.drop_stage(connection, "stage")
     connection.execute("INSERT INTO result VALUES (2)")
     connection.execute("COMMIT")
     assert connection.execute("SELECT n FROM result ORDER BY n").fetchall() == [(1,), (2,)]
     assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (True,)
     task.close()
     connection.execute("BEGIN")
-    _drop_unless_in_use(connection, "stage")
+    database.drop_stage(connection, "stage")
     connection.execute("COMMIT")
     assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (False,)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from keyed_runs import START, read_stream, write_batch
+from ledger_processes import LEDGERS
 
 import holdfast as hf
 from holdfast.stream.sinks.ledger import ledger
@@ -26,7 +27,7 @@ def rows_in(address: str) -> list[int]:
         connection.close()
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", LEDGERS)
 def test_rows_wait_for_a_step_and_come_once(
     spark: SparkSession, tmp_path: Path, ledger_address: Callable[[str], str], database: str
 ) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from ledger_processes import LEDGERS
 
 from holdfast.config.job.trigger import AvailableNow
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.sink_log import committed_files
-from holdfast.stream.sinks.ledger import Ledger, Transaction
+from holdfast.stream.sinks.ledger import Ledger, Transaction, ledger
 from holdfast.stream.sinks.promises import Level
 from holdfast.stream.sinks.query_sink import Sink
 from holdfast.stream.sinks.sinks import adopt, sink
@@ -79,12 +80,11 @@ def rows(book: Ledger, statement: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", LEDGERS)
 def test_a_batch_that_spark_runs_again_leaves_the_table_as_it_is(
     shop: Shop, database: str, ledger_address: Callable[[str], str]
 ) -> None:
-    address = ledger_address(database)
-    book = Ledger.postgres(address) if database == "postgres" else Ledger.sqlite(address[len("sqlite:///") :])
+    book = ledger(ledger_address(database))
     shop.put("a", ("ann", 3), ("bob", 5))
     shop.put("b", ("ann", 4))
     shop.run(sink(shop.stream()).append("orders", book))
@@ -105,12 +105,11 @@ def test_a_batch_that_spark_runs_again_leaves_the_table_as_it_is(
 
 
 @pytest.mark.parametrize("change", ["append", "upsert", "replace"])
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", LEDGERS)
 def test_names_may_hold_the_marks_of_a_driver(
     shop: Shop, database: str, change: str, ledger_address: Callable[[str], str]
 ) -> None:
-    address = ledger_address(database)
-    book = Ledger.postgres(address) if database == "postgres" else Ledger.sqlite(address[len("sqlite:///") :])
+    book = ledger(ledger_address(database))
     table, share = "share % of %s? (100%)", "%s of 100 % ?"
     shop.put("a", ("ann", 3), ("bob", 5))
     if change == "replace":
@@ -188,6 +187,19 @@ def test_every_type_in_postgres(shop: Shop, ledger_address: Callable[[str], str]
     wall = dt.datetime(2024, 10, 27, 2, 30)
     assert rows(book, "SELECT * FROM every") == [
         (2, 2, 2, 2, 0.5, 0.25, Decimal("2.00"), "ann", False, at, dt.date(2024, 3, 1), b"ann", None, wall)
+    ]
+
+
+@pytest.mark.services
+def test_every_type_in_mysql(shop: Shop, ledger_address: Callable[[str], str]) -> None:
+    address = ledger_address("mysql")
+    book = Ledger.mysql(address)
+    shop.put("a", ("ann", 2))
+    other = address.rpartition("/")[2]
+    shop.run(sink(shop.stream().selectExpr(*split(EVERY_TYPE))).append(f"{other}.every", book))
+    at, wall = dt.datetime(1970, 1, 1, 0, 0, 2, 2), dt.datetime(2024, 10, 27, 2, 30)  # in UTC; without a zone
+    assert rows(book, "SELECT * FROM every") == [
+        (2, 2, 2, 2, 0.5, 0.25, Decimal("2.00"), "ann", 0, at, dt.date(2024, 3, 1), b"ann", None, wall)
     ]
 
 

@@ -1,20 +1,22 @@
-"""Rows of a stream into tables of PostgreSQL: through the driver, and from the executors."""
+"""Rows of a stream into tables: through the driver and from the executors to PostgreSQL, and to MariaDB."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import holdfast as hf
 from holdfast.errors import Failed
+from holdfast.stream.sinks.databases.mysql import MySQL
+from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.ledger_postgres import PostgreSQL
 from holdfast_bench.measure import Bench, Series, beside, note
+from holdfast_bench.tables.mariadb import mariadb_server
 from holdfast_bench.tables.postgres import postgres_server
 from holdfast_bench.turns import in_turn, measuring
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 
 DRIVER: Final = "through the driver"
 EXECUTORS: Final = "from executors"
+MARIADB: Final = "from executors to MariaDB"
 CHANGES: Final = ("append", "upsert")
-SIDES: Final = (DRIVER, EXECUTORS)
+SIDES: Final = (DRIVER, EXECUTORS, MARIADB)
 _PATIENCE_S: Final = 60.0
 # As many as there are cores: so many tasks have a batch at once.
 _FILES: Final = 2
@@ -52,6 +55,16 @@ class ThroughDriver(PostgreSQL):
         """Leave all rows to the driver."""
         return
 
+    def load(self, connection: Any, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
+        """Copy rows in."""
+        count = 0
+        with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row([bytes(v) if isinstance(v, bytearray) else v for v in row])
+                count += 1
+        del kinds  # the driver knows how to write every type
+        return count
+
 
 def tables(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: None) -> Bench:
     """Measure batches that add rows, and batches that replace all by key; both ways by turns in one session.
@@ -62,18 +75,23 @@ def tables(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: No
         say: Told what is being measured.
 
     Raises:
-        NotFound: PostgreSQL is not installed.
+        NotFound: PostgreSQL or MariaDB is not installed.
         Failed: The sides do not leave the same rows.
     """
     say(f"measuring tables, {runs} runs of each side …")
     cases = [(change, side) for change in CHANGES for side in SIDES]
     taken: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
-    with postgres_server() as address, measuring() as (spark, folder):
+    with postgres_server() as postgres, mariadb_server() as mariadb, measuring() as (spark, folder):
+        books = {
+            DRIVER: ThroughDriver(postgres, _PATIENCE_S),
+            EXECUTORS: PostgreSQL(postgres, _PATIENCE_S),
+            MARIADB: MySQL(mariadb, _PATIENCE_S),
+        }
         _write(spark, folder, sizes)
         for number in range(runs + 1):
             left = {}
             for case in in_turn(cases, number):
-                seconds, left[case] = _run(spark, folder, address, case, number)
+                seconds, left[case] = _run(spark, folder, Ledger(books[case[1]]), case, number)
                 if number:
                     taken[case] += seconds
                     note(": ".join(case), *seconds)
@@ -83,11 +101,11 @@ def tables(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: No
     for change in CHANGES:
         ours, theirs = taken[change, EXECUTORS], taken[change, DRIVER]
         ratios[f"{change}: {EXECUTORS} / {DRIVER}"] = beside(ours, theirs)
-        for side, seconds in ((EXECUTORS, ours), (DRIVER, theirs)):
-            ratios[f"{change}: rows a second {side}"] = sizes.rows / median(seconds)
+        for side in SIDES:
+            ratios[f"{change}: rows a second {side}"] = sizes.rows / median(taken[change, side])
     what = (
-        f"a batch of {sizes.rows:,} rows into a table of PostgreSQL, with the record of the batch; an upsert"
-        " replaces all rows of the table"
+        f"a batch of {sizes.rows:,} rows into a table of PostgreSQL, and of MariaDB, with the record of the"
+        " batch; an upsert replaces all rows of the table"
     )
     return Bench("tables", what, series, ratios)
 
@@ -111,12 +129,10 @@ def _write(spark: SparkSession, folder: Path, sizes: Sizes) -> None:
 
 
 def _run(
-    spark: SparkSession, folder: Path, address: str, case: tuple[str, str], number: int
+    spark: SparkSession, folder: Path, book: Ledger, case: tuple[str, str], number: int
 ) -> tuple[list[float], tuple[object, ...]]:
     """The counted batches of one run, and what the table has at its end."""
     change, side = case
-    make = ThroughDriver if side == DRIVER else PostgreSQL
-    book = Ledger(make(address, _PATIENCE_S))
     stream = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", _FILES)
     # Of a name of its own: each run is another query.
     out = hf.sink(stream.parquet(str(folder / "source")), name=f"{change} {side} {number}")
@@ -127,11 +143,14 @@ def _run(
         progress = [each for each in query.recentProgress if each["numInputRows"]]
     connection = book.database.connect("measured")
     try:
-        left = connection.execute("SELECT count(*), sum(id), sum(amount), max(at) FROM measured").fetchone()
+        *left, newest = connection.execute(
+            "SELECT count(*), sum(id), sum(amount), max(at) FROM measured"
+        ).fetchone()
         connection.execute("DROP TABLE measured")
     finally:
         connection.close()
-    return [each["durationMs"]["triggerExecution"] / 1000 for each in progress[1:]], tuple(left)
+    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in progress[1:]]
+    return seconds, (*left, newest.replace(tzinfo=None))
 
 
 def _compare(left: dict[tuple[str, str], tuple[object, ...]]) -> None:

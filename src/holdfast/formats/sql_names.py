@@ -1,4 +1,4 @@
-"""Names as SQL has them: in DuckDB, SQLite and PostgreSQL."""
+"""Names as SQL has them: in DuckDB, SQLite, PostgreSQL, and MySQL in a session of ANSI quotes."""
 
 from __future__ import annotations
 

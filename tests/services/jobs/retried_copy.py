@@ -1,4 +1,4 @@
-"""A batch into PostgreSQL whose tasks die in the middle and are tried again; prints what is there.
+"""A batch into a database whose tasks die in the middle and are tried again; prints what is there.
 
 The first argument is JSON: the address of the database, a folder, how many rows.
 """

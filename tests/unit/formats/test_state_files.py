@@ -174,7 +174,7 @@ def zipped(**entries: str | bytes) -> bytes:
     return data.getvalue()
 
 
-WHOLE = {
+WHOLE: dict[str, str | bytes] = {
     "MANIFEST_000005": RECORD * 3,
     "CURRENT": "MANIFEST-000005",
     "OPTIONS_000007": "o" * 900,

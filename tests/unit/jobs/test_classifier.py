@@ -19,11 +19,11 @@ from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.failures import classifier, summary
 from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_module, cause_of_own
 from holdfast.storage.memory import MemoryStorage
+from holdfast.stream.sinks.databases.database import Database
+from holdfast.stream.sinks.databases.postgresql import PostgreSQL
+from holdfast.stream.sinks.databases.sqlite import SQLite
 from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.ledger_database import Database
-from holdfast.stream.sinks.ledger_postgres import PostgreSQL
-from holdfast.stream.sinks.ledger_sqlite import SQLite
 from holdfast.stream.sinks.put_back import require_delta_in_step
 from holdfast.stream.sinks.query_sink import Sink
 from holdfast.stream.sinks.sinks import SinkBuilder

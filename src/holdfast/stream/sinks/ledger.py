@@ -16,16 +16,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.ledger_database import Connection, Database, translated
-from holdfast.stream.sinks.ledger_postgres import PostgreSQL
-from holdfast.stream.sinks.ledger_sqlite import SQLite
+from holdfast.stream.sinks.databases.database import Connection, Database, translated
+from holdfast.stream.sinks.databases.mysql import MySQL
+from holdfast.stream.sinks.databases.postgresql import PostgreSQL
+from holdfast.stream.sinks.databases.sqlite import SQLite
 
 Clock: TypeAlias = Callable[[], int]
 
@@ -61,7 +62,7 @@ class Transaction:
     """One batch's transaction. It begins, and locks the sink, with the first statement.
 
     Until then nothing is locked, so whatever takes long (reading the batch, computing) comes first.
-    Statements are the driver's own: values are marked with `?` in SQLite and `%s` in PostgreSQL.
+    Statements are the driver's own: values are marked with `?` in SQLite, with `%s` in PostgreSQL and MySQL.
     Never commit or roll back yourself: the record of the batch must be in the same transaction.
 
     Attributes:
@@ -69,6 +70,7 @@ class Transaction:
         stage: A name that begins those of all tables which are made for a batch of this sink.
         token: The token under which it is written.
         batch_id: The batch.
+        afterwards: What is done once the batch is committed; an error of it is of no account.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Transaction:
         self.token = token
         self.batch_id = batch_id
         self.database = database
+        self.afterwards: list[Callable[[], None]] = []
         self._connection = connection
         self._lock = lock
         self._locked = False
@@ -130,7 +133,7 @@ class Transaction:
 class Ledger:
     """The ledger of one database. Holds no connection: each call opens one and closes it.
 
-    Make it with `Ledger.sqlite`, `Ledger.postgres` or `ledger`.
+    Make it with `Ledger.sqlite`, `Ledger.postgres`, `Ledger.mysql` or `ledger`.
 
     Args:
         database: Where it is.
@@ -179,10 +182,27 @@ class Ledger:
         """
         return cls(PostgreSQL(dsn, patience_s), clock)
 
+    @classmethod
+    def mysql(cls, address: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
+        """A ledger in a database of MySQL or MariaDB. Needs `pip install 'holdfast[mysql]'`.
+
+        Args:
+            address: `mysql://user@host:port/database`. `?tls=on` asks for an encrypted connection to a server
+                whose certificate is checked, by the certificates of `?tls=/path/to/ca.pem` where it names
+                a file.
+            patience_s: As for `postgres`.
+            clock: The time of day in milliseconds.
+
+        Raises:
+            Unavailable: The driver is not installed.
+            Invalid: The address cannot be understood.
+        """
+        return cls(MySQL(address, patience_s), clock)
+
     def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
         """Become the owner of a sink and return the token to write with.
 
-        Called once, as a query starts. From then on every older token is refused. On PostgreSQL a former
+        Called once, as a query starts. From then on every older token is refused. On a server a former
         owner that holds the sink's lock and does not move is cut off once the patience is over; SQLite
         cannot do that, so the claim fails and the former owner's process has to be ended.
 
@@ -212,12 +232,7 @@ class Ledger:
             with self._begun(connection):
                 self.database.run(
                     connection,
-                    """INSERT INTO holdfast_fence (sink, token, claimed_ms, owner) VALUES (?, ?, ?, ?)
-                       ON CONFLICT (sink) DO UPDATE SET token = CASE
-                           WHEN holdfast_fence.token < excluded.token THEN excluded.token
-                           ELSE holdfast_fence.token + 1 END,
-                         claimed_ms = excluded.claimed_ms, owner = excluded.owner
-                       WHERE holdfast_fence.token < ?""",
+                    self.database.claims,
                     (sink, least + 1, self.clock(), owner, above),
                 )
                 fence = self._fence(connection, sink)
@@ -281,6 +296,9 @@ class Ledger:
             except BaseException as error:
                 self._abandon(connection, sink, token, error)
                 raise
+            for step in transaction.afterwards:
+                with suppress(Exception):
+                    step()
 
     def history(self, sink: str) -> list[BatchRecord]:
         """The remembered batches of a sink, oldest first."""
@@ -396,7 +414,10 @@ class Ledger:
 
 
 def ledger(address: str | Path | Ledger) -> Ledger:
-    """The ledger at an address: `postgresql://…`, `sqlite:///relative` or `sqlite:////absolute`, or a file.
+    """The ledger at an address.
+
+    Args:
+        address: `postgresql://…`, `mysql://…`, `sqlite:///relative`, `sqlite:////absolute`, or a file.
 
     Raises:
         Invalid: The address names a database that there is no ledger for.
@@ -406,13 +427,15 @@ def ledger(address: str | Path | Ledger) -> Ledger:
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):
         return Ledger.postgres(text)
+    if text.startswith(("mysql://", "mariadb://")):
+        return Ledger.mysql(text)
     if text.startswith("sqlite:///"):
         return Ledger.sqlite(text.removeprefix("sqlite:///"))
     if not text or "://" in text or text == ":memory:":
         raise Invalid(
             "there is no ledger for this address",
             found=text or "an empty address",
-            expected="postgresql://…, sqlite:///file or the path of a file",
+            expected="postgresql://…, mysql://…, sqlite:///file or the path of a file",
             hint='name a file, as in "sqlite:///ledger.db"',
         )
     return Ledger.sqlite(text)

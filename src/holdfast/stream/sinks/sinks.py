@@ -20,6 +20,7 @@ from holdfast.engine.queries.watch import written_format, written_sink
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import require_stream
 from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
+from holdfast.stream.sinks.databases.database import Change
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
 from holdfast.stream.sinks.kafka.kafka_start import KafkaStart
 from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
@@ -47,7 +48,7 @@ from holdfast.stream.sinks.put_back import (
     warn_of_fork_in_ledger,
 )
 from holdfast.stream.sinks.query_sink import BATCH_FUNCTION, Mode, Sink, has_source
-from holdfast.stream.sinks.sql_table import Change, SqlTable
+from holdfast.stream.sinks.sql_table import SqlTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """A table in a ledger's database, written by a streaming query.
 
-A batch comes from Spark into a table of its own first: the executors bring it into PostgreSQL, the driver
+A batch comes from Spark into a table of its own first: the executors bring it to a server, the driver
 into SQLite, whose file is with it. Only then does the transaction begin that checks the fence, moves the rows
 and records the batch. So the lock is held for the move, not for the computation, and a duplicate key is found
 before anything is touched.
@@ -9,29 +9,31 @@ before anything is touched.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.event_time import quoted
-from holdfast.stream.sinks.ledger import Ledger, Transaction
-from holdfast.stream.sinks.ledger_database import (
+from holdfast.stream.sinks.databases.database import (
+    Change,
     Connection,
+    Database,
+    Move,
     PartitionLoader,
+    identifiers,
     refusals,
     translated,
 )
+from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.staged_rows import columns_with_task, require_all, stage_from_executors
 from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-Change: TypeAlias = Literal["append", "upsert", "replace"]
 
 STAGE = "holdfast_stage"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -40,11 +42,19 @@ PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, Spark's name of its type, and the database's type."""
+    """A column: its name, Spark's name of its type, and the database's type.
+
+    Attributes:
+        name: Its name.
+        kind: Spark's name of its type.
+        sql_type: The database's type.
+        made_type: The type in a table that is made.
+    """
 
     name: str
     kind: str
     sql_type: str
+    made_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,9 @@ class SqlTable:
                 expected="`table` or `schema.table`",
                 hint='write table="orders" or "shop.orders"',
             )
-        columns = tuple(_column(field.name, field.dataType.simpleString(), ledger, name) for field in schema)
+        columns = tuple(
+            _column(field.name, field.dataType.simpleString(), ledger, name, keys) for field in schema
+        )
         names = [column.name.lower() for column in columns]
         if len(set(names)) < len(names):
             raise Invalid(
@@ -101,22 +113,25 @@ class SqlTable:
             Unavailable: The database cannot be reached.
         """
         database = ledger.database
-        lines = self._lines()
+        lines = [f"{sql_identifier(column.name)} {column.made_type}" for column in self.columns]
         if self.keys:
-            lines.append(f"PRIMARY KEY ({_list(self.keys)})")
+            lines.append(f"PRIMARY KEY ({identifiers(self.keys)})")
         with translated(database):
             connection = database.connect(self.name)
         try:
             database.begin(connection)
-            # The last two change nothing: they let the database judge the statements that batches will run.
-            for statement in (
-                f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(lines)})",
-                self._stage_like(),
-                self._move(),
-            ):
+            options = database.table_options(connection)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(lines)}){options}")
+            database.check_table(connection, self.name, self.keys)
+            # This changes nothing: it lets the database judge the statements that batches will run.
+            connection.execute(self._stage_like(database, connection))
+            trial = self._move(STAGE, "true")
+            for statement in (trial.insert,) if self.change == "replace" else database.moves(trial):
                 connection.execute(statement)
             database.run(connection, "DROP TABLE " + STAGE)
             database.run(connection, "COMMIT")
+        except HoldfastError:
+            raise
         except Exception as error:
             raise database.translate(error) or Invalid(
                 f"the table {self.name!r} cannot take this query's rows",
@@ -148,7 +163,7 @@ class SqlTable:
         database, staging = transaction.database, transaction.staging
         kinds = [column.kind for column in self.columns]
         with translated(database):
-            staging.execute(self._stage_like())
+            staging.execute(self._stage_like(database, staging))
             transaction.rows = database.load(staging, STAGE, kinds, self._rows(batch))
             self._check_keys(staging, STAGE, "true")
         self._move_rows(transaction, STAGE, "true")
@@ -164,7 +179,8 @@ class SqlTable:
         stage = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
         with translated(database):
             self._drop_leftovers(staging, transaction, schema)
-            staging.execute(f"CREATE UNLOGGED TABLE {stage} ({columns_with_task(self._lines())})")
+            lines = columns_with_task(self._lines(database, staging))
+            staging.execute(database.makes_stage(staging, stage, lines))
         try:
             rows = batch.select(*(F.col(quoted(column.name)) for column in self.columns))
             staged = stage_from_executors(rows, stage, loader, self.name)
@@ -177,26 +193,25 @@ class SqlTable:
                 staging.execute(f"DROP TABLE {stage}")
             raise
         self._move_rows(transaction, stage, staged.condition)
-        with translated(database):
-            _drop_unless_in_use(transaction.connection, stage)
+        if database.drops_within:
+            with translated(database):
+                database.drop_stage(transaction.connection, stage)
+        else:
+            transaction.afterwards.append(lambda: database.drop_stage(staging, stage))
 
     def _move_rows(self, transaction: Transaction, stage: str, condition: str) -> None:
         connection = transaction.connection
         with refusals(transaction.database, self.name):
             # Without values, not with none: psycopg looks for its marks otherwise, and a name may hold a `%`.
-            if self.change == "replace":
-                connection.execute(f"DELETE FROM {self._table}")  # noqa: S608  a quoted name
-            connection.execute(self._move(stage, condition))
+            for statement in transaction.database.moves(self._move(stage, condition)):
+                connection.execute(statement)
 
     def _drop_leftovers(self, connection: Connection, transaction: Transaction, schema: str) -> None:
         """Drop the staging tables of earlier attempts and former owners; a later owner's stay."""
         database = transaction.database
-        listed = database.run(
-            connection,
-            "SELECT table_name FROM information_schema.tables"
-            " WHERE table_schema = coalesce(?, current_schema())",
-            (schema or None,),
-        ).fetchall()
+        of_schema = f"WHERE table_schema = coalesce(?, {database.own_schema})"
+        statement = f"SELECT table_name FROM information_schema.tables {of_schema}"  # noqa: S608  ours
+        listed = database.run(connection, statement, (schema or None,)).fetchall()
         for (name,) in listed:
             token = name.removeprefix(transaction.stage).partition("_")[0]
             ours = name.startswith(transaction.stage) and token.isdecimal()
@@ -204,7 +219,7 @@ class SqlTable:
                 continue
             table = f"{sql_identifier(schema)}.{sql_identifier(name)}" if schema else sql_identifier(name)
             database.begin(connection)
-            _drop_unless_in_use(connection, table)
+            database.drop_stage(connection, table)
             database.run(connection, "COMMIT")
 
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
@@ -231,7 +246,7 @@ class SqlTable:
         ).fetchone()
         if count:
             raise null_key(f"table {self.name!r}", count, self.keys)
-        keys = _list(self.keys)
+        keys = identifiers(self.keys)
         twice = connection.execute(
             f"SELECT {keys}, count(*) FROM {stage} WHERE {condition}"  # noqa: S608  quoted names
             f" GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
@@ -244,46 +259,24 @@ class SqlTable:
     def _table(self) -> str:
         return ".".join(sql_identifier(part) for part in self.name.split("."))
 
-    def _stage_like(self) -> str:
-        return f"CREATE TEMPORARY TABLE {STAGE} ({', '.join(self._lines())})"
+    def _stage_like(self, database: Database, connection: Connection) -> str:
+        return f"CREATE TEMPORARY TABLE {STAGE} ({', '.join(self._lines(database, connection))})"
 
-    def _lines(self) -> list[str]:
-        return [f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns]
+    def _lines(self, database: Database, connection: Connection) -> list[str]:
+        types = [(column.name, column.sql_type) for column in self.columns]
+        staged = database.stage_types(connection, self.name, types, self.keys)
+        return [f"{sql_identifier(name)} {sql_type}" for name, sql_type in staged]
 
-    def _move(self, stage: str = STAGE, condition: str = "true") -> str:
-        names = _list(column.name for column in self.columns)
-        # `WHERE` tells SQLite that ON CONFLICT is no join.
-        statement = f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {stage} WHERE {condition}"  # noqa: S608
-        if self.change != "upsert":
-            return statement
-        others = [sql_identifier(column.name) for column in self.columns if column.name not in self.keys]
-        sets = ", ".join(f"{name} = excluded.{name}" for name in others)
-        return f"{statement} ON CONFLICT ({_list(self.keys)}) DO " + (
-            f"UPDATE SET {sets}" if sets else "NOTHING"
-        )
+    def _move(self, stage: str, condition: str) -> Move:
+        names = tuple(column.name for column in self.columns)
+        return Move(stage, condition, self._table, names, self.keys, self.change)
 
 
-def _drop_unless_in_use(connection: Connection, table: str) -> None:
-    """Drop a staging table inside a transaction, which goes on also where that cannot be done.
-
-    A task that was given up may still write to it, or it is somebody else's. Its rows count nowhere, and the
-    next batch tries again.
-    """
-    connection.execute("SAVEPOINT holdfast_stage")
-    try:
-        connection.execute("SET LOCAL lock_timeout = 1000")
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
-    except Exception:
-        connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(sql_identifier(name) for name in names)
-
-
-def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
-    sql_type = ledger.database.column_type(kind)
-    if sql_type is None:
+def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str]) -> Column:
+    database = ledger.database
+    sql_type = database.column_type(kind)
+    made_type = database.key_type(kind, len(keys)) if name in keys else sql_type
+    if sql_type is None or made_type is None:
         raise Invalid(
             f"column {name!r} has a type that a table cannot hold",
             where=f"the query written to {table!r}",
@@ -291,7 +284,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
             expected=PLAIN_TYPES,
             hint="take its fields apart with `select`, or write it as text with `to_json`",
         )
-    return Column(name, kind, sql_type)
+    return Column(name, kind, sql_type, made_type)
 
 
 def _instant(micros: int) -> dt.datetime:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import holdfast.errors as kinds
 from holdfast.errors import HoldfastError, Internal
-from holdfast.stream.sinks.ledger_database import Connection, PartitionLoader, refusals
+from holdfast.stream.sinks.databases.database import TASK, Connection, PartitionLoader, refusals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TASK: Final = "holdfast_task"
 _ANSWER: Final = "task bigint, row_count bigint, error string"
 
 

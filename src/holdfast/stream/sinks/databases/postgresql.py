@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.ledger_database import TABLES, Database, PartitionLoader
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.stream.sinks.databases.database import TABLES, Database, PartitionLoader
+from holdfast.stream.sinks.databases.table_errors import breaks_rule, does_not_fit, gone, lacks_column
 
 COLUMN_TYPES = {
     "tinyint": "smallint",
@@ -144,37 +145,16 @@ class PostgreSQL(Database):
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
         """Tell a table that is gone, has other columns, or has rules that a row breaks."""
         errors = driver().errors
+        found = _first_line(error)
         if isinstance(error, errors.UndefinedTable):
-            return NotFound(
-                f"the table {table!r} is gone",
-                where=self.address,
-                found=_first_line(error),
-                hint="start the query again: it makes the table anew, without the rows of earlier batches",
-            )
+            return gone(table, self.address, found)
         if isinstance(error, errors.UndefinedColumn):
-            return Invalid(
-                f"the table {table!r} lacks a column of the query",
-                where=self.address,
-                found=_first_line(error),
-                hint="add the column with ALTER TABLE, or take it out of the query; then start it again",
-            )
+            return lacks_column(table, self.address, found)
         if isinstance(error, errors.IntegrityConstraintViolation | errors.IntegrityError):
             detail = getattr(getattr(error, "diag", None), "message_detail", None)
-            return Invalid(
-                f"a row of the batch breaks a rule of the table {table!r}",
-                where=self.address,
-                found=_first_line(error) + (f" ({detail})" if detail else ""),
-                hint="filter such rows out, upsert by the columns of the rule, or drop the rule; no row of"
-                " the batch is in the table",
-            )
+            return breaks_rule(table, self.address, found + (f" ({detail})" if detail else ""))
         if isinstance(error, errors.DataError):
-            return Invalid(
-                f"a value of the batch does not fit into the table {table!r}",
-                where=self.address,
-                found=_first_line(error),
-                hint="give the column a wider type, or filter such rows out; no row of the batch is in the"
-                " table",
-            )
+            return does_not_fit(table, self.address, found)
         return None
 
     def loader(self) -> PartitionLoader:
@@ -200,21 +180,24 @@ class PostgreSQL(Database):
                     count += batch.num_rows
         return count
 
+    def makes_stage(self, connection: Any, stage: str, columns: str) -> str:  # noqa: ARG002
+        """Without a log: a server that crashes loses the rows, and the batch runs again."""
+        return f"CREATE UNLOGGED TABLE {stage} ({columns})"
+
+    def drop_stage(self, connection: Any, stage: str) -> None:
+        """Drop it within the transaction, which can be taken back to before the try."""
+        connection.execute("SAVEPOINT holdfast_stage")
+        try:
+            connection.execute("SET LOCAL lock_timeout = 1000")
+            connection.execute(f"DROP TABLE IF EXISTS {stage}")
+        except Exception:
+            connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
+
     def column_type(self, kind: str) -> str | None:
         """The type of a column; a decimal keeps its precision and scale."""
         base, bracket, rest = kind.partition("(")
         name = COLUMN_TYPES.get(base)
         return name + bracket + rest if name else None
-
-    def load(self, connection: Any, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
-        """Copy rows in, the server's fastest road."""
-        count = 0
-        with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row([bytes(v) if isinstance(v, bytearray) else v for v in row])
-                count += 1
-        del kinds  # the driver knows how to write every type
-        return count
 
 
 def _as_text(batch: Any, task: int) -> Any:

@@ -10,8 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.ledger_database import TABLES, Database
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.stream.sinks.databases.database import TABLES, Database
+from holdfast.stream.sinks.databases.table_errors import breaks_rule, gone, lacks_column
 
 # SQLite has no types for decimals and times. Text keeps every digit, and ISO 8601 in UTC sorts by time.
 COLUMN_TYPES = {
@@ -117,27 +118,11 @@ class SQLite(Database):
         """Tell a table that is gone, has other columns, or has rules that a row breaks."""
         text = str(error)
         if isinstance(error, sqlite3.IntegrityError):
-            return Invalid(
-                f"a row of the batch breaks a rule of the table {table!r}",
-                where=self.address,
-                found=text,
-                hint="filter such rows out, upsert by the columns of the rule, or drop the rule; no row of"
-                " the batch is in the table",
-            )
+            return breaks_rule(table, self.address, text)
         if isinstance(error, sqlite3.OperationalError) and "no such table" in text:
-            return NotFound(
-                f"the table {table!r} is gone",
-                where=self.address,
-                found=text,
-                hint="start the query again: it makes the table anew, without the rows of earlier batches",
-            )
+            return gone(table, self.address, text)
         if isinstance(error, sqlite3.OperationalError) and "has no column" in text:
-            return Invalid(
-                f"the table {table!r} lacks a column of the query",
-                where=self.address,
-                found=text,
-                hint="add the column with ALTER TABLE, or take it out of the query; then start it again",
-            )
+            return lacks_column(table, self.address, text)
         return None
 
     def column_type(self, kind: str) -> str | None:

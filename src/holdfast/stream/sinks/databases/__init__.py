@@ -1,0 +1,1 @@
+"""The databases that a ledger and its tables may be in."""

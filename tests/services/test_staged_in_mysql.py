@@ -1,0 +1,330 @@
+"""Rows that tasks bring into a real MariaDB, and how an upsert finds the rows that are there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mysql_server import MariaDB
+
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unavailable, Unsupported
+from holdfast.stream.sinks.databases import mysql
+from holdfast.stream.sinks.databases.database import Move, refusals, translated
+from holdfast.stream.sinks.databases.mysql import MySQL
+from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.sql_table import SqlTable
+from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def database(ledger_address: Callable[[str], str]) -> MySQL:
+    return MySQL(ledger_address("mysql"), 5.0)
+
+
+@pytest.fixture
+def connection(database: MySQL) -> Iterator[Any]:
+    opened = database.connect("looking on")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def stage(database: MySQL, connection: Any) -> Callable[..., None]:
+    """Makes the staging table `stage` of the columns."""
+
+    def make(*columns: str) -> None:
+        connection.execute("DROP TABLE IF EXISTS stage")
+        connection.execute(database.makes_stage(connection, "stage", columns_with_task(columns)))
+
+    return make
+
+
+def batch(*values: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"word": list(values)})
+
+
+def found(connection: Any, statement: str) -> list[tuple[Any, ...]]:
+    return list(connection.execute(statement).fetchall())
+
+
+def test_of_a_task_that_ran_twice_one_run_counts(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    stage("word LONGTEXT")
+    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 7) == 3
+    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 8) == 3
+    assert database.load_partition("stage", [batch("d"), batch()], 9) == 1
+    staged = StagedRows("stage", (8, 9), 4)
+    require_all(connection, staged)
+    counted = found(connection, f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word")
+    assert counted == [("a",), ("b",), ("c",), ("d",)]
+
+
+def test_a_task_that_dies_leaves_nothing(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    stage("word LONGTEXT")
+
+    def dying() -> Iterator[pa.RecordBatch]:
+        yield batch("a", "b")
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        database.load_partition("stage", dying(), 1)
+    assert found(connection, "SELECT count(*) FROM stage") == [(0,)]
+
+
+def test_every_value_comes_as_it_is(database: MySQL, connection: Any, stage: Callable[..., None]) -> None:
+    at, wall = (
+        dt.datetime(2024, 10, 27, 0, 30, 0, 2, tzinfo=dt.timezone.utc),
+        dt.datetime(2024, 10, 27, 2, 30),
+    )
+    columns = {
+        "t": pa.array(["", None, "a\"b,c\n\\.'; DROP TABLE stage; --", "\\N\0%s", "ä\t👋 "]),
+        "x": pa.array([b"", None, b"\x00\xff", b"\\x41'", b"a"]),
+        "d": pa.array([1.5, None, -1.7976931348623157e308, -0.1, 1e-300]),
+        "f": pa.array([0.1, None, 1.5, 2.5, 3e38], pa.float32()),
+        "n": pa.array(
+            [Decimal("1.50"), None, Decimal("-0.00000001"), Decimal(0), Decimal(10) ** 15],
+            pa.decimal128(30, 8),
+        ),
+        "at": pa.array(
+            [at, None, at, dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc), at],
+            pa.timestamp("us", "Europe/Berlin"),
+        ),
+        "wall": pa.array([wall, None, wall, wall, dt.datetime(9999, 12, 31)], pa.timestamp("us")),
+        "day": pa.array(
+            [dt.date(2024, 2, 29), None, dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1970, 1, 1)]
+        ),
+        "yes": pa.array([True, None, False, True, False]),
+        "i": pa.array([1, None, -(2**63), 2**63 - 1, 0], pa.int64()),
+        "none": pa.nulls(5, pa.int32()),
+    }
+    kinds = ["string", "binary", "double", "float", "decimal(30,8)", "timestamp", "timestamp_ntz", "date"]
+    types = [database.column_type(kind) for kind in [*kinds, "boolean", "bigint", "int"]]
+    stage(*(f"{name} {kind}" for name, kind in zip(columns, types, strict=True)))
+    assert database.load_partition("stage", [pa.RecordBatch.from_pydict(columns)], 3) == 5
+    rows = found(connection, f"SELECT {', '.join(columns)} FROM stage ORDER BY holdfast_row")
+    expected = []
+    for row in zip(*(column.to_pylist() for column in columns.values()), strict=True):
+        values = list(row)
+        values[5] = row[5] and row[5].astimezone(dt.timezone.utc).replace(tzinfo=None)
+        expected.append(tuple(values))
+    assert rows == expected
+
+
+def test_not_a_number_becomes_null_and_infinity_is_refused(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    stage("d DOUBLE")
+    numbers = pa.RecordBatch.from_pydict({"d": pa.array([float("nan"), 1.0])})
+    database.load_partition("stage", [numbers], 1)
+    assert found(connection, "SELECT d FROM stage ORDER BY holdfast_row") == [(None,), (1.0,)]
+    endless = pa.RecordBatch.from_pydict({"d": pa.array([1.0, float("-inf")])})
+    (answer,) = copied_by(database, "stage", "numbers")(iter([endless]))
+    assert "MySQL has no value for infinity" in answer.column("error").to_pylist()[0]
+
+
+def test_rows_come_in_statements_that_a_server_takes(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    """One row of more than a statement's usual size, and more rows than go into one."""
+    stage("word LONGTEXT")
+    words = ["x" * 3_000_000, *("y" * 100_000 for _ in range(30)), "z"]
+    assert database.load_partition("stage", [batch(*words)], 1) == 32
+    lengths = found(connection, "SELECT length(word) FROM stage ORDER BY holdfast_row")
+    assert lengths == [(len(word),) for word in words]
+
+
+def moved(database: MySQL, connection: Any, names: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    move = Move("stage", "true", '"words"', names, keys, "upsert")
+    with refusals(database, "words"):
+        connection.execute("START TRANSACTION")
+        try:
+            for statement in database.moves(move):
+                connection.execute(statement)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def test_an_upsert_goes_by_its_key_alone(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    """A row that meets another unique rule does not take the place of that rule's row."""
+    connection.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(20) UNIQUE)")
+    connection.execute("INSERT INTO words VALUES (1, 'one'), (2, 'two')")
+    stage("id INTEGER", "word LONGTEXT")
+    connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (2, 'zwei', 1), (3, 'drei', 1)")
+    moved(database, connection, ("id", "word"), ("id",))
+    after = [(1, "one"), (2, "zwei"), (3, "drei")]
+    assert found(connection, "SELECT * FROM words ORDER BY id") == after
+    connection.execute("DELETE FROM stage")
+    connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (4, 'one', 1)")
+    with pytest.raises(Invalid, match="a row of the batch breaks a rule of the table 'words'"):
+        moved(database, connection, ("id", "word"), ("id",))
+    assert found(connection, "SELECT * FROM words ORDER BY id") == after
+    connection.execute("UPDATE stage SET word = 'vier'")
+    moved(database, connection, ("id",), ("id",))
+    assert found(connection, "SELECT * FROM words WHERE id = 4") == [(4, None)]
+
+
+@pytest.mark.parametrize("other", ["Ann", "ann ", "änn"])
+def test_keys_that_a_table_takes_for_one_are_refused_and_not_mixed(
+    database: MySQL, connection: Any, stage: Callable[..., None], other: str
+) -> None:
+    connection.execute(
+        "CREATE TABLE words (word VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY,"
+        " n INTEGER)"
+    )
+    connection.execute("INSERT INTO words VALUES ('ann', 1)")
+    types = database.stage_types(connection, "words", [("word", "LONGTEXT"), ("n", "INTEGER")], keys=["word"])
+    assert types[0] == ("word", "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+    stage(*(f"{name} {kind}" for name, kind in types))
+    connection.execute("INSERT INTO stage (word, n, holdfast_task) VALUES (%s, 2, 1)", (other,))
+    with pytest.raises(Invalid, match="breaks a rule"):
+        moved(database, connection, ("word", "n"), ("word",))
+    assert found(connection, "SELECT * FROM words") == [("ann", 1)]
+    connection.execute("UPDATE stage SET word = 'ann'")
+    moved(database, connection, ("word", "n"), ("word",))
+    assert found(connection, "SELECT * FROM words") == [("ann", 2)]
+
+
+def test_a_table_that_is_made_tells_all_keys_apart(database: MySQL, connection: Any) -> None:
+    options = database.table_options(connection)
+    connection.execute(f"CREATE TABLE words (word {database.key_type('string', 1)} PRIMARY KEY){options}")
+    words = ["ann", "Ann", "ann ", "änn", "ann\0", "x" * 700]
+    for word in words:
+        connection.execute("INSERT INTO words VALUES (%s)", (word,))
+    assert sorted(word for (word,) in found(connection, "SELECT word FROM words")) == sorted(words)
+    with pytest.raises(Invalid, match="does not fit"), refusals(database, "words"):
+        connection.execute("INSERT INTO words VALUES (%s)", ("x" * 701,))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("table", "fact", "told"),
+    [
+        (
+            "id INTEGER PRIMARY KEY, word LONGTEXT) ENGINE=MyISAM",
+            "has an engine without transactions",
+            "MyISAM",
+        ),
+        ("id INTEGER, word LONGTEXT)", "has no unique key of the columns id", None),
+        ("id INTEGER, word LONGTEXT, UNIQUE (id, word(5)))", "has no unique key of the columns id", None),
+        ("id INTEGER UNIQUE)", "cannot take this query's rows", "word"),
+    ],
+)
+def test_a_table_that_cannot_keep_its_promise_is_refused_before_the_start(
+    database: MySQL, connection: Any, table: str, fact: str, told: str | None
+) -> None:
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    connection.execute(f"CREATE TABLE words ({table}")
+    schema = StructType([StructField("id", IntegerType()), StructField("word", StringType())])
+    book = Ledger(database)
+    with pytest.raises(Invalid, match=fact) as caught:
+        SqlTable.of("words", schema, book, "upsert", ["id"]).prepare(book)
+    assert told is None or told in str(caught.value.found)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "fact"),
+    [
+        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' is gone"),
+        ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
+        ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (null)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (-1)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (99999999999)", Invalid, "does not fit into the table 'orders'"),
+        ("INSERT INTO orders (id, day) VALUES (1, '2024-02-30')", Invalid, "does not fit into the table"),
+        ("INSERT INTO orders (id, word) VALUES (1, 'abcdef')", Invalid, "does not fit into the table"),
+    ],
+)
+def test_a_refusal_of_the_server_is_told(
+    database: MySQL, connection: Any, statement: str, kind: type[HoldfastError], fact: str
+) -> None:
+    connection.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY CHECK (id > 0), day DATE, word VARCHAR(5))"
+    )
+    with pytest.raises(kind, match=fact) as caught, refusals(database, "orders"):
+        connection.execute(statement)
+    assert "p@ss" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "fact"),
+    [
+        (1114, Unavailable, "the disk of the MySQL server is full"),
+        (1213, Conflict, "another transaction came between"),
+        (1836, Unavailable, "cannot be reached, or ended the session"),
+    ],
+)
+def test_what_a_server_met_is_told(
+    database: MySQL, connection: Any, code: int, kind: type[HoldfastError], fact: str
+) -> None:
+    with pytest.raises(kind, match=fact), refusals(database, "t"):
+        connection.execute(f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'it is so'")
+
+
+def test_a_session_that_the_server_ended_is_told(database: MySQL, connection: Any) -> None:
+    other = database.connect("another")
+    (number,) = connection.execute("SELECT connection_id()").fetchone()
+    other.execute(f"KILL {number}")
+    other.close()
+    with pytest.raises(Unavailable, match="ended the session"), translated(database):
+        connection.execute("SELECT 1")
+
+
+def test_a_staging_table_in_use_does_not_hold_a_batch_up(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    """A task that Spark has given up may still write to it."""
+    stage("word LONGTEXT")
+    task = database.connect("a task")
+    task.execute("START TRANSACTION")
+    task.execute("INSERT INTO stage (word, holdfast_task) VALUES ('late', 1)")
+    database.drop_stage(connection, "stage")
+    assert found(connection, "SHOW TABLES LIKE 'stage'") == [("stage",)]
+    task.close()
+    database.drop_stage(connection, "stage")
+    assert found(connection, "SHOW TABLES LIKE 'stage'") == []
+
+
+def test_a_server_that_is_too_old_is_refused(database: MySQL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(mysql.OLDEST, "MariaDB", (99, 1))
+    with pytest.raises(Unsupported, match="the server is too old for a ledger: MariaDB 10"):
+        Ledger(database).claim("shop", "me")
+
+
+def test_a_wrong_password_is_told_without_it(mysql_server: MariaDB) -> None:
+    wrong = Ledger.mysql(f"mysql://holdfast:secret@127.0.0.1:{mysql_server.port}/mysql")
+    with pytest.raises(Unavailable, match="Access denied") as caught:
+        wrong.claim("shop", "me")
+    assert "secret" not in str(caught.value)
+    nowhere = Ledger.mysql(f"mysql://holdfast:p%40ss%3Aword@127.0.0.1:{mysql_server.port}/nowhere")
+    with pytest.raises(Unavailable, match="Unknown database"):
+        nowhere.claim("shop", "me")
+
+
+def test_a_connection_is_encrypted_and_the_server_is_who_it_says(tmp_path: Path) -> None:
+    with MariaDB.running(tls=True) as server:
+        address = server.database()
+        trusting = MySQL(f"{address}?tls={server.certificate}", 5.0)
+        session = trusting.connect("looking on")
+        assert found(session, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1] != ""
+        session.close()
+        assert Ledger(trusting).claim("shop", "me") == 1
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            Ledger(MySQL(f"{address}?tls=on", 5.0)).claim("shop", "me")
+    absent = Ledger(MySQL(f"{address}?tls={tmp_path / 'nothing.pem'}", 5.0))
+    with pytest.raises(Invalid, match="the file of certificates cannot be read"):
+        absent.claim("shop", "me")
