@@ -227,25 +227,32 @@ class TaskTimes:
     longest_ms: int
 
 
+# What a source counts in.
+RECORDS = "records"
+VERSIONS = "versions"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionPosition(JsonShape):
     """How far a source had read a partition of a topic when a batch was planned, and how far it went.
 
     Attributes:
-        topic: The topic.
-        partition: The partition; None for all of the topic together, where they are very many.
-        next: The first record that was left for the next batch, by its offset.
-        latest: The offset that the next record to be written would have got.
+        topic: The topic, or the Delta table.
+        partition: The partition; None for all of the topic, where they are very many, and for a table.
+        next: The first record that was left for the next batch, by its offset; the first version of a table.
+        latest: The offset that the next record to be written would have got; likewise the version.
+        unit: `records`, or `versions` of a Delta table.
     """
 
     topic: str
     partition: int | None
     next: int
     latest: int
+    unit: str = RECORDS
 
     @property
     def behind(self) -> int:
-        """How many records were left."""
+        """How many records were left, or versions."""
         return max(self.latest - self.next, 0)
 
 

@@ -233,20 +233,20 @@ def _render_lag(lags: Sequence[Lag]) -> None:
     for (query, source, topic), group in groupby(lags, lambda lag: (lag.query, lag.source, lag.topic)):
         of_topic = list(group)
         oldest = max(of_topic, key=lambda lag: (lag.behind_ms, lag.at_least))
-        most = max(of_topic, key=lambda lag: lag.records)
-        waited = output.duration(oldest.behind_ms) if most.records else None
+        most = max(of_topic, key=lambda lag: lag.left)
+        waited = output.duration(oldest.behind_ms) if most.left else None
         rows.append(
             (
                 query,
                 source,
                 topic,
-                sum(lag.records for lag in of_topic),
+                f"{sum(lag.left for lag in of_topic):,} {most.unit}",
                 f"at least {waited}" if oldest.at_least else waited,
-                None if not most.records or most.partition is None else most.partition,
+                None if not most.left or most.partition is None else most.partition,
             )
         )
     output.line()
-    output.table(["QUERY", "SOURCE", "TOPIC", "RECORDS BEHIND", "OLDEST WAITS", "MOST IN PARTITION"], rows)
+    output.table(["QUERY", "SOURCE", "TOPIC OR TABLE", "BEHIND", "OLDEST WAITS", "MOST IN PARTITION"], rows)
 
 
 def _render_sizing(sized: Sequence[QuerySizing]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from holdfast.model import BatchProgress, OperatorProgress
@@ -142,7 +142,8 @@ def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int)
         numbers = samples_of(
             labels,
             {
-                "holdfast_lag_records": sum(lag.records for lag in found),
+                "holdfast_lag_records": _sum(lag.records for lag in found),
+                "holdfast_lag_versions": _sum(lag.versions for lag in found),
                 "holdfast_lag_seconds": max(lag.behind_ms for lag in found) / 1000,
                 "holdfast_lag_growing_seconds": growing_ms(history, found) / 1000,
             },
@@ -153,10 +154,17 @@ def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int)
             (*labels, str(lag.source), lag.topic, partition),
             {
                 "holdfast_source_lag_records": lag.records,
+                "holdfast_source_lag_versions": lag.versions,
                 "holdfast_source_lag_seconds": lag.behind_ms / 1000,
             },
         )
     return numbers
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum of those that are known; None where none is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""How far a query is behind its sources, in records and in time.
+"""How far a query is behind its sources, in records or versions of a table, and in time.
 
 A source says with each batch how far it has read and how far it could have. So the time at which the first
 unread record came lies between two batches: at the earlier one the source did not have it, at the later one
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from holdfast.json_shapes import JsonShape, in_json
-from holdfast.model import BatchProgress, PartitionPosition
+from holdfast.model import RECORDS, VERSIONS, BatchProgress, PartitionPosition
 
 # A source's number, the topic, the partition.
 _Place: TypeAlias = tuple[int, str, "int | None"]
@@ -29,12 +29,15 @@ class Lag(JsonShape):
     Attributes:
         query: The query's name.
         source: The source's number, as `holdfast offsets` has it.
-        topic: The topic.
-        partition: The partition; None for all of the topic together, where they are very many.
-        next: The first record that is not read, by its offset.
-        latest: The offset that the next record to be written will get, when the newest batch was planned.
-        behind_ms: For how long the first unread record has waited; 0 where there is none.
+        topic: The topic, or the Delta table.
+        partition: The partition; None for all of the topic, where they are very many, and for a table.
+        next: The first record that is not read, by its offset; the first version of a table of which not all
+            is read.
+        latest: The offset that the next record to be written will get, when the newest batch was planned; the
+            version that a table gets next, when that batch was done.
+        behind_ms: For how long the first unread record or version has waited; 0 where there is none.
         at_least: Whether it has waited longer: it was there before the first batch that is known.
+        unit: `records`, or `versions` of a Delta table.
     """
 
     query: str
@@ -45,12 +48,24 @@ class Lag(JsonShape):
     latest: int
     behind_ms: int
     at_least: bool = False
+    unit: str = RECORDS
+
+    @property
+    def left(self) -> int:
+        """How many records or versions are not read."""
+        return max(self.latest - self.next, 0)
 
     @property
     @in_json
-    def records(self) -> int:
-        """How many records are not read."""
-        return max(self.latest - self.next, 0)
+    def records(self) -> int | None:
+        """How many records are not read; null for a Delta table."""
+        return self.left if self.unit == RECORDS else None
+
+    @property
+    @in_json
+    def versions(self) -> int | None:
+        """How many versions of a Delta table are not read, also those without rows; null for a topic."""
+        return self.left if self.unit == VERSIONS else None
 
 
 def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
@@ -71,6 +86,7 @@ def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
             position.next,
             position.latest,
             *waits.get((source, position.topic, position.partition), (0, False)),
+            position.unit,
         )
         for (source, _, _), position in _positions(batch)
     )
@@ -85,17 +101,21 @@ def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
     """
     if max((lag.behind_ms for lag in found), default=0) < _LEAST_GROWING_MS:
         return 0
-    now, since = behind(history[-1]), history[-1]
+    return max(_growing_ms(history, unit) for unit in (RECORDS, VERSIONS))
+
+
+def _growing_ms(history: Sequence[BatchProgress], unit: str) -> int:
+    now, since = behind(history[-1], unit), history[-1]
     for batch in islice(reversed(history), 1, None):
-        if behind(batch) >= now:
+        if behind(batch, unit) >= now:
             break
         since = batch
     return planned_ms(history[-1]) - planned_ms(since)
 
 
-def behind(batch: BatchProgress) -> int:
-    """How many records were left to be read when a batch had been planned."""
-    return sum(position.behind for _, position in _positions(batch))
+def behind(batch: BatchProgress, unit: str = RECORDS) -> int:
+    """How many records, or versions of tables, were left to be read when a batch had been planned."""
+    return sum(position.behind for _, position in _positions(batch) if position.unit == unit)
 
 
 def planned_ms(batch: BatchProgress) -> int:

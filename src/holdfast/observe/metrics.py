@@ -128,6 +128,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         _BATCH,
     ),
     Metric(
+        "holdfast_lag_versions",
+        QUERY,
+        "Versions of Delta tables that were left to be read when the newest batch was done.",
+        _BATCH,
+    ),
+    Metric(
         "holdfast_lag_seconds",
         QUERY,
         "How long the oldest of them has waited; at least so long, where no batch before it is known.",
@@ -145,6 +151,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "The same of a partition of a topic; `all` stands for those of a topic, where there are over 200.",
         _BATCH,
     ),
+    Metric("holdfast_source_lag_versions", SOURCE, "Those of one table, which is the `topic`.", _BATCH),
     Metric("holdfast_source_lag_seconds", SOURCE, "How long the oldest of them has waited.", _LAG),
     Metric("holdfast_late_rows_total", QUERY, "Rows dropped as late.", _ALL),
     Metric(

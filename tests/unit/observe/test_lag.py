@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import BatchProgress, PartitionPosition, SourceProgress
+from holdfast.model import VERSIONS, BatchProgress, PartitionPosition, SourceProgress
 from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.lag import Lag, growing_ms, lags
 
@@ -84,6 +84,27 @@ def test_the_numbers_of_a_query() -> None:
         ("holdfast_source_lag_seconds", ("0", "orders", "0")): 120,
         ("holdfast_source_lag_records", ("0", "orders", "1")): 5,
         ("holdfast_source_lag_seconds", ("0", "orders", "1")): 120,
+    }
+
+
+def test_a_table_has_numbers_of_its_own() -> None:
+    table = PartitionPosition("s3://lake/orders", None, 7, 10, VERSIONS)
+    before = PartitionPosition("s3://lake/orders", None, 7, 7, VERSIONS)
+    history = [batch(0, 0, before, at(1, 1)), batch(1, MINUTE, table, at(3, 3))]
+    numbers = {
+        (each.metric, each.labels[2:]): each.value
+        for each in query_samples("job", history, 2 * MINUTE)
+        if "lag" in each.metric
+    }
+    assert numbers == {
+        ("holdfast_lag_records", ()): 0,
+        ("holdfast_lag_versions", ()): 3,
+        ("holdfast_lag_seconds", ()): 120,
+        ("holdfast_lag_growing_seconds", ()): 60,
+        ("holdfast_source_lag_records", ("0", "orders", "0")): 0,
+        ("holdfast_source_lag_versions", ("0", "s3://lake/orders", "all")): 3,
+        ("holdfast_source_lag_seconds", ("0", "orders", "0")): 0,
+        ("holdfast_source_lag_seconds", ("0", "s3://lake/orders", "all")): 120,
     }
 
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.model import PartitionPosition, SourceProgress
+from holdfast.engine.queries.table_versions import table_of, version_of
+from holdfast.model import VERSIONS, PartitionPosition, SourceProgress
 
 # Of a source with more partitions the topics are noted alone: each batch is kept for a while.
 _MOST: Final = 200
@@ -28,6 +29,12 @@ def sources_in(progress: Mapping[str, Any]) -> tuple[SourceProgress, ...]:
 
 
 def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
+    table = table_of(str(source.get("description") or ""))
+    if table is not None:
+        next_, latest = version_of(source.get("endOffset")), version_of(source.get("latestOffset"))
+        if next_ is not None and latest is not None:
+            yield PartitionPosition(table, None, next_, latest, VERSIONS)
+        return
     read, there = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
     known = sorted(read.keys() & there.keys())
     if len(known) <= _MOST:

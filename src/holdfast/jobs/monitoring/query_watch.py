@@ -155,6 +155,7 @@ class Watch:
         group: str | None = None,
     ) -> None:
         from holdfast.engine.connect.classic_only import is_connect
+        from holdfast.engine.queries.table_versions import TableVersions
         from holdfast.engine.queries.task_times import TaskClock
         from holdfast.engine.queries.watch import checkpoint_of, listen_to_query, recent_progress
 
@@ -173,6 +174,7 @@ class Watch:
         self._run = str(query.runId)
         self._operators: tuple[str | None, ...] = ()
         self._clock = TaskClock()
+        self._tables = TableVersions()
         self._due = 0.0
         self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S, FILES_SHORTEST_S)
         self._stopping = self._stopped = self._gone = False
@@ -309,7 +311,7 @@ class Watch:
             while True:
                 kind, facts, at_ms = self._heard.get_nowait()
                 if kind == "progress":
-                    self._committed(self._batch(facts, at_ms))
+                    self._committed(self._batch(self._tables.added(facts, self._query), at_ms))
                 elif kind == "started":
                     self._run = str(facts["runId"])
                     self._story.started(self._run, at_ms)

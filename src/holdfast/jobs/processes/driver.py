@@ -26,6 +26,7 @@ from holdfast.clock import now_ms
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
+from holdfast.engine.queries.table_versions import TableVersions
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.jobs.background.group_commits import GroupCommits
@@ -163,6 +164,7 @@ class Driver:
         self._queries: dict[str, _Query] = {}
         self._ended: set[str] = set()
         self._clock = TaskClock()
+        self._tables = TableVersions()
         self._groups: GroupCommits | None = None
 
     def run(self) -> int:
@@ -390,7 +392,8 @@ class Driver:
                     self._ended.add(str(facts["runId"]))
                 elif kind == "progress" and query is not None:
                     query.operators = query.operators or keyed_order(query.running, facts)
-                    batch = committed_batch(query.name, facts, now_ms(), query.operators)
+                    seen = self._tables.added(facts, query.running)
+                    batch = committed_batch(query.name, seen, now_ms(), query.operators)
                     if batch is not None:
                         query.committed = True
                         if self._groups is not None:

@@ -91,7 +91,9 @@ class Lag(Shape, of=lag.Lag):
 class Lags(Shape):
     """How far the queries of a job are behind their sources."""
 
-    partitions: list[Lag] = Field(description="Each partition of each topic; no other sources.")
+    partitions: list[Lag] = Field(
+        description="Each partition of each topic, and each Delta table; no other sources."
+    )
 
 
 def router(plane: ControlPlane) -> APIRouter:
@@ -138,7 +140,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/jobs/{job}/lag", summary="How far a job is behind")
     def behind(job: JobName) -> Lags:
-        """Records that are not read, by partition of each topic, and how long the first has waited."""
+        """What is not read, by partition of a topic and by Delta table, and how long the first has waited."""
         found = plane.lags(plane.details(job))
         return Lags.model_validate({"partitions": [each.as_dict() for each in found]})
 

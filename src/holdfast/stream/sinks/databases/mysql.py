@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
@@ -119,7 +120,8 @@ class MySQL(Database):
         try:
             _make_tables(session, self.table_options(session))
             if token is not None:
-                session.execute("SELECT GET_LOCK(%s, 0)", (_label(sink, token),))
+                with suppress(driver().Error):  # some clusters know no such locks: there nobody can be ended
+                    session.execute("SELECT GET_LOCK(%s, 0)", (_label(sink, token),))
         except BaseException:
             session.close()
             raise

@@ -1,0 +1,104 @@
+"""Where a Delta table is that a query reads.
+
+Delta's source reports where it is and not where the table is. A version of a table is a file with its number
+in the table's log, without gaps, so a few questions whether a file is there tell the newest one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engine.connect.classic_only import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+VERSION: Final = "reservoirVersion"
+_SOURCE: Final = "DeltaSource["
+
+
+class TableVersions:
+    """Asks where the Delta tables are that queries read."""
+
+    def __init__(self) -> None:
+        # Tables whose log could not be looked at: they are not asked again.
+        self._unknown: set[str] = set()
+
+    def added(self, progress: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
+        """A progress report in which sources of Delta tables have a `latestOffset`, where their log is found.
+
+        Costs one question to the table's storage for a source that has read everything, and two for each
+        doubling of what is left.
+        """
+        sources = progress.get("sources") or ()
+        if not any(map(_is_of_table, sources)) or is_connect(query):
+            return progress
+        return {**progress, "sources": [self._with_latest(source, query) for source in sources]}
+
+    def _with_latest(self, source: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
+        read = version_of(source.get("endOffset"))
+        table = table_of(str(source.get("description") or ""))
+        if read is None or table is None or table in self._unknown or source.get("latestOffset"):
+            return source
+        try:
+            newest = newest_version(_versions_of(table, query), read)
+        except Exception:  # whatever a storage answers, the query goes on, and so does its watch
+            self._unknown.add(table)
+            return source
+        return {**source, "latestOffset": {VERSION: newest + 1}}
+
+
+def table_of(description: str) -> str | None:
+    """The Delta table that a source reads, by what Spark calls the source."""
+    return description[len(_SOURCE) : -1] if description.startswith(_SOURCE) else None
+
+
+def version_of(offset: Any) -> int | None:
+    """The version that a source reads next, of which it may have read a part."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return None
+    found = offset.get(VERSION) if isinstance(offset, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def newest_version(has: Callable[[int], bool], read: int) -> int:
+    """The newest version of a table.
+
+    Args:
+        has: Whether the table has a version, of those that come after `read - 1`.
+        read: A version which is there or is the next to be written.
+    """
+    if not has(read):
+        return read - 1
+    known, step = read, 1
+    while has(known + step):
+        known, step = known + step, step * 2
+    # `known` is there, and `known + step` is not.
+    while step > 1:
+        step //= 2
+        if has(known + step):
+            known += step
+    return known
+
+
+def _is_of_table(source: Mapping[str, Any]) -> bool:
+    return table_of(str(source.get("description") or "")) is not None
+
+
+def _versions_of(table: str, query: StreamingQuery) -> Callable[[int], bool]:
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    log = path(table, "_delta_log")
+    files = log.getFileSystem(query._jsq.sparkSession().sessionState().newHadoopConf())
+
+    def has(version: int) -> bool:
+        return bool(files.exists(path(log, f"{version:020}.json")))
+
+    return has
