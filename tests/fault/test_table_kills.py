@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from mysql_server import MariaDB
 from running_job import JOBS, BatchLogs, running, until
 from small_day import BATCHES, TOTALS, Row, SmallDay
 
 from holdfast.stream.sinks.ledger import ledger
+from holdfast_bench.tables.mariadb import MariaDB
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
@@ -99,7 +99,7 @@ def test_a_driver_that_dies_between_the_rows_and_their_record_has_written_nothin
 def test_a_database_that_is_killed_is_waited_for(tmp_path: Path) -> None:
     day = SmallDay.make(SEED + 1)
     day.write(tmp_path / "day")
-    with MariaDB.running(durable=True) as server:
+    with MariaDB.running() as server:
         address = server.database()
         with running(
             JOBS / "running_totals.py:running_totals", tmp_path, settings={"ledger": address}

@@ -33,4 +33,4 @@ def test_a_task_that_died_is_tried_again_and_counts_once(
     finally:
         connection.close()
     assert there == list(range(ROWS))
-    assert left == []
+    assert list(left) == []

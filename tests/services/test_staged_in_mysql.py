@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mysql_server import MariaDB
+from self_signed import self_signed
 
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unavailable, Unsupported
 from holdfast.stream.sinks.databases import mysql
@@ -19,6 +20,7 @@ from holdfast.stream.sinks.databases.mysql import MySQL
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.sql_table import SqlTable
 from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
+from holdfast_bench.tables.mariadb import MariaDB
 
 pytestmark = pytest.mark.services
 
@@ -315,16 +317,24 @@ def test_a_wrong_password_is_told_without_it(mysql_server: MariaDB) -> None:
         nowhere.claim("shop", "me")
 
 
-def test_a_connection_is_encrypted_and_the_server_is_who_it_says(tmp_path: Path) -> None:
-    with MariaDB.running(tls=True) as server:
-        address = server.database()
-        trusting = MySQL(f"{address}?tls={server.certificate}", 5.0)
-        session = trusting.connect("looking on")
-        assert found(session, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1] != ""
-        session.close()
-        assert Ledger(trusting).claim("shop", "me") == 1
-        with pytest.raises(Unavailable, match="certificate verify failed"):
-            Ledger(MySQL(f"{address}?tls=on", 5.0)).claim("shop", "me")
-    absent = Ledger(MySQL(f"{address}?tls={tmp_path / 'nothing.pem'}", 5.0))
+def test_a_connection_is_encrypted_and_the_server_is_who_it_says() -> None:
+    # Not in a folder of pytest's: the server runs as another user.
+    with tempfile.TemporaryDirectory(prefix="holdfast-tls-") as folder:
+        certificate, key = self_signed(Path(folder))
+        Path(folder).chmod(0o755)
+        key.chmod(0o644)
+        with MariaDB.running(f"--ssl-cert={certificate}", f"--ssl-key={key}") as server:
+            address = server.database()
+            trusting = MySQL(f"{address}?tls={certificate}", 5.0)
+            session = trusting.connect("looking on")
+            assert found(session, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1] != ""
+            session.close()
+            assert Ledger(trusting).claim("shop", "me") == 1
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                Ledger(MySQL(f"{address}?tls=on", 5.0)).claim("shop", "me")
+
+
+def test_a_file_of_certificates_that_is_not_there_is_told(tmp_path: Path) -> None:
+    absent = Ledger.mysql(f"mysql://me@127.0.0.1/d?tls={tmp_path / 'nothing.pem'}")
     with pytest.raises(Invalid, match="the file of certificates cannot be read"):
         absent.claim("shop", "me")

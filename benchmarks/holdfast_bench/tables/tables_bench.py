@@ -16,7 +16,7 @@ from holdfast.stream.sinks.databases.mysql import MySQL
 from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast_bench.measure import Bench, Series, beside, note
-from holdfast_bench.tables.mariadb import mariadb_server
+from holdfast_bench.tables.mariadb import MariaDB
 from holdfast_bench.tables.postgres import postgres_server
 from holdfast_bench.turns import in_turn, measuring
 
@@ -81,11 +81,11 @@ def tables(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: No
     say(f"measuring tables, {runs} runs of each side …")
     cases = [(change, side) for change in CHANGES for side in SIDES]
     taken: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
-    with postgres_server() as postgres, mariadb_server() as mariadb, measuring() as (spark, folder):
+    with postgres_server() as postgres, MariaDB.running() as mariadb, measuring() as (spark, folder):
         books = {
             DRIVER: ThroughDriver(postgres, _PATIENCE_S),
             EXECUTORS: PostgreSQL(postgres, _PATIENCE_S),
-            MARIADB: MySQL(mariadb, _PATIENCE_S),
+            MARIADB: MySQL(mariadb.database(), _PATIENCE_S),
         }
         _write(spark, folder, sizes)
         for number in range(runs + 1):
