@@ -27,6 +27,7 @@ from tcp_proxy import CountingProxy
 
 import holdfast as hf
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.engine.cluster.spark_env import of_spark_env
 from holdfast.engine.plans import keyed_operator
 from holdfast.engine.state.spark_state_reader import stored_groups
 from holdfast.errors import Invalid, Unavailable, Unsupported
@@ -111,9 +112,8 @@ def uncommit(folder: Path) -> None:
 
 def forget_working_copies(spark: SparkSession) -> None:
     """Let tasks read all from the store, as on a machine that has not run the query before."""
-    jvm: Any = spark.sparkContext._jvm
-    manager = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    for folder in manager.localDirsString():
+    blocks = of_spark_env(spark, "blockManager", "org.apache.spark.storage.BlockManager")
+    for folder in blocks.diskBlockManager().localDirsString():
         shutil.rmtree(Path(folder) / "holdfast")
 
 

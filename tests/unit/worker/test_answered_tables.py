@@ -20,7 +20,10 @@ from holdfast.worker.passes import Answer, packets_in
 from holdfast.worker.state.group_numbers import EVEN
 from holdfast.worker.table_exchange import _Graft
 
-KIND = serializers.TransformWithStateInPySparkRowSerializer
+# Spark 4.3 has no serializer for these tasks; what the workers do there is tested with its queries.
+KIND: Any = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
+if KIND is None:
+    pytest.skip("this Spark finds the groups outside of its serializer", allow_module_level=True)
 START = serializers.SpecialLengths.START_ARROW_STREAM
 OUTPUT = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("who", pa.string())])
 
@@ -48,7 +51,7 @@ def graft(monkeypatch: pytest.MonkeyPatch) -> _Graft:
 
 
 def _serializer() -> Any:
-    made = KIND(arrow_max_records_per_batch=100)  # type: ignore[no-untyped-call]  # it carries no types
+    made = KIND(arrow_max_records_per_batch=100)  # it carries no types
     made.key_offsets = [0]
     return made
 

@@ -2,6 +2,7 @@ package holdfast.state
 
 import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.locks.ReentrantReadWriteLock
 
 import scala.jdk.CollectionConverters._
 
@@ -40,6 +41,18 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   // Held by no store at the moment; and what the stores of a thread have, which reads before it writes.
   private var held: HeldFields = _
   private var lent: Option[Loan] = None
+
+  // Spark 4.3 lets a provider hold these two, which its trait declares and 4.2's does not: here they are members of
+  // the class by the names that the trait's fields have once compiled.
+  @volatile var unloaded: Boolean = false
+  private var maintenance: ReentrantReadWriteLock = _
+
+  /** Held while a store is cleaned up, and while it is closed. */
+  def maintenanceLock: ReentrantReadWriteLock = maintenance
+
+  /** Takes the lock that the trait makes. */
+  def org$apache$spark$sql$execution$streaming$state$StateStoreProvider$_setter_$maintenanceLock_$eq(
+      lock: ReentrantReadWriteLock): Unit = maintenance = lock
 
   /** Open a store of this name, which waits for so long where the database does not answer. */
   private[state] def open(settings: Settings, store: String, patienceMillis: Long): VersionedTable
@@ -113,6 +126,9 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   }
 
   override def doMaintenance(): Unit = table.clean(retain)
+
+  /** What Spark 4.3 calls in its place, but for a store that it is about to close. */
+  def doCleanupMaintenance(): Unit = doMaintenance()
 
   override def close(): Unit = {
     Providers.decrementAndGet()

@@ -10,6 +10,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.units import MIB
+from holdfast.engine.cluster.spark_env import of_spark_env
 from holdfast.json_shapes import JsonShape
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _page_port(spark: SparkSession, host: str, port: str) -> int | None:
 
     try:
         endpoint = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
-        asked = jvm.org.apache.spark.SparkEnv.get().rpcEnv().setupEndpointRef(endpoint, "Master")
+        rpc = of_spark_env(spark, "rpcEnv", "org.apache.spark.rpc.RpcEnv")
+        asked = rpc.setupEndpointRef(endpoint, "Master")
         request = single("org.apache.spark.deploy.master.MasterMessages$BoundPortsRequest$")
         return int(asked.askSync(request, single("scala.reflect.ClassTag$").Any()).webUIPort())
     except (Py4JError, ValueError, TypeError):

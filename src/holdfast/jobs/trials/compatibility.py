@@ -119,6 +119,7 @@ def check(
     adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
     begin("starting Spark")
     from holdfast.engine.session.user_conf import given_settings
+    from holdfast.engine.versions import minor
 
     theirs = given_settings(os.environ)
     quick = {key: value for key, value in SHORT_LIVED.items() if key not in theirs}
@@ -135,7 +136,9 @@ def check(
             saved.offsets.confs, given if job is not None else _settings(session, saved)
         )
         state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
-        changes += format_change(saved.state_format, state_format, adopted=adopts_format)
+        changes += format_change(
+            saved.state_format, state_format, adopted=adopts_format, spark=minor(session.version)
+        )
         return UpgradeReport(
             target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
             against=saved.uri,

@@ -16,6 +16,8 @@ from typing import Final
 from holdfast.formats.logs.plan_note import Plan, PlanSource, PlanStep
 from holdfast.model import Effect, PlanChange
 
+# Since this release Spark goes on in the state-checkpoint format that a checkpoint's commits have.
+_KEEPS_FORMAT: Final = (4, 3)
 _WORDS: Final = {
     "EventTimeWatermark": "watermark",
     "Filter": "filter",
@@ -121,16 +123,24 @@ def pinned_changes(fixed: Mapping[str, str], given: Mapping[str, str]) -> tuple[
     )
 
 
-def format_change(saved: int | None, given: int, *, adopted: bool = False) -> tuple[PlanChange, ...]:
+def format_change(
+    saved: int | None, given: int, *, adopted: bool = False, spark: tuple[int, int] = (4, 2)
+) -> tuple[PlanChange, ...]:
     """Another state-checkpoint format than the state was written in.
 
     Args:
         saved: The format of the savepoint's state; None without state.
         given: The format that the new code asks for.
         adopted: Whether what runs the code starts the query in the format of its checkpoint.
+        spark: The release of Spark.
     """
     if saved is None or saved == given:
         return ()
+    what = "state-checkpoint format"
+    if spark >= _KEEPS_FORMAT:
+        release = f"{spark[0]}.{spark[1]}"
+        why = f"Spark {release} goes on in the format of the checkpoint; the code's value is not used"
+        return (PlanChange(what, str(saved), str(given), Effect.IGNORED, why),)
     error = "CANNOT_LOAD_STATE_STORE" if saved > given else "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"
     why = (
         f"{error}: the state has to go on in the format that it was written in; set spark.sql.streaming"
@@ -139,7 +149,7 @@ def format_change(saved: int | None, given: int, *, adopted: bool = False) -> tu
     if adopted:
         why = f"`holdfast run` goes on in the format of the checkpoint; plain Spark would fail with {why}"
     effect = Effect.IGNORED if adopted else Effect.FAILS
-    return (PlanChange("state-checkpoint format", str(saved), str(given), effect, why),)
+    return (PlanChange(what, str(saved), str(given), effect, why),)
 
 
 def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[PlanChange]:
