@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def of_spark_env(spark: SparkSession, name: str, kind: str) -> Any:
     """A part of the driver's `SparkEnv`.
 
-    Py4J lists the methods of a class before it calls one. One of Spark 4.3's names a class that its jars lack,
-    so nothing of `SparkEnv` can be called there; a handle asks for the one method.
+    Py4J lists the methods of a class before it calls one. One of Spark 4.3's names a class that its jars
+    lack, so nothing of `SparkEnv` can be called there; a handle asks for the one method.
 
     Args:
         spark: A session of this process.
