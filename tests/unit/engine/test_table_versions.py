@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from math import log2
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -49,18 +50,35 @@ def test_a_progress_report_says_where_the_table_is(monkeypatch: pytest.MonkeyPat
     assert sources_in(progress)[1].positions == ()
 
 
-def test_a_table_whose_log_cannot_be_looked_at_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_whose_log_cannot_be_looked_at_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def fails(table: str, _query: object) -> Any:
         asked.append(table)
+        if len(asked) == 2:
+            return lambda version: version <= 9
         raise OSError("no such bucket")
 
     monkeypatch.setattr(table_versions, "_versions_of", fails)
-    tables, query = TableVersions(), SimpleNamespace(_jsq=None)
-    for _ in range(3):
-        assert sources_in(tables.added({"sources": [TABLE]}, query))[0].positions == ()  # type: ignore[arg-type]
-    assert asked == ["s3://lake/orders"]
+    tables, query = TableVersions(), cast(Any, SimpleNamespace(_jsq=None))
+    found = [sources_in(tables.added({"sources": [TABLE]}, query))[0].positions for _ in range(8)]
+    assert [len(positions) for positions in found] == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert asked == ["s3://lake/orders"] * 5
+
+
+def test_a_storage_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = threading.Event()
+
+    def hangs(_table: str, _query: object) -> Any:
+        hanging.wait()
+
+    monkeypatch.setattr(table_versions, "_versions_of", hangs)
+    tables, query = TableVersions(patience_s=0.01), cast(Any, SimpleNamespace(_jsq=None))
+    try:
+        for _ in range(3):
+            assert sources_in(tables.added({"sources": [TABLE]}, query))[0].positions == ()
+    finally:
+        hanging.set()
 
 
 def test_offsets_and_names() -> None:

@@ -7,7 +7,11 @@ in the table's log, without gaps, so a few questions whether a file is there tel
 from __future__ import annotations
 
 import json
+import queue
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.connect.classic_only import is_connect
@@ -17,14 +21,24 @@ if TYPE_CHECKING:
 
 VERSION: Final = "reservoirVersion"
 _SOURCE: Final = "DeltaSource["
+_PATIENCE_S: Final = 10.0
+_TRIES: Final = 3
 
 
 class TableVersions:
-    """Asks where the Delta tables are that queries read."""
+    """Asks where the Delta tables are that queries read.
 
-    def __init__(self) -> None:
-        # Tables whose log could not be looked at: they are not asked again.
-        self._unknown: set[str] = set()
+    It asks on a thread of its own. A storage that does not answer in time is not waited for, and nothing is
+    asked any more; nor is a table that fails again and again.
+    """
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._failures: Counter[str] = Counter()
+        self._asked: queue.SimpleQueue[Callable[[], int] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_lost = False
 
     def added(self, progress: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
         """A progress report in which sources of Delta tables have a `latestOffset`, where their log is found.
@@ -37,17 +51,41 @@ class TableVersions:
             return progress
         return {**progress, "sources": [self._with_latest(source, query) for source in sources]}
 
+    def close(self) -> None:
+        """End the thread."""
+        self._asked.put(None)
+
     def _with_latest(self, source: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
         read = version_of(source.get("endOffset"))
         table = table_of(str(source.get("description") or ""))
-        if read is None or table is None or table in self._unknown or source.get("latestOffset"):
+        if read is None or table is None or source.get("latestOffset"):
             return source
-        try:
-            newest = newest_version(_versions_of(table, query), read)
-        except Exception:  # whatever a storage answers, the query goes on, and so does its watch
-            self._unknown.add(table)
+        if self._is_lost or self._failures[table] >= _TRIES:
             return source
+        newest = self._ask(lambda: newest_version(_versions_of(table, query), read))
+        if newest is None:
+            self._failures[table] += 1
+            return source
+        self._failures[table] = 0
         return {**source, "latestOffset": {VERSION: newest + 1}}
+
+    def _ask(self, question: Callable[[], int]) -> int | None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._answer, name="holdfast-tables", daemon=True)
+            self._thread.start()
+        self._asked.put(question)
+        try:
+            return self._answers.get(timeout=self._patience_s)
+        except queue.Empty:
+            self._is_lost = True
+            return None
+
+    def _answer(self) -> None:
+        while question := self._asked.get():
+            newest = None
+            with suppress(Exception):  # whatever a storage answers, the query goes on, and so does its watch
+                newest = question()
+            self._answers.put(newest)
 
 
 def table_of(description: str) -> str | None:

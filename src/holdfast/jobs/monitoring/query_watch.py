@@ -231,6 +231,7 @@ class Watch:
         for helper in (self._server, self._push, self._recording, self._groups):
             if helper is not None:
                 helper.close()
+        self._tables.close()
         self._say_heard()
 
     def serve(self, port: int | None, host: str, otlp: str | None) -> None:

@@ -206,7 +206,7 @@ class MySQL(Database):
                LEFT JOIN information_schema.engines AS e ON e.engine = t.engine
                WHERE t.table_schema = coalesce(%s, database()) AND t.table_name = %s""",
             (schema or None, name),
-        ).fetchone()
+        ).fetchone() or (None, None)
         if keeps != "YES":
             raise Invalid(
                 f"the table {table!r} has an engine without transactions",
