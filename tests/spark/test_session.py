@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,8 @@ def test_a_cluster_keeps_sparks_partitions_and_gets_our_daemon_with_its_code(tmp
 def test_workers_of_another_python_are_forked_from_sparks_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A session notes its workers' Python in the environment, which the tests after this one would inherit.
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     assert options(configure(fresh(), home=tmp_path))[DAEMON_KEY] == "holdfast.worker.daemon"
     other = fresh().config("spark.pyspark.python", "/elsewhere/python")
     assert DAEMON_KEY not in options(configure(other, home=tmp_path))
