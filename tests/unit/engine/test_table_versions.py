@@ -84,5 +84,5 @@ def test_a_storage_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mo
 def test_offsets_and_names() -> None:
     assert version_of('{"reservoirVersion": 7}') == 7
     assert [version_of(other) for other in (None, "no JSON", "7", {"orders": {"0": 1}}, 3)] == [None] * 5
-    assert table_of("DeltaSource[file:/lake/a[1]]") == "file:/lake/a[1]"
-    assert table_of("FileStreamSource[file:/in]") is None
+    assert table_of({"description": "DeltaSource[file:/lake/a[1]]"}) == "file:/lake/a[1]"
+    assert table_of({"description": "FileStreamSource[file:/in]"}) is None

@@ -17,7 +17,7 @@ from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.logs.source_folders import log_files, source_folders
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.offset_log import DELTA_VERSION, OffsetLog, log_offset
 from holdfast.formats.logs.source_log import SeenFile, parse_source
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.layout import SourceLogFile
@@ -136,12 +136,12 @@ def _read(storage: Storage, read: InputRange, folder: str | None, begun: bool) -
         begun: Whether the offset behind which the batch begins is known.
     """
     upto = _object(read.upto)
-    if log_offset(read.upto) is None and not _is_kafka(upto) and "reservoirVersion" not in upto:
+    if log_offset(read.upto) is None and not _is_kafka(upto) and DELTA_VERSION not in upto:
         return read
     if not begun:
         why = "the offsets of the batch before are no longer kept, so where this one began is not known"
         return replace(read, why_unknown=why)
-    if "reservoirVersion" in upto:
+    if DELTA_VERSION in upto:
         return replace(read, table_after=_position(_object(read.after)), table_upto=_position(upto))
     if _is_kafka(upto):
         after = _object(read.after) if read.after else _first_offsets(storage, folder)
@@ -206,7 +206,7 @@ def _first_offsets(storage: Storage, folder: str | None) -> Mapping[str, Any]:
 
 
 def _position(offset: Mapping[str, Any]) -> TablePosition | None:
-    version, index = offset.get("reservoirVersion"), offset.get("index", -1)
+    version, index = offset.get(DELTA_VERSION), offset.get("index", -1)
     return TablePosition(version, index) if isinstance(version, int) and isinstance(index, int) else None
 
 

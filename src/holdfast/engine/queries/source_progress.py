@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.engine.queries.table_versions import table_of, version_of
+from holdfast.engine.queries.table_versions import offset_value, table_of, version_of
 from holdfast.model import VERSIONS, PartitionPosition, SourceProgress
 
 # Of a source with more partitions the topics are noted alone: each batch is kept for a while.
@@ -29,7 +28,7 @@ def sources_in(progress: Mapping[str, Any]) -> tuple[SourceProgress, ...]:
 
 
 def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
-    table = table_of(str(source.get("description") or ""))
+    table = table_of(source)
     if table is not None:
         next_, latest = version_of(source.get("endOffset")), version_of(source.get("latestOffset"))
         if next_ is not None and latest is not None:
@@ -51,11 +50,7 @@ def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
 
 def offsets_in(given: Any) -> Offsets:
     """Offsets by topic and partition, as Kafka's source has them; nothing of another source's offset."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return {}
+    given = offset_value(given)
     if not isinstance(given, dict):
         return {}
     return {

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.connect.classic_only import is_connect
+from holdfast.formats.logs.offset_log import DELTA_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-VERSION: Final = "reservoirVersion"
 _SOURCE: Final = "DeltaSource["
 _PATIENCE_S: Final = 10.0
 _TRIES: Final = 3
@@ -46,9 +46,9 @@ class TableVersions:
         Costs one question to the table's storage for a source that has read everything, and two for each
         doubling of what is left.
         """
-        sources = progress.get("sources") or ()
-        if not any(map(_is_of_table, sources)) or is_connect(query):
+        if is_connect(query):
             return progress
+        sources = progress.get("sources") or ()
         return {**progress, "sources": [self._with_latest(source, query) for source in sources]}
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class TableVersions:
 
     def _with_latest(self, source: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
         read = version_of(source.get("endOffset"))
-        table = table_of(str(source.get("description") or ""))
+        table = table_of(source)
         if read is None or table is None or source.get("latestOffset"):
             return source
         if self._is_lost or self._failures[table] >= _TRIES:
@@ -67,7 +67,7 @@ class TableVersions:
             self._failures[table] += 1
             return source
         self._failures[table] = 0
-        return {**source, "latestOffset": {VERSION: newest + 1}}
+        return {**source, "latestOffset": {DELTA_VERSION: newest + 1}}
 
     def _ask(self, question: Callable[[], int]) -> int | None:
         if self._thread is None:
@@ -88,19 +88,26 @@ class TableVersions:
             self._answers.put(newest)
 
 
-def table_of(description: str) -> str | None:
-    """The Delta table that a source reads, by what Spark calls the source."""
+def table_of(source: Mapping[str, Any]) -> str | None:
+    """The Delta table that a source of a progress report reads, by what Spark calls the source."""
+    description = str(source.get("description") or "")
     return description[len(_SOURCE) : -1] if description.startswith(_SOURCE) else None
+
+
+def offset_value(offset: Any) -> Any:
+    """An offset of a progress report, where it may stand as text too; None for text that is no JSON."""
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None
 
 
 def version_of(offset: Any) -> int | None:
     """The version that a source reads next, of which it may have read a part."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return None
-    found = offset.get(VERSION) if isinstance(offset, dict) else None
+    offset = offset_value(offset)
+    found = offset.get(DELTA_VERSION) if isinstance(offset, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
@@ -122,10 +129,6 @@ def newest_version(has: Callable[[int], bool], read: int) -> int:
         if has(known + step):
             known += step
     return known
-
-
-def _is_of_table(source: Mapping[str, Any]) -> bool:
-    return table_of(str(source.get("description") or "")) is not None
 
 
 def _versions_of(table: str, query: StreamingQuery) -> Callable[[int], bool]:

@@ -178,7 +178,12 @@ def is_working(query: StreamingQuery) -> bool:
 
 
 def committed_batch(
-    query: str, progress: Mapping[str, Any], now_ms: int, order: Sequence[str | None] = ()
+    query: str,
+    progress: Mapping[str, Any],
+    now_ms: int,
+    order: Sequence[str | None] = (),
+    *,
+    add: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> BatchProgress | None:
     """A progress report as a batch, or None if it tells of a trigger that ran no batch.
 
@@ -187,10 +192,13 @@ def committed_batch(
         progress: The report.
         now_ms: When it was heard.
         order: The names of its keyed operators, as `keyed_order` gives them.
+        add: Adds to a batch's report what its sources leave out.
     """
     durations = progress.get("durationMs") or {}
     if "addBatch" not in durations:
         return None
+    if add is not None:
+        progress = add(progress)
     return BatchProgress(
         query=query,
         batch_id=int(progress["batchId"]),

@@ -31,6 +31,8 @@ MERGE_OPERATOR: Final = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVer
 NO_OFFSET: Final = "-"
 # The one field of an offset of Holdfast's source of ticks, which stands beside a stream that may be idle.
 TICK_AT: Final = "at_ms"
+# The field of an offset of a Delta table that says which of its versions is read next.
+DELTA_VERSION: Final = "reservoirVersion"
 _WHAT = "the offset log"
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -312,7 +313,7 @@ class Watch:
             while True:
                 kind, facts, at_ms = self._heard.get_nowait()
                 if kind == "progress":
-                    self._committed(self._batch(self._tables.added(facts, self._query), at_ms))
+                    self._committed(self._batch(facts, at_ms, partial(self._tables.added, query=self._query)))
                 elif kind == "started":
                     self._run = str(facts["runId"])
                     self._story.started(self._run, at_ms)
@@ -333,11 +334,16 @@ class Watch:
             if str(progress["runId"]) == self._run:
                 self._committed(self._batch(progress, at_ms))
 
-    def _batch(self, progress: Mapping[str, Any], at_ms: int) -> BatchProgress | None:
+    def _batch(
+        self,
+        progress: Mapping[str, Any],
+        at_ms: int,
+        add: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> BatchProgress | None:
         from holdfast.engine.queries.watch import committed_batch, keyed_order
 
         self._operators = self._operators or keyed_order(self._query, progress)
-        batch = committed_batch(self._label, progress, at_ms, self._operators)
+        batch = committed_batch(self._label, progress, at_ms, self._operators, add=add)
         if batch is not None and self._groups is not None:
             self._groups.committed(self._query, progress)
         return None if batch is None else self._clock.timed(batch, self._query, str(progress["runId"]))

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -392,8 +393,8 @@ class Driver:
                     self._ended.add(str(facts["runId"]))
                 elif kind == "progress" and query is not None:
                     query.operators = query.operators or keyed_order(query.running, facts)
-                    seen = self._tables.added(facts, query.running)
-                    batch = committed_batch(query.name, seen, now_ms(), query.operators)
+                    add = partial(self._tables.added, query=query.running)
+                    batch = committed_batch(query.name, facts, now_ms(), query.operators, add=add)
                     if batch is not None:
                         query.committed = True
                         if self._groups is not None:

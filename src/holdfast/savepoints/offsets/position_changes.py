@@ -9,14 +9,9 @@ from typing import Any, Protocol
 
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.limits import HIGHEST_NUMBER
+from holdfast.formats.logs.offset_log import DELTA_VERSION
 from holdfast.json_shapes import JsonShape, in_json
-from holdfast.savepoints.offsets.positions import (
-    DELTA_VERSION,
-    SourceKind,
-    is_of_kafka,
-    kind_of,
-    positions_of,
-)
+from holdfast.savepoints.offsets.positions import SourceKind, is_of_kafka, kind_of, positions_of
 
 Offsets = dict[str, str | None]
 # Topic and partition before, and what they are now.

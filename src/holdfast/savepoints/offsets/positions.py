@@ -9,12 +9,10 @@ from enum import Enum
 from typing import Any
 
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.offset_log import DELTA_VERSION, OffsetLog, log_offset
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.savepoints.rewrite.maintenance_commit import no_batch
 from holdfast.storage.port import Storage
-
-DELTA_VERSION = "reservoirVersion"
 
 
 class SourceKind(str, Enum):

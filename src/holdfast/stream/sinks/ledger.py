@@ -13,7 +13,6 @@ Results, record and fence share one transaction: all of them are there, or none 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.databases.database import Connection, Database, translated
+from holdfast.stream.sinks.databases.database import Connection, Database, sink_digest, translated
 from holdfast.stream.sinks.databases.mysql import MySQL
 from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.databases.sqlite import SQLite
@@ -84,7 +83,7 @@ class Transaction:
         batch_id: int,
     ) -> None:
         self.rows: int | None = None
-        self.stage = f"holdfast_stage_{hashlib.sha256(sink.encode()).hexdigest()[:16]}_"
+        self.stage = f"holdfast_stage_{sink_digest(sink)}_"
         self.token = token
         self.batch_id = batch_id
         self.database = database

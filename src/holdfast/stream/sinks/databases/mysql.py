@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -11,9 +10,16 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.errors import HoldfastError, Invalid, Unsupported
 from holdfast.formats.sql_names import sql_identifier
-from holdfast.stream.sinks.databases.database import Database, Move, PartitionLoader, identifiers
+from holdfast.stream.sinks.databases.database import (
+    Database,
+    Move,
+    PartitionLoader,
+    identifiers,
+    load_driver,
+    sink_digest,
+)
 from holdfast.stream.sinks.databases.mysql_errors import LOCKED, numbered, of_server, of_table
 from holdfast.stream.sinks.databases.mysql_literals import insert_statements
 
@@ -44,19 +50,8 @@ MODE: Final = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_
 
 
 def driver() -> ModuleType:
-    """The pymysql module, loaded when the first ledger needs it.
-
-    Raises:
-        Unavailable: It is not installed.
-    """
-    try:
-        import pymysql
-    except ImportError as error:
-        raise Unavailable(
-            "the MySQL driver is not installed", found=str(error), hint="pip install 'holdfast[mysql]'"
-        ) from error
-    module: ModuleType = pymysql
-    return module
+    """The pymysql module; see `load_driver`."""
+    return load_driver("pymysql", "MySQL", "mysql")
 
 
 class Session:
@@ -370,7 +365,7 @@ def _require_known(session: Session, address: str) -> None:
 
 def _label(sink: str, token: int) -> str:
     """The lock that the sessions of a sink's owner hold; a name has 64 characters at most, so a digest."""
-    return f"holdfast:{hashlib.sha256(sink.encode()).hexdigest()[:16]}:{token}"
+    return f"holdfast:{sink_digest(sink)}:{token}"
 
 
 def _make_tables(session: Session, options: str) -> None:

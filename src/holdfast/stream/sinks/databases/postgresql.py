@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +9,13 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.databases.database import TABLES, Database, PartitionLoader
+from holdfast.stream.sinks.databases.database import (
+    TABLES,
+    Database,
+    PartitionLoader,
+    load_driver,
+    sink_digest,
+)
 from holdfast.stream.sinks.databases.table_errors import breaks_rule, does_not_fit, gone, lacks_column
 
 COLUMN_TYPES = {
@@ -33,20 +38,8 @@ TABLES_LOCK = 0x486F6C64
 
 
 def driver() -> ModuleType:
-    """The psycopg module, loaded when the first ledger needs it.
-
-    Raises:
-        Unavailable: It is not installed.
-    """
-    try:
-        import psycopg
-    except ImportError as error:
-        raise Unavailable(
-            "the PostgreSQL driver is not installed",
-            found=str(error),
-            hint="pip install 'holdfast[postgres]'",
-        ) from error
-    return psycopg
+    """The psycopg module; see `load_driver`."""
+    return load_driver("psycopg", "PostgreSQL", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +214,7 @@ def _as_text(batch: Any, task: int) -> Any:
 
 def _label(sink: str) -> str:
     """Begins the application name of all sessions of a sink; names are cut at 63 bytes, so a digest."""
-    return f"holdfast:{hashlib.sha256(sink.encode()).hexdigest()[:16]}:"
+    return f"holdfast:{sink_digest(sink)}:"
 
 
 def _make_tables(connection: Any) -> None:
