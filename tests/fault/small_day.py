@@ -97,9 +97,9 @@ class SmallDay:
         """All orders, late ones too."""
         return Counter((each.id, each.account, each.amount) for file in self.orders for each in file)
 
-    def totals(self) -> Counter[Row]:
-        """Per account: its orders and their sum, late ones too."""
-        orders = [entry for file in self.orders for entry in file]
+    def totals(self, files: int = BATCHES) -> Counter[Row]:
+        """Per account: its orders in the first files and their sum, late ones too."""
+        orders = [entry for file in self.orders[:files] for entry in file]
         return Counter(
             (
                 account,

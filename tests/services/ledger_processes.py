@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.stream.sinks.databases.database import Database
+
 WORKER = Path(__file__).with_name("ledger_worker.py")
 WAIT_S = 60
 
@@ -65,6 +67,14 @@ def start_worker() -> Iterator[Callable[[str, str], Worker]]:
 
 # A parameter for each kind of ledger.
 LEDGERS = ["sqlite", *(pytest.param(server, marks=pytest.mark.services) for server in ("postgres", "mysql"))]
+
+
+def stages(connection: Any, database: Database, begin: str = "holdfast_stage_") -> list[str]:
+    """The tables of a database whose names begin so, as those of attempts do."""
+    listed = connection.execute(
+        f"SELECT table_name FROM information_schema.tables WHERE table_schema = {database.own_schema}"
+    )
+    return sorted(name for (name,) in listed.fetchall() if name.startswith(begin))
 
 
 @pytest.fixture

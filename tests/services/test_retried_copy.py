@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command import answer_of
+from ledger_processes import stages
 
 from holdfast.stream.sinks.ledger import ledger
 
@@ -23,14 +25,9 @@ def test_a_task_that_died_is_tried_again_and_counts_once(
     address = ledger_address(database)
     found = answer_of(SCRIPT, {"database": address, "folder": str(tmp_path), "rows": ROWS}, home)
     assert found == {"rows": ROWS, "deaths": 2}
-    connection = ledger(address).database.connect("looking on")
-    try:
+    at = ledger(address).database
+    with closing(at.connect("looking on")) as connection:
         there = [row[0] for row in connection.execute("SELECT id FROM numbers ORDER BY id").fetchall()]
-        left = connection.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'holdfast_stage_%'"
-            f" AND table_schema = {ledger(address).database.own_schema}"
-        ).fetchall()
-    finally:
-        connection.close()
+        left = stages(connection, at)
     assert there == list(range(ROWS))
-    assert list(left) == []
+    assert left == []

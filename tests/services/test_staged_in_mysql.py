@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from self_signed import self_signed
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unavailable, Unsupported
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.stream.sinks.databases import mysql
 from holdfast.stream.sinks.databases.database import Move, refusals, translated
 from holdfast.stream.sinks.databases.mysql import MySQL
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.sql_table import SqlTable
-from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
+from holdfast.stream.sinks.staged_rows import columns_with_task, copied_by
 from holdfast_bench.tables.mariadb import MariaDB
 
 pytestmark = pytest.mark.services
@@ -54,33 +54,6 @@ def batch(*values: object) -> pa.RecordBatch:
 
 def found(connection: Any, statement: str) -> list[tuple[Any, ...]]:
     return list(connection.execute(statement).fetchall())
-
-
-def test_of_a_task_that_ran_twice_one_run_counts(
-    database: MySQL, connection: Any, stage: Callable[..., None]
-) -> None:
-    stage("word LONGTEXT")
-    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 7) == 3
-    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 8) == 3
-    assert database.load_partition("stage", [batch("d"), batch()], 9) == 1
-    staged = StagedRows("stage", (8, 9), 4)
-    require_all(connection, staged)
-    counted = found(connection, f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word")
-    assert counted == [("a",), ("b",), ("c",), ("d",)]
-
-
-def test_a_task_that_dies_leaves_nothing(
-    database: MySQL, connection: Any, stage: Callable[..., None]
-) -> None:
-    stage("word LONGTEXT")
-
-    def dying() -> Iterator[pa.RecordBatch]:
-        yield batch("a", "b")
-        raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError, match="killed"):
-        database.load_partition("stage", dying(), 1)
-    assert found(connection, "SELECT count(*) FROM stage") == [(0,)]
 
 
 def test_every_value_comes_as_it_is(database: MySQL, connection: Any, stage: Callable[..., None]) -> None:
@@ -239,30 +212,6 @@ def test_a_table_that_cannot_keep_its_promise_is_refused_before_the_start(
 
 
 @pytest.mark.parametrize(
-    ("statement", "kind", "fact"),
-    [
-        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' is gone"),
-        ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
-        ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "breaks a rule of the table 'orders'"),
-        ("INSERT INTO orders (id) VALUES (null)", Invalid, "breaks a rule of the table 'orders'"),
-        ("INSERT INTO orders (id) VALUES (-1)", Invalid, "breaks a rule of the table 'orders'"),
-        ("INSERT INTO orders (id) VALUES (99999999999)", Invalid, "does not fit into the table 'orders'"),
-        ("INSERT INTO orders (id, day) VALUES (1, '2024-02-30')", Invalid, "does not fit into the table"),
-        ("INSERT INTO orders (id, word) VALUES (1, 'abcdef')", Invalid, "does not fit into the table"),
-    ],
-)
-def test_a_refusal_of_the_server_is_told(
-    database: MySQL, connection: Any, statement: str, kind: type[HoldfastError], fact: str
-) -> None:
-    connection.execute(
-        "CREATE TABLE orders (id INTEGER PRIMARY KEY CHECK (id > 0), day DATE, word VARCHAR(5))"
-    )
-    with pytest.raises(kind, match=fact) as caught, refusals(database, "orders"):
-        connection.execute(statement)
-    assert "p@ss" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("code", "kind", "fact"),
     [
         (1114, Unavailable, "the disk of the MySQL server is full"),
@@ -284,21 +233,6 @@ def test_a_session_that_the_server_ended_is_told(database: MySQL, connection: An
     other.close()
     with pytest.raises(Unavailable, match="ended the session"), translated(database):
         connection.execute("SELECT 1")
-
-
-def test_a_staging_table_in_use_does_not_hold_a_batch_up(
-    database: MySQL, connection: Any, stage: Callable[..., None]
-) -> None:
-    """A task that Spark has given up may still write to it."""
-    stage("word LONGTEXT")
-    task = database.connect("a task")
-    task.execute("START TRANSACTION")
-    task.execute("INSERT INTO stage (word, holdfast_task) VALUES ('late', 1)")
-    database.drop_stage(connection, "stage")
-    assert found(connection, "SHOW TABLES LIKE 'stage'") == [("stage",)]
-    task.close()
-    database.drop_stage(connection, "stage")
-    assert found(connection, "SHOW TABLES LIKE 'stage'") == []
 
 
 def test_a_server_that_is_too_old_is_refused(database: MySQL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Rows that tasks bring into a real PostgreSQL: what one of them leaves, and which of them count."""
+"""Rows that tasks bring to a real server: what one of them leaves, and which of them count."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ledger_processes import stages
 
-from holdfast.errors import Internal, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.databases.database import refusals
+from holdfast.errors import HoldfastError, Internal, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks.databases.database import Database, PartitionLoader, refusals
 from holdfast.stream.sinks.databases.postgresql import PostgreSQL
-from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.ledger import Ledger, ledger
 from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
 
 pytestmark = pytest.mark.services
@@ -26,6 +27,11 @@ def database(ledger_address: Callable[[str], str]) -> PostgreSQL:
     return PostgreSQL(ledger_address("postgres"), 5.0)
 
 
+@pytest.fixture(params=["postgres", "mysql"])
+def server(request: pytest.FixtureRequest, ledger_address: Callable[[str], str]) -> Database:
+    return ledger(ledger_address(request.param)).database
+
+
 @pytest.fixture
 def connection(database: PostgreSQL) -> Iterator[Any]:
     opened = database.connect("looking on")
@@ -33,37 +39,52 @@ def connection(database: PostgreSQL) -> Iterator[Any]:
     opened.close()
 
 
+@pytest.fixture
+def looking_on(server: Database) -> Iterator[Any]:
+    opened = server.connect("looking on")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def loader(server: Database, looking_on: Any) -> PartitionLoader:
+    """What tasks have, for a staging table `stage` with a column `word`."""
+    text = server.column_type("string")
+    looking_on.execute(server.makes_stage(looking_on, "stage", columns_with_task([f"word {text}"])))
+    found = server.loader()
+    assert found is not None
+    return found
+
+
+def found(connection: Any, statement: str) -> list[tuple[Any, ...]]:
+    return list(connection.execute(statement).fetchall())
+
+
 def batch(*values: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"word": list(values)})
 
 
-def test_of_a_task_that_ran_twice_one_run_counts(database: PostgreSQL, connection: Any) -> None:
-    connection.execute(f"CREATE UNLOGGED TABLE stage ({columns_with_task(['word text'])})")
-    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 7) == 3
-    assert database.load_partition("stage", [batch("a", "b"), batch("c")], 8) == 3
-    assert database.load_partition("stage", [batch("d")], 9) == 1
+def test_of_a_task_that_ran_twice_one_run_counts(loader: PartitionLoader, looking_on: Any) -> None:
+    assert loader.load_partition("stage", [batch("a", "b"), batch("c")], 7) == 3
+    assert loader.load_partition("stage", [batch("a", "b"), batch("c")], 8) == 3
+    assert loader.load_partition("stage", [batch("d"), batch()], 9) == 1
     staged = StagedRows("stage", (8, 9), 4)
-    require_all(connection, staged)
-    counted = connection.execute(f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word").fetchall()
+    require_all(looking_on, staged)
+    counted = found(looking_on, f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word")
     assert counted == [("a",), ("b",), ("c",), ("d",)]
     with pytest.raises(Internal, match="not all in its staging table"):
-        require_all(connection, StagedRows("stage", (9,), 4))
-    assert (
-        connection.execute(f"SELECT 1 FROM stage WHERE {StagedRows('stage', (), 0).condition}").fetchall()
-        == []
-    )
+        require_all(looking_on, StagedRows("stage", (9,), 4))
+    assert found(looking_on, f"SELECT 1 FROM stage WHERE {StagedRows('stage', (), 0).condition}") == []
 
 
-def test_a_task_that_dies_leaves_nothing(database: PostgreSQL, connection: Any) -> None:
-    connection.execute(f"CREATE UNLOGGED TABLE stage ({columns_with_task(['word text'])})")
-
+def test_a_task_that_dies_leaves_nothing(loader: PartitionLoader, looking_on: Any) -> None:
     def dying() -> Iterator[pa.RecordBatch]:
         yield batch("a", "b")
         raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        database.load_partition("stage", dying(), 1)
-    assert connection.execute("SELECT count(*) FROM stage").fetchone() == (0,)
+        loader.load_partition("stage", dying(), 1)
+    assert found(looking_on, "SELECT count(*) FROM stage") == [(0,)]
 
 
 def test_every_value_comes_as_it_is(database: PostgreSQL, connection: Any) -> None:
@@ -122,15 +143,21 @@ def test_what_a_task_met_is_told_to_the_driver(database: PostgreSQL, connection:
         ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
         ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "breaks a rule of the table 'orders'"),
         ("INSERT INTO orders (id) VALUES (null)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (-1)", Invalid, "breaks a rule of the table 'orders'"),
         ("INSERT INTO orders (id) VALUES (99999999999)", Invalid, "does not fit into the table 'orders'"),
+        ("INSERT INTO orders (id, day) VALUES (1, '2024-02-30')", Invalid, "does not fit into the table"),
+        ("INSERT INTO orders (id, word) VALUES (1, 'abcdef')", Invalid, "does not fit into the table"),
     ],
 )
 def test_a_refusal_of_the_server_is_told(
-    database: PostgreSQL, connection: Any, statement: str, kind: type[Exception], fact: str
+    server: Database, looking_on: Any, statement: str, kind: type[HoldfastError], fact: str
 ) -> None:
-    connection.execute("CREATE TABLE orders (id integer PRIMARY KEY)")
-    with pytest.raises(kind, match=fact), refusals(database, "orders"):
-        connection.execute(statement)
+    looking_on.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY CHECK (id > 0), day DATE, word VARCHAR(5))"
+    )
+    with pytest.raises(kind, match=fact) as caught, refusals(server, "orders"):
+        looking_on.execute(statement)
+    assert "p@ss" not in str(caught.value)
 
 
 def test_a_full_disk_of_the_server_is_told(database: PostgreSQL, connection: Any) -> None:
@@ -151,22 +178,23 @@ def test_a_server_that_is_away_is_told(connection: Any) -> None:
     assert "cannot be reached" in answer.column("error").to_pylist()[0]
 
 
-def test_a_staging_table_in_use_does_not_hold_a_batch_up(database: PostgreSQL, connection: Any) -> None:
-    """A task that Spark has given up may still write to it; the transaction goes on without the drop."""
-    connection.execute(f"CREATE TABLE stage ({columns_with_task(['word text'])})")
-    connection.execute("CREATE TABLE result (n integer)")
-    task = database.connect("a task")
-    task.execute("BEGIN")
-    task.execute("INSERT INTO stage VALUES ('late', 1)")
-    connection.execute("BEGIN")
-    connection.execute("INSERT INTO result VALUES (1)")
-    database.drop_stage(connection, "stage")
-    connection.execute("INSERT INTO result VALUES (2)")
-    connection.execute("COMMIT")
-    assert connection.execute("SELECT n FROM result ORDER BY n").fetchall() == [(1,), (2,)]
-    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (True,)
+def test_a_staging_table_in_use_does_not_hold_a_batch_up(
+    server: Database, loader: PartitionLoader, looking_on: Any
+) -> None:
+    """A task that Spark has given up may still write to it; what follows goes on without the drop."""
+    looking_on.execute("CREATE TABLE result (n integer)")
+    task = server.connect("a task")
+    server.begin(task)
+    task.execute("INSERT INTO stage (word, holdfast_task) VALUES ('late', 1)")
+    server.begin(looking_on)
+    looking_on.execute("INSERT INTO result VALUES (1)")
+    server.drop_stage(looking_on, "stage")
+    looking_on.execute("INSERT INTO result VALUES (2)")
+    looking_on.execute("COMMIT")
+    assert found(looking_on, "SELECT n FROM result ORDER BY n") == [(1,), (2,)]
+    assert stages(looking_on, server, "stage") == ["stage"]
     task.close()
-    connection.execute("BEGIN")
-    database.drop_stage(connection, "stage")
-    connection.execute("COMMIT")
-    assert connection.execute("SELECT to_regclass('stage') IS NOT NULL").fetchone() == (False,)
+    server.begin(looking_on)
+    server.drop_stage(looking_on, "stage")
+    looking_on.execute("COMMIT")
+    assert stages(looking_on, server, "stage") == []

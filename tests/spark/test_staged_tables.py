@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ledger_processes import stages
 
 from holdfast.config.job.trigger import AvailableNow
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
-
-STAGES = """SELECT table_name FROM information_schema.tables
-    WHERE table_name LIKE 'holdfast_stage_%' AND table_schema = """
 
 
 class Orders:
@@ -66,7 +65,8 @@ class Orders:
             connection.close()
 
     def stages(self) -> list[str]:
-        return [name for (name,) in self.sql(STAGES + self.book.database.own_schema)]
+        with closing(self.book.database.connect("looking on")) as connection:
+            return stages(connection, self.book.database)
 
 
 @pytest.fixture(params=["postgres", "mysql"])
