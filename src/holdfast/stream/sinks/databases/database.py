@@ -7,11 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError
 from holdfast.formats.sql_names import sql_identifier
 
 # sqlite3.Connection, psycopg.Connection, or MySQL's driver with a method `execute` as these have it.
@@ -232,22 +230,6 @@ class Database(ABC):
 def sink_digest(sink: str) -> str:
     """A sink's name where names are short: in labels of sessions, and names of staging tables."""
     return hashlib.sha256(sink.encode()).hexdigest()[:16]
-
-
-def load_driver(module: str, product: str, extra: str) -> ModuleType:
-    """A database's driver, loaded when the first ledger needs it.
-
-    Raises:
-        Unavailable: It is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise Unavailable(
-            f"the {product} driver is not installed",
-            found=str(error),
-            hint=f"pip install 'holdfast[{extra}]'",
-        ) from error
 
 
 def identifiers(names: Iterable[str]) -> str:

@@ -10,14 +10,13 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from holdfast.errors import HoldfastError, Invalid, Unsupported
+from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.sinks.databases.database import (
     Database,
     Move,
     PartitionLoader,
     identifiers,
-    load_driver,
     sink_digest,
 )
 from holdfast.stream.sinks.databases.mysql_errors import LOCKED, numbered, of_server, of_table
@@ -50,8 +49,19 @@ MODE: Final = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_
 
 
 def driver() -> ModuleType:
-    """The pymysql module; see `load_driver`."""
-    return load_driver("pymysql", "MySQL", "mysql")
+    """The pymysql module, loaded when the first ledger needs it.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    try:
+        import pymysql
+    except ImportError as error:
+        raise Unavailable(
+            "the MySQL driver is not installed", found=str(error), hint="pip install 'holdfast[mysql]'"
+        ) from error
+    module: ModuleType = pymysql
+    return module
 
 
 class Session:

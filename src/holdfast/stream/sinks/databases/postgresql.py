@@ -13,7 +13,6 @@ from holdfast.stream.sinks.databases.database import (
     TABLES,
     Database,
     PartitionLoader,
-    load_driver,
     sink_digest,
 )
 from holdfast.stream.sinks.databases.table_errors import breaks_rule, does_not_fit, gone, lacks_column
@@ -38,8 +37,20 @@ TABLES_LOCK = 0x486F6C64
 
 
 def driver() -> ModuleType:
-    """The psycopg module; see `load_driver`."""
-    return load_driver("psycopg", "PostgreSQL", "postgres")
+    """The psycopg module, loaded when the first ledger needs it.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    try:
+        import psycopg
+    except ImportError as error:
+        raise Unavailable(
+            "the PostgreSQL driver is not installed",
+            found=str(error),
+            hint="pip install 'holdfast[postgres]'",
+        ) from error
+    return psycopg
 
 
 @dataclass(frozen=True, slots=True)
