@@ -11,14 +11,16 @@ from types import FrameType
 
 def main() -> None:
     """The `holdfast` command; Ctrl-C ends it in one line, also while its modules load."""
-    former = signal.getsignal(signal.SIGINT)
-    if former is signal.default_int_handler:
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if raises:
         # An exception in the middle of an import may come out as another one. Nothing has begun yet.
         signal.signal(signal.SIGINT, _end)
+    from holdfast.cli import interrupts
     from holdfast.cli import main as run
 
     try:
-        signal.signal(signal.SIGINT, former)
+        if raises:
+            interrupts.remember()
         run()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

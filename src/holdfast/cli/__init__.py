@@ -30,6 +30,7 @@ from holdfast.cli import (
     fork,
     former,
     init,
+    interrupts,
     lint,
     narrow_help,
     offsets,
@@ -104,13 +105,13 @@ class _Verbs(TyperGroup):
             return super().main(*args, **options)
         except SystemExit as end:
             # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
-            if _was_interrupted(end.__context__):
+            if interrupts.is_one(end.__context__):
                 output.insist("interrupted")
             raise
         except HoldfastError as error:
             failed = error
         except Exception as error:
-            if _was_interrupted(error):
+            if interrupts.stands_for_one(error):
                 output.insist("interrupted")
                 sys.exit(130)
             if os.environ.get(TRACEBACK):
@@ -172,13 +173,6 @@ def _below(commands: Iterable[Any]) -> Iterator[Any]:
         yield command
         if isinstance(command, TyperGroup):
             yield from _below(command.commands.values())
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether an error stands for Ctrl-C: in the middle of an import it comes out as another one."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__
-    return error is not None
 
 
 app = typer.Typer(

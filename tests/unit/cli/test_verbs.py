@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 from audited import audited
-from command import PROGRAM, Holdfast
+from command import PROGRAM, Holdfast, environment
 from typer.core import TyperGroup
 
 import holdfast as package
@@ -64,6 +64,33 @@ def test_ctrl_c_while_options_are_read_is_told_too(
     with pytest.raises(SystemExit) as ended:
         group(["list"])
     assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+def test_ctrl_c_that_an_import_has_made_an_error_of_its_own_of_is_told_too(home: Path) -> None:
+    program = """
+import signal
+from typer.core import TyperGroup
+from holdfast.__main__ import main
+
+def broken_off(*given):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+    raise ImportError("PyCapsule_Import could not import module")
+
+TyperGroup.parse_args = broken_off
+main()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program, "list"],
+        check=False,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (said.returncode, said.stderr) == (130, "interrupted\n")
 
 
 def test_the_version(holdfast: Holdfast) -> None:
