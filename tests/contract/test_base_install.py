@@ -123,6 +123,14 @@ def test_verbs_over_files_need_no_extra(name: str, base: Base) -> None:
     assert base.run("state", "get", savepoint, "c1").returncode == 3
 
 
+def test_the_tour_leaves_out_what_needs_an_extra(base: Base) -> None:
+    toured = base.json("tour", "shop")
+
+    assert toured["left_out"] == 5  # the scan in SQL, the edit with its diff, the undo with its diff
+    assert [step["exit_code"] for step in toured["steps"]] == [0] * 10 + [6]
+    assert "pip install 'holdfast[sql]'" in base.run("tour", "again").stdout
+
+
 @pytest.mark.parametrize(
     ("words", "extra"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -69,7 +70,7 @@ def test_every_block_of_python_runs(
     # A block that loads a job's file puts its directory there.
     monkeypatch.setattr(sys, "path", list(sys.path))
     _work_in(spark, tmp_path)
-    names: dict[str, object] = {"spark": spark, "Path": Path, "__name__": "__main__"}
+    names: dict[str, object] = {"spark": spark, "__name__": "__main__"}
     text = FILE.sub(lambda file: "\n" * file[0].count("\n"), page.read_text(encoding="utf-8"))
     for address, fixture in SERVERS.items():
         # A block may open it, a table only names it.
@@ -90,6 +91,27 @@ def test_every_block_of_python_runs(
         if CASSANDRA in block:
             continue
         exec(compile("\n" * line + block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_a_block_that_is_pasted_has_its_imports(page: Path) -> None:
+    """What a hidden block imports, a visible one imports too before it uses it."""
+    hidden: set[str] = set()
+    shown: set[str] = set()
+    for match in PYTHON.finditer(page.read_text(encoding="utf-8")):
+        nodes = list(ast.walk(ast.parse(match[1] or match[2])))
+        names = {
+            (alias.asname or alias.name).partition(".")[0]
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        if match[1] is None:
+            hidden |= names
+            continue
+        shown |= names
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        assert not used & (hidden - shown)
 
 
 def _cassandra(request: pytest.FixtureRequest) -> str | None:

@@ -254,7 +254,7 @@ app.command("check", short_help="Check which state new code would keep.")(check.
 app.command("lint", short_help="Say what in a query's code or checkpoint will hurt.")(lint.lint)
 app.command("cost", short_help="Show what state costs, and what each change would save.")(cost.cost)
 app.command("advise", short_help="Say what would be better for a checkpoint, a job or a plan.")(advise.advise)
-app.add_typer(offsets.app, name="offsets", short_help="Show or move where the sources of a query go on.")
+app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
 app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
 app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(

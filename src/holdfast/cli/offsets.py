@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import AtRest, checkpoint_of
+from holdfast.cli.arguments import AtRest, checkpoint_of, whole_address
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from holdfast.savepoints.offsets.position_changes import OffsetChange, PositionChange
     from holdfast.savepoints.offsets.positions import Positions
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True, help="Show or change the source offsets of a query; its state is kept."
+)
 
+Shown = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT|JOB|SP",
+        help="A checkpoint, also of a query that runs, a job, or a savepoint.",
+        callback=whole_address,
+    ),
+]
 New = Annotated[
     str | None,
     typer.Argument(
@@ -41,7 +51,7 @@ _SHOWS = "`holdfast offsets show` shows where each source goes on"
 
 @app.command("show")
 @examples("checkpoints/visits", "savepoints/20260305T080000")
-def show(source: AtRest, *, home: options.Home = None, json: options.Json = False) -> None:
+def show(source: Shown, *, home: options.Home = None, json: options.Json = False) -> None:
     """Show where each source goes on: by topic and partition, table version, or entry of its log of files."""
     from holdfast.savepoints.offsets import offsets_api
 
@@ -311,6 +321,11 @@ def _lines(plan: OffsetPlan) -> list[str]:
     if plan.skipped:
         lines.append(
             f"at most {counted(plan.skipped, 'record')} left out: they are in no state and no output"
+        )
+    if plan.uncommitted is not None:
+        lines.append(
+            f"batch {plan.uncommitted} is planned and not committed: it is planned anew; a sink that skips"
+            " the batches it has, skips it if it has written it already"
         )
     return lines
 

@@ -79,10 +79,11 @@ def migrate(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state elsewhere, and prove that it is the same.
+    """Make a new checkpoint with the same state on another backend, in other partitions or another format.
 
-    Any of them in one go, without Spark. The query goes on from it after the batch that it ends with. What is
-    migrated stays as it is. A checkpoint needs --stopped, a savepoint does not.
+    One call can change all of these, without Spark, and proves that the state is the same. The query goes on
+    from it after the batch that it ends with. What is migrated stays as it is. A checkpoint needs --stopped,
+    a savepoint does not.
 
     With --to, the state is brought into the form of new code in place of that: aggregates and grouping
     columns that are new, gone, renamed or wider, operators that are inserted, removed or moved. Columns and

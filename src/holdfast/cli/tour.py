@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -46,7 +47,8 @@ def tour(
     """Walk through the verbs on a small checkpoint: each command is shown, then run.
 
     Enter goes on, q ends. Where input is no terminal, all steps run one after the other. Nothing needs Spark
-    or Java, and nothing outside the directory changes.
+    or Java, and nothing outside the directory changes. Steps with SQL are left out where the extra `sql` is
+    not installed.
     """
     from holdfast.demo.tour.steps import STEPS, Toured, named, unpack
 
@@ -63,19 +65,20 @@ def tour(
         if not json:
             _begin(place)
         walked: list[Walked] = []
-        for number, step in enumerate(STEPS, 1):
+        steps = [step for step in STEPS if not step.needs_sql or _has_sql()]
+        for number, step in enumerate(steps, 1):
             if waits and not _goes_on():
-                output.line(f"ended before step {number} of {len(STEPS)}; the files are in {place}")
+                output.line(f"ended before step {number} of {len(steps)}; the files are in {place}")
                 return
-            heading = None if json else f"{number}/{len(STEPS)}  {step.why}"
+            heading = None if json else f"{number}/{len(steps)}  {step.why}"
             walked.append(_walk(context, step, named(step.command, place), heading, quiet))
     except (KeyboardInterrupt, typer.Exit):  # the latter where a verb has answered Ctrl-C
         _forget(place, folder)
         raise
     if json:
-        output.emit_json(Toured(str(place), tuple(walked)).as_dict())
+        output.emit_json(Toured(str(place), tuple(walked), len(STEPS) - len(steps)).as_dict())
     else:
-        _end(place)
+        _end(place, len(STEPS) - len(steps))
     next_step.say(json, "init")
 
 
@@ -183,8 +186,14 @@ def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
     return 0
 
 
-def _end(place: Path) -> None:
+def _has_sql() -> bool:
+    return all(find_spec(package) for package in ("duckdb", "pyarrow"))
+
+
+def _end(place: Path, left_out: int) -> None:
     output.line()
+    if left_out:
+        output.line(f"{left_out} steps were left out; with them: pip install 'holdfast[sql]'")
     output.line(f"That was all. The files are in {place}; nothing else was changed.")
     output.line()
     output.line("With a checkpoint of your own, while its query runs or not:")

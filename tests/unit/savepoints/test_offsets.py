@@ -13,7 +13,7 @@ from golden import KAFKA, golden_files, kafka_files
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.logs.offset_log import parse_offsets
 from holdfast.formats.logs.source_log import parse_source
 from holdfast.savepoints.offsets.moving import OffsetPlan, Wanted, move_offsets, plan_offsets
@@ -227,11 +227,38 @@ def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out() -> None:
         plan_offsets(Source(reading(KAFKA)), new_target(), Wanted(files=["/a.json"]))
 
 
-def test_a_batch_under_way_is_waited_for() -> None:
+def test_a_batch_that_never_ends_is_planned_anew(tmp_path: Path) -> None:
     checkpoint = reading(KAFKA)
-    checkpoint.write("offsets/12", checkpoint.read(NEWEST))
-    with pytest.raises(Conflict, match="planned and not committed"):
-        plan_offsets(Source(checkpoint), new_target(), Wanted([ToRecord("orders", 0, 1)]))
+    planned = json.loads(checkpoint.read(NEWEST).decode().splitlines()[-1])
+    checkpoint.write("offsets/12", checkpoint.read(NEWEST).replace(b'"0":40', b'"0":55'))
+    assert (read(checkpoint).uncommitted, planned["orders"]["0"]) == (12, 40)
+    new = MemoryStorage(uri="memory://new")
+    plan = plan_offsets(Source(checkpoint), new, Wanted([SkipRecords("orders", 0, 1)]))
+    assert (plan.batch_id, plan.uncommitted, plan.skipped) == (11, 12, 1)
+    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    after = read(new)
+    assert (after.batch_id, after.uncommitted) == (11, None)
+    assert json.loads(after.sources[0].offset or "")["orders"]["0"] == 41
+    assert verify(new).problems == ()
+
+
+def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
+    """It is in the source's log already, of the batch that was planned and never ends."""
+    files = golden_files(NAME)
+    checkpoint = MemoryStorage(
+        {path: data for path, data in files.items() if path not in {"commits/11", "commits/.11.crc"}},
+        uri="memory://ck",
+    )
+    path = max(path for path in files if path.startswith("sources/0/11"))
+    bad = parse_source(files[path], path).seen(path)[-1].path
+    new = MemoryStorage(uri="memory://new")
+    plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
+    assert (plan.batch_id, plan.uncommitted, plan.skipped_files) == (10, 11, (bad,))
+    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    assert read(new).sources[0].offset == '{"logOffset":11}'
+    assert [file.path for file in parse_source(new.read(path), path).seen(path)] == [bad]
+    assert contents(new) == contents(checkpoint)
+    assert verify(new).problems == ()
 
 
 @pytest.mark.slow

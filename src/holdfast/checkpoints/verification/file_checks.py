@@ -28,7 +28,9 @@ from holdfast.formats.text import decoded, json_object
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
-RESTORE = "put back the file from a copy, or go on from an older state; do not start the query on this one"
+RESTORE = (
+    "put back the file from a copy, or go back to a batch that is whole; do not start the query on this one"
+)
 CHECKSUM = "delete the checksum if the file itself is known to be right; Hadoop and Spark go on without it"
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
 # What reads a whole file, by what the file is; state has readers of its own, by its kind.

@@ -27,11 +27,13 @@ class Step:
         why: One sentence.
         command: The line as it is typed; `named` fills in what earlier steps have made.
         exit_code: What it ends with.
+        needs_sql: Whether it needs the extra `sql`, or goes on from a step that does.
     """
 
     why: str
     command: str
     exit_code: int = 0
+    needs_sql: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,13 @@ class Toured(JsonShape):
 
     Attributes:
         folder: Where its files are.
-        steps: The steps, in their order.
+        steps: The steps that were run, in their order.
+        left_out: How many need the extra `sql`, which is not installed.
     """
 
     folder: str
     steps: tuple[Walked, ...]
+    left_out: int
 
 
 STEPS: Final = (
@@ -87,6 +91,7 @@ STEPS: Final = (
         "All keys, in SQL.",
         "holdfast state scan checkpoint"
         ' --sql "select customer, count from aggregate order by count desc, customer"',
+        needs_sql=True,
     ),
     Step(
         "A savepoint keeps this state for good; the query may run meanwhile.",
@@ -96,13 +101,15 @@ STEPS: Final = (
         "An edit makes a second savepoint; what it is made from stays as it is.",
         "holdfast state edit {first} aggregate --set count=4"
         " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
+        needs_sql=True,
     ),
-    Step("What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}"),
+    Step("What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}", needs_sql=True),
     Step(
         "Undo makes a third savepoint, with the state from before the edit.",
         "holdfast state undo {last} --yes",
+        needs_sql=True,
     ),
-    Step("It is the state of the first one again.", "holdfast savepoint diff {first} {last}"),
+    Step("It is the state of the first one again.", "holdfast savepoint diff {first} {last}", needs_sql=True),
     Step(
         "What a restore would make: a checkpoint from which the query goes on.",
         "holdfast restore {first} restored --dry-run",

@@ -14,7 +14,7 @@ from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Conflict, Internal, Invalid
+from holdfast.errors import Internal, Invalid
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import HadoopChecksum, Log, LogFile
@@ -63,6 +63,7 @@ class OffsetPlan(JsonShape):
         watermark_ms: The watermark of the next batch; rows that are read again and are older than it are
             dropped as late. Null without one.
         wanted: What is to be done.
+        uncommitted: A batch that is planned and not committed; the new checkpoint plans it anew.
         usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
@@ -75,6 +76,7 @@ class OffsetPlan(JsonShape):
     skipped_files: tuple[str, ...]
     watermark_ms: int | None
     wanted: Wanted = field(metadata=NOT_IN_JSON)
+    uncommitted: int | None = None
     usage: CheckpointUsage | None = None
 
     @property
@@ -118,22 +120,13 @@ def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
 
     Raises:
         NotFound: There is no such checkpoint or savepoint, source, topic or partition.
-        Conflict: Something is at the target, or a batch is under way in the checkpoint.
+        Conflict: Something is at the target.
         Invalid: The change does not fit the sources, or changes nothing.
     """
     view, original = source.view()
     free(target, source.uri, Operation.OFFSETS)
     found = read(view)
     batch_id, offsets = newest_offsets(view)
-    if source.savepoint_id is None and found.uncommitted is not None:
-        raise Conflict(
-            "a batch is planned and not committed: it runs now, or will run again",
-            where=source.uri,
-            found=f"batch {found.uncommitted}",
-            expected=f"none after batch {batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does; or start it once more, with"
-            " `availableNow` as its trigger, and let it finish",
-        )
     _, positions = _changed(offsets, wanted, source.uri)
     files: tuple[str, ...] = ()
     if wanted.files:
@@ -155,6 +148,7 @@ def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
         files,
         found.watermark_ms,
         wanted,
+        found.uncommitted,
     )
 
 

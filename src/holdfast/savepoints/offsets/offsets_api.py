@@ -67,8 +67,7 @@ def move_offsets(
 
     Raises:
         NotFound: There is no such checkpoint or savepoint, source, topic or partition.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
-            said that none does.
+        Conflict: The target exists, a query uses the checkpoint, or nobody has said that none does.
         Corrupt: The source is damaged.
         Invalid: The change does not fit the sources, or changes nothing.
     """

@@ -59,12 +59,14 @@ class FilesOfSource:
         self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
 
     def read_files(self) -> tuple[SeenFile, ...]:
-        """Every file that it has read, as far as its log has them."""
+        """Every file that it has read, as far as its log has them; those of a planned batch are not read."""
         found: dict[str, SeenFile] = {}
+        end = log_offset(self._end) or 0
         for place in self._places:
             path = place.render()
             for file in parse_source(self._checkpoint.read(path), path).seen(path):
-                found[file.path] = file
+                if file.entry <= end:
+                    found[file.path] = file
         return tuple(found.values())
 
     def unread(self, paths: Sequence[str]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
         raise Corrupt(
             "a blob of keyed state cannot be read",
             found=str(error),
-            hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+            hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
         ) from error
     return batches
 

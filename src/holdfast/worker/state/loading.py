@@ -83,6 +83,6 @@ class Loader:
                 where=f"operator {self._operator}",
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),
-                hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
             )
         return {bytes.fromhex(text): form_from_json(fields) for text, fields in known.items()}

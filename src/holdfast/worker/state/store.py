@@ -81,7 +81,7 @@ class Meta:
             raise Corrupt(
                 "a key group's record cannot be read",
                 found=str(error),
-                hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
             ) from error
         if magic not in (_PLAIN, _COUNTED):
             raise Corrupt(
