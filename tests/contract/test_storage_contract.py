@@ -173,6 +173,25 @@ def test_a_delete(storage: Storage) -> None:
     assert storage.size("folder/a") is None
 
 
+@pytest.mark.parametrize("make", ["s3"], indirect=True)
+def test_what_another_process_writes_is_read(make: Make) -> None:
+    """Its own listings are the newest thing that it knows, and say nothing of the file or of its size."""
+    import fsspec
+
+    from holdfast.storage.remote import RemoteStorage
+
+    storage = make()
+    other = RemoteStorage(storage.uri, fsspec.filesystem("s3", skip_instance_cache=True))
+    storage.write("job/claim", b"{}")
+    assert list(storage.list("job").names) == ["claim"]
+    other.write("job/beat", b"first")
+    assert storage.read("job/beat") == b"first"
+    storage.list("job")
+    other.write("job/beat", b"second and longer", replace=True)
+    assert storage.read("job/beat", 0, 10) == b"second and"
+    assert storage.read("job/beat") == b"second and longer"
+
+
 def test_of_two_writers_one_wins(make: Make, request: pytest.FixtureRequest) -> None:
     if "fsspec" in request.node.callspec.id:
         pytest.skip("only stores with conditional writes tell two writers apart")

@@ -47,7 +47,7 @@ def test_the_requests_of_verbs_are_those_of_the_guide(s3_gateway: Gateway) -> No
     newest = savepoints.list(catalog)[-1]
     taken = f"{catalog}/{newest.savepoint_id}"
     counted("`savepoint verify`", lambda: savepoints.verify(taken))
-    counted("`savepoint restore`", lambda: savepoints.restore(taken, f"{uri}/back"))
+    counted("`restore`", lambda: savepoints.restore(taken, f"{uri}/back"))
     told = {}
     for match in re.finditer(r"^\| (`[^|]+) \| ([\d| ]+) \|$", GUIDE.read_text(), re.MULTILINE):
         numbers = [int(number) for number in match[2].split("|")]

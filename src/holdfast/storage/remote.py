@@ -68,7 +68,9 @@ class RemoteStorage:
         go_on()
         with self._asking(path):
             if start == 0 and length is None:
-                return bytes(self._fs.cat_file(self._at(path)))
+                # In one request: for several at once the library asks for the size first.
+                one = {"max_concurrency": 1} if self._protocol == _S3 else {}
+                return bytes(self._fs.cat_file(self._at(path), **one))
             size = int(self._fs.info(self._at(path))["size"])
             end = size if length is None else start + length
             if start >= min(end, size):
@@ -155,10 +157,14 @@ class RemoteStorage:
         mark = uuid.uuid4().hex
         try:
             self._fs.pipe_file(target, data, mode=mode, Metadata={_MARK: mark})
-        except Exception:
+        except Exception as error:
+            there = None
             with suppress(Exception):  # then nobody knows, and the first error is told
-                if self._fs.metadata(target, refresh=True).get(_MARK) == mark:
-                    return
+                there = self._fs.metadata(target, refresh=True).get(_MARK, "")
+            if there == mark:
+                return
+            if mode == "create" and there is not None:
+                raise FileExistsError from error  # stores say it in words that the library does not know
             raise
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
@@ -216,7 +222,8 @@ def _options(protocol: str, host: str) -> dict[str, Any]:
     if protocol == HDFS_OVER_HTTP:
         name, _, port = host.rpartition(":")
         return {"host": name, "port": int(port)} if name and port.isdigit() else {"host": host, "port": 9870}
-    return {}
+    # What another process writes is there at once.
+    return {"use_listings_cache": False}
 
 
 def connect(protocol: str, host: str, uri: str) -> Any:
