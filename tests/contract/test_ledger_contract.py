@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pytest
-from ledger_processes import LEDGERS
+from ledger_processes import LEDGERS, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, ledger
+from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, Transaction, ledger
 
 
 class Clock:
@@ -192,6 +193,78 @@ def test_an_exception_rolls_everything_back(at: Ledger) -> None:
     assert results(at) == []
     assert at.history("shop") == []
     assert write(at, token, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("statement", "there"), [("COMMIT", [1, 2]), ("ROLLBACK", [2]), ("COMMIT; BEGIN", [1])]
+)
+def test_a_batch_whose_transaction_a_statement_has_ended_is_not_recorded(
+    at: Ledger, statement: str, there: list[int]
+) -> None:
+    token = at.claim("shop", "me")
+
+    def end_early() -> None:
+        with at.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            tx.execute("INSERT INTO result (token) VALUES (1)")
+            for part in statement.split("; "):
+                tx.execute(part)
+            tx.execute("INSERT INTO result (token) VALUES (2)")
+
+    with pytest.raises(Invalid, match="the transaction of batch 0 ended before the batch was recorded"):
+        end_early()
+    assert results(at) == there
+    assert at.history("shop") == []
+    assert write(at, token, 0, 10)
+
+
+def break_off(at: Ledger, tx: Transaction) -> None:
+    """Meet an error that ends a transaction, or makes it one that can only be rolled back."""
+    if at.database.row_lock == "":
+        tx.execute("CREATE TABLE IF NOT EXISTS till (id INTEGER PRIMARY KEY)")
+        tx.execute("INSERT OR ROLLBACK INTO till VALUES (1), (1)")
+    else:
+        with deadlock(at.database, tx.execute) as statement:
+            tx.execute(statement)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_function_that_passes_over_the_end_of_its_transaction_has_written_nothing(
+    at: Ledger, goes_on: bool
+) -> None:
+    token = at.claim("shop", "me")
+
+    def pass_over() -> None:
+        with at.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            tx.execute("INSERT INTO result (token) VALUES (1)")
+            with suppress(Exception):
+                break_off(at, tx)
+            if goes_on:
+                tx.execute("INSERT INTO result (token) VALUES (2)")
+
+    told = "ended before the batch was recorded|current transaction is aborted"
+    with pytest.raises(Exception, match=told) as caught:
+        pass_over()
+    assert goes_on or isinstance(caught.value, HoldfastError)
+    assert results(at) == []
+    assert at.history("shop") == []
+    assert write(at, token, 0, 10)
+    assert results(at) == [10]
+
+
+def test_an_error_that_leaves_the_transaction_as_it_was_may_be_passed_over(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    with at.transaction("shop", "q", 0, token) as tx:
+        assert tx is not None
+        tx.execute("INSERT INTO result (token) VALUES (1)")
+        tx.execute("SAVEPOINT mine")
+        with suppress(Exception):
+            tx.execute("INSERT INTO nowhere (token) VALUES (1)")
+        tx.execute("ROLLBACK TO SAVEPOINT mine")
+        tx.execute("INSERT INTO result (token) VALUES (2)")
+    assert results(at) == [1, 2]
+    assert [record.batch_id for record in at.history("shop")] == [0]
 
 
 def insert_many(at: Ledger, values: list[int]) -> tuple[str, list[tuple[int]]]:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from ledger_processes import stages
+from ledger_processes import stages, waits_for_lock
 from running_job import JOBS, BatchLogs, running, until
 from small_day import BATCHES, TOTALS, Row, SmallDay
 
@@ -47,17 +47,7 @@ def record_held_up(address: str, query_id: str, batch_id: int) -> Iterator[Calla
             ("totals", query_id, batch_id),
         )
 
-        def waits() -> bool:
-            if address.startswith("mysql"):
-                # Tables of the same are renewed only where they are not looked at for a while.
-                state = looking_on.execute("SHOW ENGINE INNODB STATUS").fetchone()[2]
-                return "LOCK WAIT" in state and "INTO holdfast_batches" in state
-            waiting = "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            return any(
-                "INTO holdfast_batches" in query for (query,) in looking_on.execute(waiting).fetchall()
-            )
-
-        yield waits
+        yield lambda: waits_for_lock(looking_on, "INTO holdfast_batches")
 
 
 @pytest.mark.parametrize("database", ["postgres", "mysql"])

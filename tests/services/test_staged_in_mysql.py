@@ -226,6 +226,22 @@ def test_what_a_server_met_is_told(
         connection.execute(f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'it is so'")
 
 
+def test_a_batch_in_which_a_table_is_made_is_not_recorded(database: MySQL) -> None:
+    """MySQL commits before it makes one."""
+    book = Ledger(database)
+    token = book.claim("shop", "me")
+
+    def make_table() -> None:
+        with book.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            tx.execute("CREATE TABLE words (word VARCHAR(20))")
+
+    with pytest.raises(Invalid, match="ended before the batch was recorded") as caught:
+        make_table()
+    assert "SAVEPOINT holdfast_batch does not exist" in str(caught.value.found)
+    assert book.history("shop") == []
+
+
 def test_a_session_that_the_server_ended_is_told(database: MySQL, connection: Any) -> None:
     other = database.connect("another")
     (number,) = connection.execute("SELECT connection_id()").fetchone()

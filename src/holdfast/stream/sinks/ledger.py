@@ -33,6 +33,8 @@ Clock: TypeAlias = Callable[[], int]
 EVICTIONS = 3
 # A leader's term takes this many bits of a token's left side; on the right its claims are counted.
 CLAIM_BITS = 20
+# Set as a batch's transaction begins. It is gone once that has ended, whatever has begun since.
+_BEGINNING = "holdfast_batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Transaction:
         self._connection = connection
         self._lock = lock
         self._locked = False
+        self._ended = False
+        self._error: Exception | None = None
 
     @property
     def connection(self) -> Connection:
@@ -98,8 +102,12 @@ class Transaction:
 
         Raises:
             Conflict: Another owner has claimed the sink.
-            Unavailable: The sink's lock cannot be had in time.
+            Unavailable: The sink's lock cannot be had in time, or an error such as a deadlock has ended the
+                transaction.
+            Invalid: Another error of a statement has ended it.
         """
+        if self._ended:
+            raise self._gone(self._error) from self._error
         if not self._locked:
             self._lock()
             self._locked = True
@@ -117,15 +125,52 @@ class Transaction:
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
         """Run one statement and return the driver's cursor. See `connection` for what it raises."""
-        connection = self.connection
-        with translated(self.database):
+        with self._watched() as connection:
             return connection.execute(statement, values)
 
     def executemany(self, statement: str, values: Iterable[Sequence[object]]) -> None:
         """Run one statement for each tuple of values. See `connection` for what it raises."""
-        cursor = self.connection.cursor()
-        with translated(self.database):
-            cursor.executemany(statement, values)
+        with self._watched() as connection:
+            connection.cursor().executemany(statement, values)
+
+    def require_whole(self) -> None:
+        """See that all since the first statement is still one transaction; begins it if nothing has.
+
+        Raises:
+            Unavailable: An error such as a deadlock has ended it, or the database cannot be reached.
+            Invalid: Another error, or a statement that commits or rolls back, has ended it.
+        """
+        connection = self.connection
+        try:
+            with translated(self.database):
+                self.database.run(connection, f"RELEASE SAVEPOINT {_BEGINNING}")
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._gone(self._error or error) from error
+
+    @contextmanager
+    def _watched(self) -> Iterator[Connection]:
+        """Note whether an error ends the transaction: what comes after it would be committed at once."""
+        connection = self.connection
+        try:
+            with translated(self.database):
+                yield connection
+        except Exception as error:
+            self._error, self._ended = error, True
+            with suppress(Exception):
+                self._ended = not self.database.in_transaction(connection)
+            raise
+
+    def _gone(self, error: Exception | None) -> HoldfastError:
+        kind = Unavailable if isinstance(error, Unavailable) else Invalid
+        return kind(
+            f"the transaction of batch {self.batch_id} ended before the batch was recorded",
+            where=self.database.address,
+            found=getattr(error, "found", None) or str(error).partition("\n")[0],
+            hint="let errors of statements leave your function, and run nothing in it that commits or rolls"
+            " back; the batch is not recorded and runs again, so remove what such a statement has committed",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +304,8 @@ class Ledger:
 
         Yields None if the batch is recorded: then there is nothing to write. Otherwise yields the
         transaction to write with. Leaving the block records the batch and commits; an exception rolls
-        everything back.
+        everything back. Where the transaction has ended meanwhile, by a deadlock that the caller passed over
+        or by a statement that commits, the batch is not recorded either.
 
         A Spark query runs again only the batch that it ran last. If an older one comes, its checkpoint
         was put back, and its batches may hold other rows than the recorded ones of the same number.
@@ -269,6 +315,7 @@ class Ledger:
         Raises:
             Conflict: The token is stale, or the ledger is ahead of the query's checkpoint.
             Unavailable: The database cannot be reached or stays locked.
+            Invalid: The transaction has ended before the batch could be recorded.
         """
         with self._connected(sink, token) as connection:
             with translated(self.database):
@@ -282,13 +329,14 @@ class Ledger:
                 with translated(self.database):
                     self.database.begin(connection)
                     self._admit(self._fence(connection, sink, lock=True), sink, token)
+                    self.database.run(connection, f"SAVEPOINT {_BEGINNING}")
 
             transaction = Transaction(
                 connection, self.database, lock, sink=sink, token=token, batch_id=batch_id
             )
             try:
                 yield transaction
-                _ = transaction.connection
+                transaction.require_whole()
                 with translated(self.database):
                     self._record(connection, sink, query_id, batch_id, token, transaction.rows)
                     self.database.run(connection, "COMMIT")

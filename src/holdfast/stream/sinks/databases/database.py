@@ -125,6 +125,10 @@ class Database(ABC):
         connection.execute(self.begins)
 
     @abstractmethod
+    def in_transaction(self, connection: Connection) -> bool:
+        """Whether a transaction goes on, also one that has failed; asked after an error of a statement."""
+
+    @abstractmethod
     def evict(self, sink: str) -> bool:
         """End the sessions of a sink's owners, where a database can; says whether it is worth another try."""
 

@@ -132,6 +132,11 @@ class MySQL(Database):
             raise
         return session
 
+    def in_transaction(self, connection: Session) -> bool:
+        """Not after a deadlock. The answer to a statement says so, that of one which failed does not."""
+        connection.execute("DO 0")
+        return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
     def evict(self, sink: str) -> bool:
         """End the session of the sink's owner. Needs the same user, or the right to end others' sessions."""
         try:

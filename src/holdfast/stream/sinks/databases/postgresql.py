@@ -98,6 +98,10 @@ class PostgreSQL(Database):
             raise
         return connection
 
+    def in_transaction(self, connection: Any) -> bool:
+        """No error ends one: it refuses all statements until it is rolled back."""
+        return bool(connection.info.transaction_status != driver().pq.TransactionStatus.IDLE)
+
     def evict(self, sink: str) -> bool:
         """End the sessions that hold a sink's transaction open. Needs the same role, or pg_signal_backend."""
         psycopg = driver()
@@ -116,6 +120,8 @@ class PostgreSQL(Database):
     def translate(self, error: BaseException) -> HoldfastError | None:
         """Tell a server that is away or locked from a wrong statement."""
         psycopg = driver()
+        if isinstance(error, psycopg.errors.InvalidSavepointSpecification):
+            return None  # to psycopg it is operational, and says nothing of the server
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return Unavailable(
                 "the ledger is locked by another session",

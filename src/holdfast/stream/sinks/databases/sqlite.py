@@ -82,6 +82,10 @@ class SQLite(Database):
             raise
         return connection
 
+    def in_transaction(self, connection: sqlite3.Connection) -> bool:
+        """Not after a conflict that is to roll back, or a full disk."""
+        return connection.in_transaction
+
     def evict(self, sink: str) -> bool:  # noqa: ARG002
         """Cannot be done: a lock belongs to a process of the operating system."""
         return False
