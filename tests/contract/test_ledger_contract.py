@@ -246,7 +246,8 @@ def test_a_function_that_passes_over_the_end_of_its_transaction_has_written_noth
     told = "ended before the batch was recorded|current transaction is aborted"
     with pytest.raises(Exception, match=told) as caught:
         pass_over()
-    assert goes_on or isinstance(caught.value, HoldfastError)
+    # A deadlock passes, a broken rule does not.
+    assert goes_on or isinstance(caught.value, Invalid if at.database.row_lock == "" else Unavailable)
     assert results(at) == []
     assert at.history("shop") == []
     assert write(at, token, 0, 10)

@@ -109,7 +109,7 @@ class Rival:
         self._waiting: threading.Thread | None = None
 
     def waits(self, statement: str) -> None:
-        """Let it run a statement for which it has to wait; comes back once it does."""
+        """Let it run a statement for which it has to wait, then give up; comes back once it waits."""
         self._waiting = threading.Thread(target=self._run, args=(statement,), daemon=True)
         self._waiting.start()
         self.until_waiting(statement)
@@ -135,6 +135,7 @@ class Rival:
     def _run(self, statement: str) -> None:
         with suppress(Exception):
             self._session.execute(statement)
+            self._session.execute("ROLLBACK")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from self_signed import self_signed
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.stream.sinks.databases import mysql
 from holdfast.stream.sinks.databases.database import Move, refusals, translated
 from holdfast.stream.sinks.databases.mysql import MySQL
@@ -215,7 +215,7 @@ def test_a_table_that_cannot_keep_its_promise_is_refused_before_the_start(
     ("code", "kind", "fact"),
     [
         (1114, Unavailable, "the disk of the MySQL server is full"),
-        (1213, Conflict, "another transaction came between"),
+        (1213, Unavailable, "another transaction came between"),
         (1836, Unavailable, "cannot be reached, or ended the session"),
     ],
 )

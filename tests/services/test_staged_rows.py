@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ledger_processes import stages
+from ledger_processes import deadlock, stages
 
-from holdfast.errors import HoldfastError, Internal, Invalid, NotFound, Unavailable
+from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks import sql_table
 from holdfast.stream.sinks.databases.database import Database, PartitionLoader, refusals
 from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import Ledger, ledger
+from holdfast.stream.sinks.sql_table import Column, SqlTable
 from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
 
 pytestmark = pytest.mark.services
@@ -72,7 +74,7 @@ def test_of_a_task_that_ran_twice_one_run_counts(loader: PartitionLoader, lookin
     require_all(looking_on, staged)
     counted = found(looking_on, f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word")
     assert counted == [("a",), ("b",), ("c",), ("d",)]
-    with pytest.raises(Internal, match="not all in its staging table"):
+    with pytest.raises(Unavailable, match="not all in its staging table"):
         require_all(looking_on, StagedRows("stage", (9,), 4))
     assert found(looking_on, f"SELECT 1 FROM stage WHERE {StagedRows('stage', (), 0).condition}") == []
 
@@ -198,3 +200,35 @@ def test_a_staging_table_in_use_does_not_hold_a_batch_up(
     server.drop_stage(looking_on, "stage")
     looking_on.execute("COMMIT")
     assert stages(looking_on, server, "stage") == []
+
+
+@pytest.mark.parametrize("moves", [1, 2])
+def test_rows_that_met_a_deadlock_are_moved_again_and_once(
+    server: Database, looking_on: Any, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_table, "MOVES", moves)
+    looking_on.execute("CREATE TABLE stage (id integer, n integer)")
+    looking_on.execute("INSERT INTO stage VALUES (1, 10), (1000, 20)")
+    table = SqlTable(
+        "lanes",
+        tuple(Column(name, "int", "integer", "integer") for name in ("id", "n")),
+        "upsert",
+        ("id",),
+    )
+    book = Ledger(server)
+    token = book.claim("lanes", "me")
+
+    def move() -> None:
+        with book.transaction("lanes", "q", 0, token) as tx:
+            assert tx is not None
+            with deadlock(server, tx.execute):
+                table._move_rows(tx, "stage", "true")
+
+    if moves == 1:
+        with pytest.raises(Unavailable, match="another transaction came between"):
+            move()
+    else:
+        move()
+    written = [(1, 10), (1000, 20)] if moves == 2 else [(1, 0)]
+    assert found(looking_on, "SELECT id, n FROM lanes WHERE id IN (1, 1000) ORDER BY id") == written
+    assert [record.batch_id for record in book.history("lanes")] == [0] * (moves - 1)

@@ -133,6 +133,12 @@ class Transaction:
         with self._watched() as connection:
             connection.cursor().executemany(statement, values)
 
+    def begin_again(self) -> None:
+        """Take back all that was done in it; the next statement begins it, and asks for the owner, anew."""
+        with translated(self.database):
+            self.database.run(self._connection, "ROLLBACK")
+        self._locked = False
+
     def require_whole(self) -> None:
         """See that all since the first statement is still one transaction; begins it if nothing has.
 
@@ -265,8 +271,8 @@ class Ledger:
         for _ in range(EVICTIONS):
             try:
                 return self._raise_token(sink, owner, term)
-            except Unavailable:  # noqa: PERF203  each try may wait as long as the patience
-                if not self.database.evict(sink):
+            except Unavailable as error:  # noqa: PERF203  each try may wait as long as the patience
+                if not self.database.came_between(error.__cause__) and not self.database.evict(sink):
                     raise
         return self._raise_token(sink, owner, term)
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 STAGE = "holdfast_stage"
+# How often staged rows are moved at most, where other writers to the table come between.
+MOVES = 4
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
 
@@ -200,11 +202,21 @@ class SqlTable:
             transaction.afterwards.append(lambda: database.drop_stage(staging, stage))
 
     def _move_rows(self, transaction: Transaction, stage: str, condition: str) -> None:
-        connection = transaction.connection
-        with refusals(transaction.database, self.name):
-            # Without values, not with none: psycopg looks for its marks otherwise, and a name may hold a `%`.
-            for statement in transaction.database.moves(self._move(stage, condition)):
-                connection.execute(statement)
+        """Move staged rows in the transaction, or in a new one where another writer came between."""
+        database = transaction.database
+        for tries in range(MOVES):
+            connection = transaction.connection
+            try:
+                with refusals(database, self.name):
+                    # Without values, not with none: psycopg looks for its marks otherwise, and a name may
+                    # hold a `%`.
+                    for statement in database.moves(self._move(stage, condition)):
+                        connection.execute(statement)
+                return
+            except HoldfastError as error:
+                if tries == MOVES - 1 or not database.came_between(error.__cause__):
+                    raise
+                transaction.begin_again()
 
     def _drop_leftovers(self, connection: Connection, transaction: Transaction, schema: str) -> None:
         """Drop the staging tables of earlier attempts and former owners; a later owner's stay."""

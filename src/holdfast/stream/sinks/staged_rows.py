@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast.errors as kinds
-from holdfast.errors import HoldfastError, Internal
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.stream.sinks.databases.database import TASK, Connection, PartitionLoader, refusals
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def require_all(connection: Connection, staged: StagedRows) -> None:
     """See that the table has what the tasks said that they brought.
 
     Raises:
-        Internal: It has not.
+        Unavailable: It has not, as when a server has lost them that came back without its log.
     """
     (count,) = connection.execute(
         f"SELECT count(*) FROM {staged.table} WHERE {staged.condition}"  # noqa: S608  ours
     ).fetchone()
     if count != staged.count:
-        raise Internal(
+        raise Unavailable(
             "the rows of a batch are not all in its staging table",
             where=staged.table,
             found=str(count),

@@ -128,6 +128,14 @@ class Database(ABC):
     def in_transaction(self, connection: Connection) -> bool:
         """Whether a transaction goes on, also one that has failed; asked after an error of a statement."""
 
+    def came_between(self, error: BaseException | None) -> bool:  # noqa: ARG002  for those with many writers
+        """Whether another transaction is why a statement failed: the same ones may do in a new transaction.
+
+        Args:
+            error: The driver's.
+        """
+        return False
+
     @abstractmethod
     def evict(self, sink: str) -> bool:
         """End the sessions of a sink's owners, where a database can; says whether it is worth another try."""

@@ -19,7 +19,7 @@ from holdfast.stream.sinks.databases.database import (
     identifiers,
     sink_digest,
 )
-from holdfast.stream.sinks.databases.mysql_errors import LOCKED, numbered, of_server, of_table
+from holdfast.stream.sinks.databases.mysql_errors import CAME_BETWEEN, LOCKED, numbered, of_server, of_table
 from holdfast.stream.sinks.databases.mysql_literals import insert_statements
 
 COLUMN_TYPES: Final = {
@@ -136,6 +136,10 @@ class MySQL(Database):
         """Not after a deadlock. The answer to a statement says so, that of one which failed does not."""
         connection.execute("DO 0")
         return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+    def came_between(self, error: BaseException | None) -> bool:
+        """A deadlock, or a row that is not as it was read."""
+        return error is not None and numbered(error)[0] in CAME_BETWEEN
 
     def evict(self, sink: str) -> bool:
         """End the session of the sink's owner. Needs the same user, or the right to end others' sessions."""

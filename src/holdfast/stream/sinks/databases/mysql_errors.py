@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.stream.sinks.databases.table_errors import breaks_rule, does_not_fit, gone, lacks_column
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.stream.sinks.databases.table_errors import (
+    breaks_rule,
+    came_between,
+    does_not_fit,
+    gone,
+    lacks_column,
+)
 
 LOCKED: Final = frozenset((1205,))  # lock wait timeout
-_CAME_BETWEEN: Final = frozenset((1020, 1213))  # record has changed, deadlock
+CAME_BETWEEN: Final = frozenset((1020, 1213))  # record has changed, deadlock
 _FULL: Final = frozenset((1021, 1114))  # disk full, table is full
 _GONE: Final = frozenset((1146,))  # no such table
 _LACKS_COLUMN: Final = frozenset((1054,))  # unknown column
@@ -57,13 +63,8 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
             found=f"still locked after {patience_s:g} s",
             hint="see SHOW PROCESSLIST for the session",
         )
-    if number in _CAME_BETWEEN:
-        return Conflict(
-            "another transaction came between",
-            where=address,
-            found=text,
-            hint="start the query again: it repeats the batch",
-        )
+    if number in CAME_BETWEEN:
+        return came_between(address, text)
     if number in _FULL:
         return Unavailable(
             "the disk of the MySQL server is full",

@@ -8,14 +8,20 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.stream.sinks.databases.database import (
     TABLES,
     Database,
     PartitionLoader,
     sink_digest,
 )
-from holdfast.stream.sinks.databases.table_errors import breaks_rule, does_not_fit, gone, lacks_column
+from holdfast.stream.sinks.databases.table_errors import (
+    breaks_rule,
+    came_between,
+    does_not_fit,
+    gone,
+    lacks_column,
+)
 
 COLUMN_TYPES = {
     "tinyint": "smallint",
@@ -102,6 +108,11 @@ class PostgreSQL(Database):
         """No error ends one: it refuses all statements until it is rolled back."""
         return bool(connection.info.transaction_status != driver().pq.TransactionStatus.IDLE)
 
+    def came_between(self, error: BaseException | None) -> bool:
+        """A deadlock, or a conflict under SERIALIZABLE."""
+        errors = driver().errors
+        return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
+
     def evict(self, sink: str) -> bool:
         """End the sessions that hold a sink's transaction open. Needs the same role, or pg_signal_backend."""
         psycopg = driver()
@@ -129,13 +140,8 @@ class PostgreSQL(Database):
                 found=f"still locked after {self.patience_s:g} s",
                 hint="see pg_stat_activity for sessions named `holdfast:…`",
             )
-        if isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected):
-            return Conflict(
-                "another transaction came between",
-                where=self.address,
-                found=_first_line(error),
-                hint="start the query again: it repeats the batch",
-            )
+        if self.came_between(error):
+            return came_between(self.address, _first_line(error))
         if isinstance(error, psycopg.errors.DiskFull):
             return Unavailable(
                 "the disk of the PostgreSQL server is full",

@@ -1,8 +1,18 @@
-"""The errors for a table that does not take a batch's rows, whatever its database."""
+"""The errors for a table that does not take a batch's rows, or not now, whatever its database."""
 
 from __future__ import annotations
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, Unavailable
+
+
+def came_between(address: str, found: str) -> Unavailable:
+    """A deadlock, or what another writer has changed meanwhile."""
+    return Unavailable(
+        "another transaction came between",
+        where=address,
+        found=found,
+        hint="start the query again: it repeats the batch",
+    )
 
 
 def gone(table: str, address: str, found: str) -> NotFound:
