@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
+from ledger_processes import database_open, rival
 from self_signed import self_signed
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
@@ -18,7 +22,7 @@ from holdfast.stream.sinks.databases import mysql
 from holdfast.stream.sinks.databases.database import Move, refusals, translated
 from holdfast.stream.sinks.databases.mysql import MySQL
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.sql_table import SqlTable
+from holdfast.stream.sinks.sql_table import Column, SqlTable
 from holdfast.stream.sinks.staged_rows import columns_with_task, copied_by
 from holdfast_bench.tables.mariadb import MariaDB
 
@@ -118,8 +122,13 @@ def test_rows_come_in_statements_that_a_server_takes(
     assert lengths == [(len(word),) for word in words]
 
 
-def moved(database: MySQL, connection: Any, names: tuple[str, ...], keys: tuple[str, ...]) -> None:
-    move = Move("stage", "true", '"words"', names, keys, "upsert")
+def upsert(*names: str) -> Move:
+    """Of the staged rows into `words`, by the first column."""
+    return Move("stage", "true", '"words"', names, names[:1], "upsert")
+
+
+def moved(database: MySQL, connection: Any, *names: str) -> None:
+    move = upsert(*names)
     with refusals(database, "words"):
         connection.execute("START TRANSACTION")
         try:
@@ -139,17 +148,63 @@ def test_an_upsert_goes_by_its_key_alone(
     connection.execute("INSERT INTO words VALUES (1, 'one'), (2, 'two')")
     stage("id INTEGER", "word LONGTEXT")
     connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (2, 'zwei', 1), (3, 'drei', 1)")
-    moved(database, connection, ("id", "word"), ("id",))
+    moved(database, connection, "id", "word")
     after = [(1, "one"), (2, "zwei"), (3, "drei")]
     assert found(connection, "SELECT * FROM words ORDER BY id") == after
     connection.execute("DELETE FROM stage")
     connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (4, 'one', 1)")
     with pytest.raises(Invalid, match="a row of the batch breaks a rule of the table 'words'"):
-        moved(database, connection, ("id", "word"), ("id",))
+        moved(database, connection, "id", "word")
     assert found(connection, "SELECT * FROM words ORDER BY id") == after
     connection.execute("UPDATE stage SET word = 'vier'")
-    moved(database, connection, ("id",), ("id",))
+    moved(database, connection, "id")
     assert found(connection, "SELECT * FROM words WHERE id = 4") == [(4, None)]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_row_that_another_writer_adds_between_two_statements_is_written_over(
+    database: MySQL, connection: Any, stage: Callable[..., None], before: int
+) -> None:
+    """Or cannot be added any more."""
+    connection.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(20))")
+    connection.execute("INSERT INTO words VALUES (2, 'two')")
+    stage("id INTEGER", "word LONGTEXT")
+    connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (1, 'eins', 1), (2, 'zwei', 1)")
+    with database_open(database) as other:
+        other.execute("SET innodb_lock_wait_timeout = 0")
+        connection.execute("START TRANSACTION")
+        for at, statement in enumerate(database.moves(upsert("id", "word"))):
+            if at == before:
+                for number in (1, 2):
+                    with suppress(pymysql.err.OperationalError):
+                        other.execute(f"REPLACE INTO words VALUES ({number}, 'another')")
+            connection.execute(statement)
+        connection.execute("COMMIT")
+    assert found(connection, "SELECT * FROM words ORDER BY id") == [(1, "eins"), (2, "zwei")]
+
+
+def test_a_row_that_another_writer_adds_while_rows_are_inserted_is_written_over(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    connection.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(20))")
+    stage("id INTEGER", "word LONGTEXT")
+    connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (1, 'eins', 1), (2, 'zwei', 1)")
+    columns = (Column("id", "int", "INTEGER", "INTEGER"), Column("word", "string", "LONGTEXT", "LONGTEXT"))
+    table, book = SqlTable("words", columns, "upsert", ("id",)), Ledger(database)
+    token = book.claim("words", "me")
+
+    def move() -> None:
+        with book.transaction("words", "q", 0, token) as tx:
+            assert tx is not None
+            table._move_rows(tx, "stage", "true")
+
+    with rival(database, "INSERT INTO words VALUES (1, 'one')") as other, ThreadPoolExecutor() as threads:
+        moving = threads.submit(move)
+        other.until_waiting('INSERT INTO "words"')
+        other.commit()
+        moving.result()
+    assert found(connection, "SELECT * FROM words ORDER BY id") == [(1, "eins"), (2, "zwei")]
+    assert [record.batch_id for record in book.history("words")] == [0]
 
 
 @pytest.mark.parametrize("other", ["Ann", "ann ", "änn"])
@@ -166,10 +221,10 @@ def test_keys_that_a_table_takes_for_one_are_refused_and_not_mixed(
     stage(*(f"{name} {kind}" for name, kind in types))
     connection.execute("INSERT INTO stage (word, n, holdfast_task) VALUES (%s, 2, 1)", (other,))
     with pytest.raises(Invalid, match="breaks a rule"):
-        moved(database, connection, ("word", "n"), ("word",))
+        moved(database, connection, "word", "n")
     assert found(connection, "SELECT * FROM words") == [("ann", 1)]
     connection.execute("UPDATE stage SET word = 'ann'")
-    moved(database, connection, ("word", "n"), ("word",))
+    moved(database, connection, "word", "n")
     assert found(connection, "SELECT * FROM words") == [("ann", 2)]
 
 

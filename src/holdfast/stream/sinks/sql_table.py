@@ -214,7 +214,7 @@ class SqlTable:
                         connection.execute(statement)
                 return
             except HoldfastError as error:
-                if tries == MOVES - 1 or not database.came_between(error.__cause__):
+                if tries == MOVES - 1 or not database.came_between(error.__cause__, self.change):
                     raise
                 transaction.begin_again()
 

@@ -128,11 +128,16 @@ class Database(ABC):
     def in_transaction(self, connection: Connection) -> bool:
         """Whether a transaction goes on, also one that has failed; asked after an error of a statement."""
 
-    def came_between(self, error: BaseException | None) -> bool:  # noqa: ARG002  for those with many writers
-        """Whether another transaction is why a statement failed: the same ones may do in a new transaction.
+    def came_between(
+        self,
+        error: BaseException | None,  # noqa: ARG002  for those with many writers
+        change: Change | None = None,  # noqa: ARG002
+    ) -> bool:
+        """Whether another transaction may be why a statement failed, so that a new one is worth a try.
 
         Args:
             error: The driver's.
+            change: What it was that failed, if it was one of `moves`.
         """
         return False
 

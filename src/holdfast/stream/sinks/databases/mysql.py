@@ -13,13 +13,21 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.sinks.databases.database import (
+    Change,
     Database,
     Move,
     PartitionLoader,
     identifiers,
     sink_digest,
 )
-from holdfast.stream.sinks.databases.mysql_errors import CAME_BETWEEN, LOCKED, numbered, of_server, of_table
+from holdfast.stream.sinks.databases.mysql_errors import (
+    CAME_BETWEEN,
+    LOCKED,
+    REPEATED,
+    numbered,
+    of_server,
+    of_table,
+)
 from holdfast.stream.sinks.databases.mysql_literals import insert_statements
 
 COLUMN_TYPES: Final = {
@@ -137,9 +145,10 @@ class MySQL(Database):
         connection.execute("DO 0")
         return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
-    def came_between(self, error: BaseException | None) -> bool:
-        """A deadlock, or a row that is not as it was read."""
-        return error is not None and numbered(error)[0] in CAME_BETWEEN
+    def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:
+        """A deadlock, or a row that is not as it was read; of an upsert, a row that has come since."""
+        passing = CAME_BETWEEN | REPEATED if change == "upsert" else CAME_BETWEEN
+        return error is not None and numbered(error)[0] in passing
 
     def evict(self, sink: str) -> bool:
         """End the session of the sink's owner. Needs the same user, or the right to end others' sessions."""
@@ -273,6 +282,9 @@ class MySQL(Database):
     def moves(self, move: Move) -> tuple[str, ...]:
         """An upsert in two statements: ON DUPLICATE KEY would take any unique key of the table for the row's.
 
+        The insert comes first: it goes by what was committed before it, the update also by what was since.
+        The other way round a row that another writer adds between the two is missed by both.
+
         Keys that differ only by what the table takes for the same letter are told apart, so that the table
         refuses the second and does not write over the first.
         """
@@ -293,7 +305,7 @@ class MySQL(Database):
             return (insert,)
         sets = ", ".join(f"old.{name} = new.{name}" for name in map(sql_identifier, move.others))
         update = f"UPDATE {move.table} AS old JOIN {staged} ON {same} SET {sets}"  # noqa: S608  quoted names
-        return (update, insert)
+        return (insert, update)
 
     def _open(self) -> Session:
         parts = _arguments(self.url)

@@ -15,13 +15,14 @@ from holdfast.stream.sinks.databases.table_errors import (
 
 LOCKED: Final = frozenset((1205,))  # lock wait timeout
 CAME_BETWEEN: Final = frozenset((1020, 1213))  # record has changed, deadlock
+REPEATED: Final = frozenset((1062, 1169, 1557, 1586))  # a second row of a unique key
 _FULL: Final = frozenset((1021, 1114))  # disk full, table is full
 _GONE: Final = frozenset((1146,))  # no such table
 _LACKS_COLUMN: Final = frozenset((1054,))  # unknown column
 _BREAKS_RULE: Final = frozenset(
     (
         *(1048, 1364),  # null, or no value for a column that has no default
-        *(1062, 1169, 1557, 1586),  # a second row of a unique key
+        *REPEATED,
         *(1216, 1217, 1451, 1452),  # foreign keys
         *(3819, 4025),  # CHECK, of MySQL and of MariaDB
     )

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.stream.sinks.databases.database import (
     TABLES,
+    Change,
     Database,
     PartitionLoader,
     sink_digest,
@@ -108,7 +109,7 @@ class PostgreSQL(Database):
         """No error ends one: it refuses all statements until it is rolled back."""
         return bool(connection.info.transaction_status != driver().pq.TransactionStatus.IDLE)
 
-    def came_between(self, error: BaseException | None) -> bool:
+    def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:  # noqa: ARG002
         """A deadlock, or a conflict under SERIALIZABLE."""
         errors = driver().errors
         return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
