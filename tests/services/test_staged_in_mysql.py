@@ -217,7 +217,7 @@ def test_keys_that_a_table_takes_for_one_are_refused_and_not_mixed(
     )
     connection.execute("INSERT INTO words VALUES ('ann', 1)")
     types = database.stage_types(connection, "words", [("word", "LONGTEXT"), ("n", "INTEGER")], keys=["word"])
-    assert types[0] == ("word", "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+    assert types[0] == ("word", "varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NULL")
     stage(*(f"{name} {kind}" for name, kind in types))
     connection.execute("INSERT INTO stage (word, n, holdfast_task) VALUES (%s, 2, 1)", (other,))
     with pytest.raises(Invalid, match="breaks a rule"):
@@ -226,6 +226,53 @@ def test_keys_that_a_table_takes_for_one_are_refused_and_not_mixed(
     connection.execute("UPDATE stage SET word = 'ann'")
     moved(database, connection, "word", "n")
     assert found(connection, "SELECT * FROM words") == [("ann", 2)]
+
+
+@pytest.mark.parametrize(
+    ("own_type", "made_for", "key"),
+    [
+        ("DATETIME", "timestamp", dt.datetime(2026, 7, 1, 12, 30)),
+        ("DATETIME(3)", "timestamp", dt.datetime(2026, 7, 1, 12, 30, 0, 5000)),
+        (
+            "DATETIME",
+            "timestamp",
+            dt.datetime(2026, 7, 1, 12, 30, 0, 400_000),
+        ),  # the table keeps whole seconds
+        ("TIMESTAMP", "timestamp", dt.datetime(2026, 7, 1, 12, 30)),
+        ("DATE", "date", dt.date(2026, 7, 1)),
+        ("DECIMAL(12,4)", "decimal(10,2)", Decimal("1.50")),
+        ("DECIMAL(10,0)", "decimal(10,2)", Decimal("3.00")),
+        ("FLOAT", "float", 0.1),
+        ("BIGINT UNSIGNED", "int", 7),
+        ("VARCHAR(20)", "int", 7),
+        ("CHAR(20)", "string", "ann"),
+        ("VARCHAR(20) CHARACTER SET latin1", "string", "änn"),
+        ("BINARY(4)", "binary", b"ab\0\0"),
+    ],
+)
+def test_an_upsert_finds_the_keys_of_a_table_with_types_of_its_own(
+    database: MySQL, connection: Any, stage: Callable[..., None], own_type: str, made_for: str, key: object
+) -> None:
+    connection.execute(f"CREATE TABLE words (k {own_type} PRIMARY KEY, n INTEGER)")
+    made = database.column_type(made_for)
+    types = database.stage_types(connection, "words", [("k", str(made)), ("n", "INTEGER")], keys=["k"])
+    for n in (1, 2):
+        stage(*(f"{name} {kind}" for name, kind in types))
+        rows = pa.RecordBatch.from_pydict({"k": pa.array([key]), "n": pa.array([n])})
+        database.load_partition("stage", [rows], 1)
+        moved(database, connection, "k", "n")
+    assert found(connection, "SELECT n FROM words") == [(2,)]
+
+
+def test_a_null_stays_one_in_a_staged_key(
+    database: MySQL, connection: Any, stage: Callable[..., None]
+) -> None:
+    """A TIMESTAMP that may not be null becomes the time of day."""
+    connection.execute("CREATE TABLE words (k TIMESTAMP PRIMARY KEY, n INTEGER)")
+    types = database.stage_types(connection, "words", [("k", "DATETIME(6)"), ("n", "INTEGER")], keys=["k"])
+    stage(*(f"{name} {kind}" for name, kind in types))
+    connection.execute("INSERT INTO stage (k, n, holdfast_task) VALUES (NULL, 1, 1)")
+    assert found(connection, "SELECT k FROM stage") == [(None,)]
 
 
 def test_a_table_that_is_made_tells_all_keys_apart(database: MySQL, connection: Any) -> None:

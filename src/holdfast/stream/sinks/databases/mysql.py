@@ -247,21 +247,19 @@ class MySQL(Database):
     def stage_types(
         self, connection: Session, table: str, types: Sequence[tuple[str, str]], keys: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Texts of the key are compared as the table compares them, so that its index finds the rows."""
+        """The key has the table's own types: its index finds the rows, and equal keys have equal bytes."""
         schema, _, name = table.rpartition(".")
         rows = connection.execute(
-            """SELECT lower(column_name), character_set_name, collation_name FROM information_schema.columns
-               WHERE table_schema = coalesce(%s, database()) AND table_name = %s
-                 AND collation_name IS NOT NULL""",
+            """SELECT lower(column_name), column_type, character_set_name, collation_name
+               FROM information_schema.columns
+               WHERE table_schema = coalesce(%s, database()) AND table_name = %s""",
             (schema or None, name),
         ).fetchall()
-        texts = {
-            column: f" CHARACTER SET {charset} COLLATE {collation}" for column, charset, collation in rows
+        own = {
+            column: kind + (f" CHARACTER SET {charset} COLLATE {collation}" if collation else "") + " NULL"
+            for column, kind, charset, collation in rows
         }
-        return [
-            (column, kind + (texts.get(column.lower(), "") if kind == "LONGTEXT" and column in keys else ""))
-            for column, kind in types
-        ]
+        return [(column, own.get(column.lower(), kind) if column in keys else kind) for column, kind in types]
 
     def makes_stage(self, connection: Session, stage: str, columns: str) -> str:
         """With a primary key, which some servers ask of every table."""
