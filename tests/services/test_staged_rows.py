@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ledger_processes import deadlock, stages
+from ledger_processes import database_open, deadlock, stages
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks import sql_table
@@ -124,6 +124,33 @@ def test_every_value_comes_as_it_is(database: PostgreSQL, connection: Any) -> No
         for row in expected
         if row[0] is not None
     ]
+
+
+def test_times_go_to_a_column_without_a_zone_as_utc_has_them(
+    database: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the zone of the role, or of the driver's process."""
+    with database_open(database) as connection:
+        (name,) = connection.execute("SELECT current_database()").fetchone()
+        connection.execute(f"ALTER ROLE holdfast IN DATABASE {name} SET timezone = 'Europe/Berlin'")
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    at = dt.datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
+    times = SqlTable(
+        "times", (Column("at", "timestamp", str(database.column_type("timestamp")), "timestamp"),), "append"
+    )
+    book = Ledger(database)
+    token = book.claim("times", "me")
+    with database_open(database) as connection:
+        connection.execute("CREATE TABLE times (at timestamp without time zone)")
+        connection.execute(f"CREATE TABLE stage ({columns_with_task(['at timestamptz'])})")
+    rows = pa.RecordBatch.from_pydict({"at": pa.array([at], pa.timestamp("us", "UTC"))})
+    database.load_partition("stage", [rows], 1)
+    with book.transaction("times", "q", 0, token) as tx:
+        assert tx is not None
+        times._move_rows(tx, "stage", "true")
+        assert tx.execute("SELECT at::timestamp FROM stage").fetchone() == (dt.datetime(2026, 7, 1, 12, 30),)
+    with database_open(database) as connection:
+        assert found(connection, "SELECT at FROM times") == [(dt.datetime(2026, 7, 1, 12, 30),)]
 
 
 def test_what_a_task_met_is_told_to_the_driver(database: PostgreSQL, connection: Any) -> None:

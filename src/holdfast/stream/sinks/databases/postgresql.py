@@ -99,6 +99,8 @@ class PostgreSQL(Database):
         try:
             connection.execute(f"SET lock_timeout = {max(1, round(self.patience_s * 1000))}")
             connection.execute("SET client_min_messages = warning")
+            # Or times that go to a column without a zone would be those of the role, the server or PGTZ.
+            connection.execute("SET timezone = 'UTC'")
             _make_tables(connection)
         except BaseException:
             connection.close()
