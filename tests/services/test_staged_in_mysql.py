@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pymysql
@@ -21,6 +23,7 @@ from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.stream.sinks.databases import mysql
 from holdfast.stream.sinks.databases.database import Move, refusals, translated
 from holdfast.stream.sinks.databases.mysql import MySQL
+from holdfast.stream.sinks.databases.mysql_options import client_options
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.sql_table import Column, SqlTable
 from holdfast.stream.sinks.staged_rows import columns_with_task, copied_by
@@ -367,6 +370,45 @@ def test_a_wrong_password_is_told_without_it(mysql_server: MariaDB) -> None:
     nowhere = Ledger.mysql(f"mysql://holdfast:p%40ss%3Aword@127.0.0.1:{mysql_server.port}/nowhere")
     with pytest.raises(Unavailable, match="Unknown database"):
         nowhere.claim("shop", "me")
+
+
+@pytest.fixture
+def own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a user's options, empty."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".my.cnf"
+    file.touch()
+    return file
+
+
+def test_a_users_options_say_who_logs_in_and_not_where(mysql_server: MariaDB, own_options: Path) -> None:
+    parts = urlsplit(mysql_server.database())
+    own_options.write_text(
+        "[mysqld]\nuser=mysql\n[client]\nquick\nuser = holdfast\npassword='p@ss:word'\nsocket=/nowhere.sock\n"
+        "bind_address=203.0.113.7\nhost=db.invalid\nport=1\ndatabase=nowhere\n"
+    )
+    here = f"{parts.hostname}:{parts.port}{parts.path}"
+    assert Ledger.mysql(f"mysql://{here}").claim("shop", "me") == 1
+    # The address goes first.
+    with pytest.raises(Unavailable, match="Access denied for user 'somebody'"):
+        Ledger.mysql(f"mysql://somebody@{here}").claim("shop", "me")
+
+
+@pytest.mark.parametrize("text", ["password=secret\n", "[client\npassword=secret\n"])
+def test_a_file_of_options_that_cannot_be_read_is_told_without_its_password(
+    own_options: Path, text: str
+) -> None:
+    own_options.write_text(text)
+    with pytest.raises(Invalid, match="file of options for MySQL cannot be read") as caught:
+        Ledger.mysql("mysql://me@127.0.0.1:1/d").claim("shop", "me")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_users_options_may_name_certificates(own_options: Path) -> None:
+    own_options.write_text('[client]\nssl_ca = "/etc/ca.pem"\nssl-cert=mine.pem\npassword\n')
+    assert client_options() == {"ssl": {"ca": "/etc/ca.pem", "cert": "mine.pem"}}
+    own_options.unlink()
+    assert client_options() == {}
 
 
 def test_a_connection_is_encrypted_and_the_server_is_who_it_says() -> None:

@@ -29,6 +29,7 @@ from holdfast.stream.sinks.databases.mysql_errors import (
     of_table,
 )
 from holdfast.stream.sinks.databases.mysql_literals import insert_statements
+from holdfast.stream.sinks.databases.mysql_options import client_options
 
 COLUMN_TYPES: Final = {
     "tinyint": "SMALLINT",  # MySQL's TINYINT(1) is a boolean to many clients
@@ -306,7 +307,7 @@ class MySQL(Database):
         return (insert, update)
 
     def _open(self) -> Session:
-        parts = _arguments(self.url)
+        parts = {**client_options(), **_arguments(self.url)}
         tls = parts.pop("tls")
         if tls is not None:
             parts["ssl"] = _context(tls)
@@ -316,7 +317,6 @@ class MySQL(Database):
             autocommit=True,
             charset="utf8mb4",
             connect_timeout=max(2, patience),
-            read_default_file="~/.my.cnf",
             sql_mode=MODE,
         )
         session = Session(raw)
