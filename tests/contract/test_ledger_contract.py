@@ -450,6 +450,22 @@ def test_an_address_that_cannot_be_understood_is_told_without_its_password(addre
     assert "secret" not in "".join(traceback.format_exception(wrong.value))
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql+psycopg://shop:secret@db/shop", "postgresql+psycopg://…"),
+        ("jdbc:postgresql://db/shop?user=shop&password=secret", "jdbc:postgresql://…"),
+        ("Postgres://shop:secret@db/shop", "Postgres://…"),
+        (":memory:", ":memory:"),
+        ("", "an empty address"),
+    ],
+)
+def test_of_an_address_without_a_ledger_the_scheme_is_shown(address: str, shown: str) -> None:
+    with pytest.raises(Invalid, match="no ledger for this address") as wrong:
+        ledger(address)
+    assert wrong.value.found == shown
+
+
 def test_addresses(tmp_path: Path) -> None:
     assert (
         ledger(f"sqlite:///{tmp_path}/a.db") == ledger(tmp_path / "a.db") == Ledger.sqlite(tmp_path / "a.db")

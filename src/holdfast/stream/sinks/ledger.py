@@ -487,7 +487,7 @@ def ledger(address: str | Path | Ledger) -> Ledger:
     if not text or "://" in text or text == ":memory:":
         raise Invalid(
             "there is no ledger for this address",
-            found=text or "an empty address",
+            found=text.partition("://")[0] + "://…" if "://" in text else text or "an empty address",
             expected="postgresql://…, mysql://…, sqlite:///file or the path of a file",
             hint='name a file, as in "sqlite:///ledger.db"',
         )
