@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pytest
-from ledger_processes import LEDGERS, deadlock
+from ledger_processes import LEDGERS, database_open, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.stream.sinks.databases.database import translated
 from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, Transaction, ledger
 
 
@@ -413,6 +415,64 @@ def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
     with pytest.raises(Corrupt) as caught:
         Ledger.sqlite(file).claim("shop", "me")
     assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO accounts (id, full_name) VALUES (3, 'a')",
+        "INSERT INTO accounts (id, locked) VALUES (3, 1)",
+        "SELECT busy FROM accounts",
+        "SELECT json_extract('{', '$.readonly')",
+    ],
+)
+def test_words_of_a_wrong_statement_are_not_taken_for_the_state_of_a_file(
+    tmp_path: Path, statement: str
+) -> None:
+    book = Ledger.sqlite(tmp_path / "ledger.db")
+    with connected(book) as connection:
+        connection.execute("CREATE TABLE accounts (id INTEGER PRIMARY KEY, locked INTEGER UNIQUE)")
+        connection.execute("INSERT INTO accounts VALUES (1, 1)")
+    token = book.claim("shop", "me")
+    with pytest.raises(sqlite3.Error), book.transaction("shop", "q", 0, token) as tx:
+        assert tx is None or tx.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("PRAGMA query_only = on", "attempt to write a readonly database"),
+        ("PRAGMA max_page_count = 1", "database or disk is full"),
+    ],
+)
+def test_a_file_that_takes_no_more_is_unavailable(tmp_path: Path, setting: str, found: str) -> None:
+    database = Ledger.sqlite(tmp_path / "ledger.db").database
+    with database_open(database) as connection:
+        connection.execute(setting)
+        with pytest.raises(Unavailable, match="cannot be opened or written") as caught, translated(database):
+            connection.execute("CREATE TABLE words AS SELECT zeroblob(100000) AS word")
+    assert caught.value.found == found
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("database is locked", Unavailable),
+        ("disk I/O error", Unavailable),
+        ("unable to open database file", Unavailable),
+        ("database disk image is malformed", Corrupt),
+        ("file is not a database", Corrupt),
+        ("table accounts has no column named full_name", None),
+        ("UNIQUE constraint failed: accounts.locked", None),
+        ("malformed JSON", None),
+    ],
+)
+def test_an_error_without_a_code_is_told_by_its_whole_text(
+    tmp_path: Path, text: str, kind: type[HoldfastError] | None
+) -> None:
+    """Python 3.10 gives none."""
+    told = Ledger.sqlite(tmp_path / "ledger.db").database.translate(sqlite3.OperationalError(text))
+    assert told is None if kind is None else isinstance(told, kind)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

@@ -189,14 +189,26 @@ def test_a_refusal_of_the_server_is_told(
     assert "p@ss" not in str(caught.value)
 
 
-def test_a_full_disk_of_the_server_is_told(database: PostgreSQL, connection: Any) -> None:
-    with (
-        pytest.raises(Unavailable, match="the disk of the PostgreSQL server is full"),
-        refusals(database, "t"),
-    ):
-        connection.execute(
-            "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
-        )
+@pytest.mark.parametrize(
+    ("state", "fact"),
+    [
+        ("53100", "the disk of the PostgreSQL server is full"),
+        ("25006", "cannot be reached, or ended the session"),  # read-only, as a server after a failover
+        ("25P03", "cannot be reached, or ended the session"),  # idle in its transaction for too long
+        ("25P04", "cannot be reached, or ended the session"),  # in one transaction for too long
+    ],
+)
+def test_what_a_server_met_is_told(database: PostgreSQL, connection: Any, state: str, fact: str) -> None:
+    with pytest.raises(Unavailable, match=fact), refusals(database, "t"):
+        connection.execute(f"DO $$ BEGIN RAISE EXCEPTION 'it is so' USING ERRCODE = '{state}'; END $$")
+
+
+def test_a_database_that_takes_no_writes_is_told(database: PostgreSQL, connection: Any) -> None:
+    connection.execute("CREATE TABLE words (word text)")
+    connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(Unavailable, match="ended the session") as caught, refusals(database, "words"):
+        connection.execute("INSERT INTO words VALUES ('a')")
+    assert caught.value.found == "cannot execute INSERT in a read-only transaction"
 
 
 def test_a_server_that_is_away_is_told(connection: Any) -> None:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.stream.sinks.databases.database import (
@@ -39,6 +39,8 @@ COLUMN_TYPES = {
     "date": "date",
     "binary": "bytea",
 }
+# Read-only, such as a standby; and sessions and transactions that were idle or took too long.
+_ENDED: Final = frozenset(("25006", "25P03", "25P04"))
 # Any number will do, as long as all of Holdfast's sessions agree on it.
 TABLES_LOCK = 0x486F6C64
 
@@ -152,7 +154,8 @@ class PostgreSQL(Database):
                 found=_first_line(error),
                 hint="make room on the server's disk, then start the query again: it repeats the batch",
             )
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        ended = getattr(error, "sqlstate", None) in _ENDED
+        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Unavailable(
                 "the ledger's PostgreSQL server cannot be reached, or ended the session",
                 where=self.address,

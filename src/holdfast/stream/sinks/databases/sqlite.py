@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.stream.sinks.databases.database import TABLES, Database
@@ -30,6 +30,29 @@ COLUMN_TYPES = {
     "date": "TEXT",
     "binary": "BLOB",
 }
+
+# Codes of SQLite's results, each with what it is told as: all that Python 3.10 gives.
+_CODES: Final = {
+    "database is locked": 5,
+    "database table is locked": 6,
+    "attempt to write a readonly database": 8,
+    "disk I/O error": 10,
+    "database disk image is malformed": 11,
+    "database or disk is full": 13,
+    "unable to open database file": 14,
+    "file is not a database": 26,
+}
+_LOCKED: Final = (5, 6)
+_UNWRITABLE: Final = (8, 10, 13, 14)
+_DAMAGED: Final = (11, 26)
+
+
+def _code(error: BaseException) -> int | None:
+    """The primary code of an error; an extended one has more above its lowest byte."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF
+    return _CODES.get(str(error)) if isinstance(error, sqlite3.DatabaseError) else None
 
 
 def _decimal(value: Decimal) -> str:
@@ -92,24 +115,22 @@ class SQLite(Database):
 
     def translate(self, error: BaseException) -> HoldfastError | None:
         """Tell a locked, full or unreadable file, and what is no database, from a wrong statement."""
-        text = str(error)
-        if not isinstance(error, sqlite3.DatabaseError):
-            return None
-        if "not a database" in text or "malformed" in text:
+        text, code = str(error), _code(error)
+        if code in _DAMAGED:
             return Corrupt(
                 "the ledger is not an SQLite database, or a damaged one",
                 where=self.address,
                 found=text,
                 hint="restore the file, or name another one",
             )
-        if "locked" in text or "busy" in text:
+        if code in _LOCKED:
             return Unavailable(
                 "the ledger is locked by another process",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
                 hint="find who holds it with `fuser`; a frozen process keeps the lock until it is ended",
             )
-        if any(word in text for word in ("unable to open", "readonly", "full", "disk I/O")):
+        if code in _UNWRITABLE:
             return Unavailable(
                 "the ledger cannot be opened or written",
                 where=self.address,
