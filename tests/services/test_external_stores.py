@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from cassandra_server import CassandraServer
 from cli_runner import cli_in
 from command import Holdfast
@@ -15,7 +17,10 @@ from redis_server import RedisServer, started
 from state_databases import CassandraState, StateDatabase
 
 from golden import golden_on_disk
+from holdfast.errors import Conflict
 from holdfast.external import redis_scripts
+from holdfast.external.redis_place import RedisPlace
+from holdfast.external.redis_store import RedisStore
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -61,6 +66,45 @@ def test_scripts_are_those_of_the_state_stores() -> None:
     parts = dict(re.findall(r'val (\w+)(?:: String)? =[^"]*"""(.*?)"""', SCALA.read_text(), re.DOTALL))
     given = {name: re.sub(r"(?m)^ *\|", "", text) for name, text in parts.items()}
     assert given["common"] + given["layers"] + given["scan"] == redis_scripts.SCAN
+
+
+class Losing(redis.Connection):
+    """Loses the first answer that says that a store was made."""
+
+    made = hashlib.sha1(redis_scripts.CREATE.encode()).hexdigest()
+    lost = 0
+    sent: tuple[object, ...] = ()
+
+    def send_command(self, *args: object, **options: object) -> None:
+        self.sent = args
+        super().send_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def read_response(self, *args: object, **options: object) -> object:
+        answer = super().read_response(*args, **options)
+        if self.made in self.sent and answer == 1 and not Losing.lost:
+            Losing.lost += 1
+            raise redis.exceptions.ConnectionError("the answer is lost")
+        return answer
+
+
+def test_a_store_is_made_also_where_the_answer_is_lost(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends the script once more."""
+    monkeypatch.setattr(Losing, "lost", 0)
+    place = RedisPlace("127.0.0.1", redis_server.port, 3, False)
+    client = place.connect({})
+    client.connection_pool.connection_class = Losing
+    store = RedisStore(place, client, "test:{lost}")
+    rows = [(b"a", b"1"), (b"b", b"2")]
+    assert store.write(3, rows, {"encoder": "plain"}, "test:index") == 2
+    assert Losing.lost == 1
+    assert store.scan(3)[1] == dict(rows)
+    make = client.register_script(redis_scripts.CREATE)
+    assert make(keys=[store.name], args=[4, "another"]) == 0, "another one's store was taken for its own"
+    client.hset(store.name, "run", "a query's")
+    with pytest.raises(Conflict, match="a query uses it"):
+        store.write(3, rows, {"encoder": "plain"}, "test:index")
 
 
 def test_every_verb_that_reads_files(

@@ -100,12 +100,16 @@ return {{now[1], now[2], string.format('%.0f', found), string.format('%.0f', byt
   now[4] or '', redis.call('HGETALL', head .. ':v')}}
 """
 
-# Put the head of a new store, after its data. Arguments: version, then fields of the head with their values.
+# Put the head of a new store, after its data. Arguments: version, a word that tells this write from others,
+# fields of the head with their values. Returns 0 if another write has put one. This write may come again, if
+# its answer was lost.
 CREATE: Final = """local head = KEYS[1]
-if redis.call('EXISTS', head) == 1 then return 0 end
+if redis.call('EXISTS', head) == 1 then
+  return redis.call('HGET', head, 'written') == ARGV[2] and 1 or 0
+end
 redis.call('HSET', head .. ':v', ARGV[1], '0')
 redis.call('HSET', head, 'version', ARGV[1], 'floor', ARGV[1], 'reached', ARGV[1], 'run', '', 'retired', '',
-  'next', '0', 'plan', '', unpack(ARGV, 2))
+  'next', '0', 'plan', '', 'written', ARGV[2], unpack(ARGV, 3))
 return 1
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.external.redis_place import ADDRESS, RedisPlace
@@ -111,7 +112,7 @@ class RedisStore:
             for pair in {**facts, "layout": EXTERNAL_LAYOUT, "fields": str(count)}.items()
             for part in pair
         ]
-        if not self._run(CREATE, version, *noted):
+        if not self._run(CREATE, version, uuid4().hex, *noted):
             raise taken("Redis", self.where)
         return count
 
