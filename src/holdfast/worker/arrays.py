@@ -29,13 +29,28 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
+def of_type(column: Any, kind: pa.DataType) -> Any:
+    """Give an array a type, without loss.
+
+    What has the type already is left alone, and so are null structs: Arrow takes the nulls below those for
+    nulls in fields that have none.
+    """
+    if column.type == kind:
+        return column
+    if not (column.null_count and pa.types.is_struct(kind)):
+        return column.cast(kind)
+    there = numbers(whole(column.is_valid()))
+    order = np.cumsum(there) - 1
+    return column.drop_null().cast(kind).take(pa.array(order, mask=~there))
+
+
 def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
     """Give a column with some cells replaced."""
     if len(at) == len(column) and (at == np.arange(len(at))).all():
         return values
     order = np.arange(len(column))
     order[at] = len(column) + np.arange(len(at))
-    return pa.concat_arrays([column, values.cast(column.type)]).take(pa.array(order))
+    return pa.concat_arrays([column, of_type(values, column.type)]).take(pa.array(order))
 
 
 def offsets_of(counts: NDArray[Any]) -> Places:

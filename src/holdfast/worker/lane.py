@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import of_type
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
 from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.key_group import numbers_of
@@ -203,8 +204,5 @@ class Unpacker:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of a batch in exactly this schema's types."""
-    arrays = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
+    arrays = [of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import whole
+from holdfast.worker.arrays import of_type, whole
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.declarations.value_checks import check_value, fits
 from holdfast.worker.runtime.event_rows import EventRecord
@@ -130,7 +130,7 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
             hint="cast it first: array.cast(…)",
         )
     try:
-        return column.cast(kind)
+        return of_type(column, kind)
     except pa.ArrowException as error:
         raise Invalid(
             f"{error}",

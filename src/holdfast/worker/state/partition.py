@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import numbers, same_cells, whole
+from holdfast.worker.arrays import numbers, of_type, same_cells, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -390,7 +390,9 @@ class Partition:
         table = table.combine_chunks()
         place = numbers(whole(table.column("position")))
         arrays = [pa.array(keys.h[place]), pa.array(keys.ord[place])]
-        arrays += [whole(table.column(column)).cast(schema.field(column).type) for column in schema.names[2:]]
+        arrays += [
+            of_type(whole(table.column(column)), schema.field(column).type) for column in schema.names[2:]
+        ]
         return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
 
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:

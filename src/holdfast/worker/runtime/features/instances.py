@@ -53,9 +53,9 @@ class Shares:
 
     def write(self, path: str) -> None:
         """Write them to a file of this machine."""
-        schema = self.table.schema.with_metadata({_COUNT: str(self.before).encode()})
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            writer.write_table(self.table.cast(schema))
+        table = self.table.replace_schema_metadata({_COUNT: str(self.before).encode()})
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
 
     @classmethod
     def read(cls, path: str) -> Shares:
