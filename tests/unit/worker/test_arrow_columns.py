@@ -58,6 +58,13 @@ def test_a_time_without_zone_is_in_utc() -> None:
     assert column.cast(pa.int64()).to_pylist() == [1_577_880_000_000_000] * 2
 
 
+def test_a_struct_takes_the_parts_of_a_row_by_their_names() -> None:
+    named = namedtuple("named", ["visits", "city"])
+    values = [record_class(("visits", "city"))((1, "x")), named(2, "y"), ("z", 3)]
+    cities = [row["city"] for row in column_of(values, PLACE).to_pylist()]
+    assert cities == ["x", "y", "z"]
+
+
 def test_nan_stays_nan() -> None:
     assert column_of([float("nan")], pa.float64()).null_count == 0
 
@@ -91,7 +98,7 @@ def test_nan_stays_nan() -> None:
         ({None: 1}, pa.map_(pa.string(), pa.int64())),
         ({"town": "x"}, PLACE),
         (("x",), PLACE),
-        (record_class(("visits", "city"))((1, "x")), PLACE),
+        (record_class(("city", "count"))(("x", 1)), PLACE),
     ],
 )
 def test_the_first_value_that_does_not_fit_is_named(bad: Any, kind: pa.DataType) -> None:

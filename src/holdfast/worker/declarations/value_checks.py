@@ -7,8 +7,9 @@ that a person wrote once, such as a default, each of these is a mistake.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,43 +26,77 @@ def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
     Raises:
         Invalid: The value is not of that type, with the path of the part that is not.
     """
-    _check(value, read, where)
+    checked = _checked(value, read, where)
     try:
-        return pa.scalar(value, type=read)
+        return pa.scalar(checked, type=read)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _unfit(value, read, where, str(error)) from error
 
 
-def _check(value: Any, read: pa.DataType, where: str) -> None:
+def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
+    """Give the parts of a tuple in the order of a struct's fields: by name where the tuple has names.
+
+    Raises:
+        TypeError: It has other names, or another length.
+    """
+    # A named tuple or an event, or a Row of Spark that was made with names.
+    given = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
+    if given is None or given == names:
+        if len(value) != len(names):
+            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
+        return value
+    cells = list(value)
+    return [cells[at] for at in _places(tuple(given), names)]
+
+
+@lru_cache(maxsize=1024)
+def _places(given: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    if sorted(given) != sorted(names):
+        raise TypeError(
+            f"a struct of {', '.join(names)} takes no tuple of {', '.join(given)}: "
+            "give a dict, or a plain tuple in the order of the fields"
+        )
+    return [given.index(name) for name in names]
+
+
+def _checked(value: Any, read: pa.DataType, where: str) -> Any:
+    """The value, with dicts in place of structs."""
     if value is None:
-        return
+        return None
     # A time with a zone names an instant, and timestamp_ntz has none.
     is_instant = kinds.is_timestamp(read) and read.tz is None and getattr(value, "tzinfo", None) is not None
     if is_instant or not fits(type(value), read):
         raise _unfit(value, read, where)
     if kinds.is_list(read):
-        for at, element in enumerate(value):
-            _check(element, read.value_type, f"{where}[{at}]")
-    elif kinds.is_map(read):
+        return [_checked(element, read.value_type, f"{where}[{at}]") for at, element in enumerate(value)]
+    if kinds.is_map(read):
+        entries = []
         for key, item in value.items():
             if key is None:
                 raise _unfit(None, read.key_type, f"{where}: a key")
-            _check(key, read.key_type, f"{where}: a key")
-            _check(item, read.item_type, f"{where}[{key!r}]")
-    elif kinds.is_struct(read):
-        _check_struct(value, read, where)
+            checked = _checked(key, read.key_type, f"{where}: a key")
+            entries.append((checked, _checked(item, read.item_type, f"{where}[{key!r}]")))
+        return entries
+    return _checked_struct(value, read, where) if kinds.is_struct(read) else value
 
 
-def _check_struct(value: Any, read: pa.DataType, where: str) -> None:
-    names = [field.name for field in read]
-    fields = value if isinstance(value, Mapping) else dict(zip(names, value, strict=False))
-    if len(fields) != len(value) or len(value) > len(names) or any(name not in names for name in fields):
+def _checked_struct(value: Any, read: pa.DataType, where: str) -> dict[str, Any]:
+    names = tuple(field.name for field in read)
+    try:
+        fields = (
+            value if isinstance(value, Mapping) else dict(zip(names, cells_of(value, names), strict=True))
+        )
+    except TypeError as error:
+        raise _unfit(value, read, where, str(error)) from error
+    if any(name not in names for name in fields):
         raise _unfit(value, read, where)
+    checked = {}
     for field in read:
         part = fields.get(field.name)
         if part is None and not field.nullable:
             raise _unfit(part, field.type, f"{where}.{field.name}", "it is NOT NULL")
-        _check(part, field.type, f"{where}.{field.name}")
+        checked[field.name] = _checked(part, field.type, f"{where}.{field.name}")
+    return checked
 
 
 def fits(python: type, read: pa.DataType) -> bool:

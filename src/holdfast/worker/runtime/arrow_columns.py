@@ -16,8 +16,7 @@ import pyarrow.types as kinds
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import of_type, whole
 from holdfast.worker.declarations.types import type_text
-from holdfast.worker.declarations.value_checks import check_value, fits
-from holdfast.worker.runtime.event_rows import EventRecord
+from holdfast.worker.declarations.value_checks import cells_of, check_value, fits
 
 _NONE: Final = type(None)
 _TABLE_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -273,7 +272,7 @@ def _offsets(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 def _structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     fields = list(kind)
-    names = [field.name for field in fields]
+    names = tuple(field.name for field in fields)
     rows = [_struct_row(value, names) for value in values]
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(names)
     missing = _missing(values)
@@ -286,18 +285,16 @@ def _structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
 
-def _struct_row(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
+def _struct_row(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
     if value is None:
         return (None,) * len(names)
     if isinstance(value, Mapping):
         if not all(name in names for name in value):
             raise _Misfit
         return tuple(value.get(name) for name in names)
-    if not isinstance(value, tuple) or len(value) != len(names):
+    if not isinstance(value, tuple):
         raise _Misfit
-    if isinstance(value, EventRecord) and list(value._fields) != list(names):
-        raise _Misfit
-    return value
+    return cells_of(value, names)
 
 
 def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> Unfit:

@@ -21,6 +21,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import whole
+from holdfast.worker.declarations.value_checks import cells_of
 from holdfast.worker.runtime.timers import EPOCH
 
 _HIGHEST_YEAR_US = 253_402_300_799_999_999
@@ -166,11 +167,13 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """
     if kinds.is_struct(kind):
         return _struct_freezer(kind)
+    # What was read of another type may have structs whose fields are in another order.
+    may_differ = _has_structs(kind)
     if kinds.is_map(kind):
         item = freezer(kind.item_type) or _same
 
         def freeze_map(value: Any) -> Any:
-            if type(value) is FrozenDict or value is None:
+            if value is None or (type(value) is FrozenDict and not may_differ):
                 return value
             if not hasattr(value, "items"):
                 raise TypeError(f"a map takes a dict, and this is {value!r}")
@@ -181,7 +184,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
         part = freezer(kind.value_type) or _same
 
         def freeze_list(value: Any) -> Any:
-            if type(value) is FrozenList or value is None:
+            if value is None or (type(value) is FrozenList and not may_differ):
                 return value
             if not isinstance(value, (list, tuple)):
                 raise TypeError(f"an array takes a list, and this is {value!r}")
@@ -206,20 +209,31 @@ def _struct_freezer(kind: pa.DataType) -> Callable[[Any], Any]:
     names = tuple(field.name for field in kind)
     parts = [freezer(field.type) or _same for field in kind]
     make = record_class(names)
+    may_differ = any(_has_structs(field.type) for field in kind)
 
     def freeze_struct(value: Any) -> Any:
-        if type(value) is make or value is None:
+        if value is None or (type(value) is make and not may_differ):
             return value
         if isinstance(value, dict):
             unknown = [name for name in value if name not in names]
             if unknown:
                 raise TypeError(f"a struct of {', '.join(names)} has no field {unknown[0]!r}")
             value = [value.get(name) for name in names]
-        elif not isinstance(value, tuple) or len(value) != len(names):
+        elif isinstance(value, tuple):
+            value = cells_of(value, names)
+        else:
             raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
         return make([part(cell) for part, cell in zip(parts, value, strict=True)])
 
     return freeze_struct
+
+
+def _has_structs(kind: pa.DataType) -> bool:
+    if kinds.is_map(kind):
+        return _has_structs(kind.item_type)
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return _has_structs(kind.value_type)
+    return bool(kinds.is_struct(kind))
 
 
 def _same(value: Any) -> Any:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.value_checks import cells_of
 from holdfast.worker.runtime.event_rows import freezer
 from holdfast.worker.runtime.row_state.cells import HeldValues, consume, refusal, use_del
 from holdfast.worker.runtime.row_state.handles import Aggregating, Reducing, TimedAggregating, TimedReducing
@@ -165,8 +166,14 @@ class Accumulators(HeldValues):
 def thawer(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Give what turns an accumulator of a type with parts into lists and dicts, or None."""
     if kinds.is_struct(kind):
-        names = [field.name for field in kind]
-        return lambda value: dict(zip(names, value, strict=True)) if isinstance(value, tuple) else value
+        names = tuple(field.name for field in kind)
+
+        def thaw_struct(value: Any) -> Any:
+            return (
+                dict(zip(names, cells_of(value, names), strict=True)) if isinstance(value, tuple) else value
+            )
+
+        return thaw_struct
     if kinds.is_list(kind) or kinds.is_large_list(kind):
         return lambda value: list(value) if isinstance(value, tuple) else value
     return None

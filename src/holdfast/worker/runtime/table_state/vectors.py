@@ -12,6 +12,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import whole
+from holdfast.worker.declarations.value_checks import check_value
 from holdfast.worker.runtime.arrow_columns import Unfit, cast_column, column_of
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def shown(column: pa.Array, default: Any) -> Any:
     if default is None:
         return column
     if column.null_count:
-        column = column.fill_null(pa.scalar(default, column.type))
+        nested = kinds.is_nested(column.type)
+        filler = check_value(default, column.type, "default") if nested else pa.scalar(default, column.type)
+        column = column.fill_null(filler)
     return column.to_numpy(zero_copy_only=False) if is_plain_number(column.type) else column
 
 
