@@ -284,6 +284,9 @@ class MapHandle(MutableMapping[Any, Any]):
             keys = stored.keys if self.read_key is None else [self.read_key(key) for key in stored.keys]
             self._now = dict(zip(keys, stored.values, strict=True))
             self._slots = dict(zip(keys, stored.slots, strict=True))
+            if len(self._slots) < len(keys):  # entries of one key, as former versions wrote them
+                kept = set(self._slots.values())
+                self.dead += [pair for pair in zip(stored.slots, keys, strict=True) if pair[0] not in kept]
             if self.rule is not None:
                 self._stamps = dict(zip(keys, stored.stamps, strict=True))
         return self._now

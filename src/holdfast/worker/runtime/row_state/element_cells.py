@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -260,17 +261,31 @@ class MapCells(ElementCells[MapHandle]):
 
 
 def key_reader(kind: Any) -> Callable[[Any], Any] | None:
-    """Give what makes equal keys of a map equal in Python: NaN is itself, a time without zone is in UTC."""
+    """Give what makes keys of a map equal in Python that are one key where they are stored, or None.
+
+    NaN is itself, there is no -0.0, a float has 32 bits, and a time is in UTC: two times of zones in which
+    the clock is set back are never equal.
+    """
     if kind is None:
         return None
     if kinds.is_floating(kind):
-        nan = float("nan")
-        return lambda key: nan if key != key else key  # noqa: PLR0124 - only NaN differs from itself
+        nan, rounds = float("nan"), kinds.is_float32(kind)
+
+        def as_stored(key: Any) -> Any:
+            if not isinstance(key, float):
+                return key
+            if key != key:  # noqa: PLR0124 - only NaN differs from itself
+                return nan
+            return (ctypes.c_float(key).value if rounds else key) + 0.0
+
+        return as_stored
     if kinds.is_timestamp(kind) and kind.tz is not None:
+        utc = dt.timezone.utc
 
         def in_utc(key: Any) -> Any:
-            naive = isinstance(key, dt.datetime) and key.tzinfo is None
-            return key.replace(tzinfo=dt.timezone.utc) if naive else key
+            if not isinstance(key, dt.datetime) or key.tzinfo is utc:
+                return key
+            return key.replace(tzinfo=utc) if key.tzinfo is None else key.astimezone(utc)
 
         return in_utc
     return None

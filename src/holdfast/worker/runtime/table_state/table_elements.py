@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import first_rows, last_rows, latest, offsets_of, placed, starts_of, whole
@@ -250,6 +252,7 @@ class MapColumn(ElementsColumn):
         )
         if mask is not None:
             k, v, position = k.filter(pa.array(mask)), v.filter(pa.array(mask)), position[mask]
+        k = _as_stored(k)
         if k.null_count:
             raise Invalid(
                 "a map has no entry for null",
@@ -286,13 +289,22 @@ class MapColumn(ElementsColumn):
         """Give for each new entry the live element of its key and entry, or -1, and a number of the two."""
         pool = self._pool
         at = np.flatnonzero(pool.live)
-        held = pool.k.take(pa.array(at)) if pool.k is not None else keys.slice(0, 0)
+        held = _as_stored(pool.k.take(pa.array(at))) if pool.k is not None else keys.slice(0, 0)
         codes = pa.concat_arrays([held, keys]).dictionary_encode()
         ids = np.concatenate([pool.position[at], position]) * (len(codes.dictionary) + 1)
         ids += codes.indices.to_numpy(zero_copy_only=False)
         _, numbered = np.unique(ids, return_inverse=True)
         owner = np.full(int(numbered.max()) + 1, -1)
         owner[numbered[: len(at)]] = at
+        pool.live[at[owner[numbered[: len(at)]] != at]] = False  # entries of one key, of former versions
         mine = numbered[len(at) :]
         _, group = np.unique(mine, return_inverse=True)
         return owner[mine], group
+
+
+def _as_stored(keys: pa.Array) -> pa.Array:
+    """Keys of which equal ones have the same bits: NaN is itself, and there is no -0.0."""
+    if not kinds.is_floating(keys.type):
+        return keys
+    nan, zero = pa.scalar(float("nan"), keys.type), pa.scalar(0.0, keys.type)
+    return pc.if_else(pc.is_nan(keys), nan, pc.add(keys, zero))
