@@ -149,6 +149,32 @@ def test_values_with_parts_are_assigned_not_changed() -> None:
     assert "key user='a'" in str(refused.value)
 
 
+class Baskets(Keyed):
+    """Puts parts into maps of arrays and of maps as the event's amount says."""
+
+    arrays = State(Kind.MAP, pa.list_(LONG), key_type=DOUBLE)
+    maps = State(Kind.MAP, pa.map_(TEXT, LONG), key_type=TEXT, ttl=Ttl(10, clock="event"))
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        if event.amount == 0:
+            assert state.arrays.setdefault(float("nan"), (1,)) == [1]
+            assert state.maps.setdefault("a", {"b": 1}) == {"b": 1}
+        elif event.amount == 1:
+            state.arrays.setdefault(0.0, []).append(1)
+        else:
+            state.maps.setdefault("b", {})["c"] = 1
+
+
+def test_the_default_that_a_map_keeps_is_not_changed_in_place() -> None:
+    passes = Passes(Baskets(), {})
+    passes.run([event("a", 0)], watermark=5)
+    passes.run([event("a", 0)], watermark=500)  # what is written is as old as its event, so it has expired
+    for amount in (1, 2):
+        with pytest.raises(Failed, match="cannot be changed in place"):
+            passes.run([event("a", amount)])
+    assert [row["v"] for row in passes.memory.elements["arrays"][A].values()] == [[1]]
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [

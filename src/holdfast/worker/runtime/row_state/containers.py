@@ -199,6 +199,14 @@ class MapHandle(MutableMapping[Any, Any]):
         if self.rule is not None:
             self._stamps[key] = self.rule.stamp(self._stamps.get(key))
 
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Give the value of a key; where it has none, set the default and give it as it is kept."""
+        try:
+            return self[key]
+        except KeyError:
+            self[key] = default
+            return self._entries()[key if self.read_key is None else self.read_key(key)]
+
     def __delitem__(self, key: Any) -> None:
         self.pop(key)
 
