@@ -298,6 +298,32 @@ def test_aggregates() -> None:
     assert passes.memory.rows == {A: {"s:mean": {"n": 2, "total": 4.0}}, B: {}}
 
 
+class Forgetful(Mean):
+    def add(self, accumulator: Any, value: float) -> Any:
+        return None if value < 0 else super().add(accumulator, value)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State(Kind.REDUCING, LONG, function=lambda one, other: None if other < 0 else one + other),
+        State(Kind.AGGREGATING, pa.struct([("n", LONG), ("total", DOUBLE)]), aggregate=Forgetful()),
+    ],
+    ids=["reducing", "aggregating"],
+)
+def test_a_function_that_gives_none_is_a_mistake(state: State) -> None:
+    class Merges(KeyedTable):
+        merged = state
+
+        def on_batch(self, events: pa.Table, state: Any) -> None:
+            state.merged.add([4, 5, -6])
+
+    passes = tables(Merges(), {})
+    with pytest.raises(Failed, match="the function of state merged gave None"):
+        passes.run(ABA)
+    assert passes.memory.rows == {}
+
+
 class Line:
     """One key, one step at each of several times, with a TTL on every state."""
 

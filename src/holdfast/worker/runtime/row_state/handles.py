@@ -34,7 +34,7 @@ class Reducing:
         if before is not None:
             value = self.function(before, value)
             if value is None:
-                raise _nothing(self.name)
+                raise gave_nothing(self.name)
         self.value = value if self.freeze is None else self.freeze(value)
 
     def merge(self, other: Reducing) -> None:
@@ -68,7 +68,7 @@ class TimedReducing(Reducing):
         else:
             value = self.function(before, value)
             if value is None:
-                raise _nothing(self.name)
+                raise gave_nothing(self.name)
         self.value = value if self.freeze is None else self.freeze(value)
         self.stamp = rule.stamp(stamp) if rule.event else rule.clock.stamp
 
@@ -118,7 +118,7 @@ class Aggregating:
             )
         merged = merge(one, other)
         if merged is None:
-            raise _nothing(self.name)
+            raise gave_nothing(self.name)
         return merged if self.thaw is None else self.thaw(merged)
 
     def _taken_in(self, accumulator: Any, value: Any) -> Any:
@@ -129,7 +129,7 @@ class Aggregating:
                 accumulator = thaw(accumulator)
         accumulator = self.aggregate.add(accumulator, value)
         if accumulator is None:
-            raise _nothing(self.name)
+            raise gave_nothing(self.name)
         return accumulator if thaw is None else thaw(accumulator)
 
 
@@ -181,5 +181,6 @@ def _no_none(name: str) -> TypeError:
     return TypeError(f"state.{name}.add(None): there is nothing to add; use state.{name}.clear() to clear it")
 
 
-def _nothing(name: str) -> TypeError:
+def gave_nothing(name: str) -> TypeError:
+    """A state's function gave None where a merged value is expected."""
     return TypeError(f"the function of state {name} gave None in place of a merged value")

@@ -18,6 +18,7 @@ from holdfast.worker.arrays import first_rows, last_rows, latest, placed, whole
 from holdfast.worker.declarations.state_descriptors import State, add, ufunc_of
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
 from holdfast.worker.runtime.event_rows import values_of
+from holdfast.worker.runtime.row_state.handles import gave_nothing
 from holdfast.worker.runtime.row_state.held_cells import thawer
 from holdfast.worker.runtime.table_state.vectors import (
     another_length,
@@ -326,6 +327,8 @@ class ReducingColumn(HeldColumn):
         for at, value in zip(position.tolist(), values_of(column), strict=True):
             before = held[at]
             held[at] = value if before is None else function(before, value)
+            if held[at] is None:
+                raise gave_nothing(self._cells.state.name)
         return column_at(held, self._cells.state.type, self._where)
 
 
@@ -359,6 +362,8 @@ class AggregatingColumn(HeldColumn):
             at = self._view.position[row]
             before = aggregate.create() if held[at] is None else held[at]
             after = aggregate.add(before if thaw is None else thaw(before), given[row])
+            if after is None:
+                raise gave_nothing(self._cells.state.name)
             held[at] = after if thaw is None else thaw(after)
         merged = pc.if_else(pa.array(written), column_at(held, self._cells.state.type, self._where), cells)
         self._put(merged, self._stamped(written, alive, stamps, now))
