@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,26 @@ def test_helpers_skip_nulls_and_ask_for_a_default_where_there_is_nothing() -> No
     assert [each.tolist() for each in found] == [[3.0, 0.0], [3.0, -1.0], [0.0, 0.0]]
     with pytest.raises(Failed, match="a key has no number here"):
         step(lambda _, s: s.max(holes))
+
+
+def test_the_extremes_of_times_take_a_default() -> None:
+    noon, later = dt.datetime(2020, 1, 1, 12, tzinfo=dt.timezone.utc), dt.datetime(2021, 1, 1)
+    times = pa.array([None, noon, None], INSTANT)
+    days = pa.array([None, noon.date(), None], pa.date32())
+    found, _ = step(
+        lambda _, s: [
+            s.max(times, default=later),
+            s.min(times),
+            s.min(days, default=later.date()),
+            s.max(days),
+        ]
+    )
+    assert [each.to_pylist() for each in found] == [
+        [later.replace(tzinfo=dt.timezone.utc), noon],
+        [None, noon],
+        [later.date(), noon.date()],
+        [None, noon.date()],
+    ]
 
 
 def test_nan_is_larger_than_every_number() -> None:

@@ -251,7 +251,8 @@ class StateTable:
         values, name = self._values(column)
         if kinds.is_temporal(values.type):
             numbers = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32())
-            return self._extreme_of(numbers, ufunc).cast(numbers.type).cast(values.type)
+            extremes = self._extreme_of(numbers, ufunc).cast(numbers.type).cast(values.type)
+            return _result(extremes, default, name)
         _check_numbers(values, name)
         return _result(self._extreme_of(values, ufunc), default, name)
 
