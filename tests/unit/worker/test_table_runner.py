@@ -248,6 +248,20 @@ def test_the_extremes_of_times_take_a_default() -> None:
     ]
 
 
+def test_truth_values_count_as_numbers_and_may_be_null() -> None:
+    flags = pa.array([True, None, None])
+    found, _ = step(
+        lambda _, s: [
+            s.sums(flags),
+            s.max(flags, default=False),
+            s.min(flags, default=True),
+            s.max(flags, default=-1),
+            s.max(pa.array([False, True, True])),
+        ]
+    )
+    assert [each.tolist() for each in found] == [[1, 0], [1, 0], [1, 1], [1, -1], [1, 1]]
+
+
 def test_nan_is_larger_than_every_number() -> None:
     values = np.array([float("nan"), 2.0, 3.0])
     found, _ = step(lambda _, s: [s.min(values).tolist(), s.max(values).tolist()])

@@ -254,7 +254,8 @@ class StateTable:
             extremes = self._extreme_of(numbers, ufunc).cast(numbers.type).cast(values.type)
             return _result(extremes, default, name)
         _check_numbers(values, name)
-        return _result(self._extreme_of(values, ufunc), default, name)
+        filler = int(default) if isinstance(default, bool) else default
+        return _result(self._extreme_of(values, ufunc), filler, name)
 
     def _extreme_of(self, values: pa.Array, ufunc: np.ufunc) -> pa.Array:
         there = valid(values)

@@ -120,6 +120,7 @@ def masked(column: pa.Array, keep: Mask) -> pa.Array:
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
     """Give a column of numbers as int64 or float64, which hold what Python would compute with; 0 for null."""
-    dense = column.fill_null(0) if column.null_count else column
+    zero = False if kinds.is_boolean(column.type) else 0
+    dense = column.fill_null(zero) if column.null_count else column
     values = dense.to_numpy(zero_copy_only=False)
     return np.asarray(values, np.float64 if values.dtype.kind == "f" else np.int64)
