@@ -216,3 +216,14 @@ def test_a_key_holds_no_more_than_twice_its_window() -> None:
         # The event before is answered: ten seconds back lie ten others.
         assert [row["rows"] for row in rows] == ([] if second == 0 else [min(second, 11)])
         assert sum(map(len, running.state("ann")["rows"])) <= 2 * 11 + 1
+
+
+def test_while_the_watermark_has_not_begun_events_from_before_1970_are_remembered() -> None:
+    running = harness("early", 1)
+    event = {"who": "ann", "n": 1, "price": None, "x": 0.5}
+    running.set_clocks(watermark=0)
+    found = [
+        running.send({**event, "ts": in_time((second - 600_000_000) * 1_000_000)})[0]["rows"]
+        for second in range(15)
+    ]
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 11, 11, 11, 11]  # both ends of ten seconds count

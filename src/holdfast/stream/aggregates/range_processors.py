@@ -194,7 +194,8 @@ class EarlyOver(OverTable):
 
     def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
         """Answer the events, keep them, and wake when the last of them has been retired."""
-        now_us = _FIRST if state.watermark_ms is None else state.watermark_ms * _MICROS
+        # A query starts with its watermark at 1970, and no event is late yet.
+        now_us = state.watermark_ms * _MICROS if state.watermark_ms else _FIRST
         before, new = self._kept(state), self._rows_of(events, state)
         together = Rows(
             np.concatenate([before.position, new.position]),
