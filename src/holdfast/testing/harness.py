@@ -240,9 +240,13 @@ class Harness:
         try:
             if key_groups is not None and key_groups != self._options.key_groups:
                 self._options = replace(self._options, key_groups=key_groups)
-            if instances is not None:
-                self._options = replace(self._options, instances=self._settled(instances))
             self._use(self._processor if processor is None else processor, drop=tuple(drop))
+            if instances is None and self._options.instances is not None:
+                instances = self._options.instances.count
+            if instances is not None:
+                # What they are given goes by the states of the new version.
+                self._options = replace(self._options, instances=self._settled(instances))
+                self._use(self._processor)
             self._open()
         except HoldfastError:
             self.__dict__.update(before)

@@ -115,6 +115,29 @@ def test_on_restore_is_called_once_for_each_instance() -> None:
     assert asked(running, 2) == [([1, 4], ["0 has 1", "0:4"]), ([2, 3], ["1 has 2"])]
 
 
+class Renamed(hf.Operator):
+    things = hf.list("long", was="items")
+    more = hf.union_list("string")
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
+        yield ctx.key.instance, sorted(state.things), sorted(state.more)
+
+
+def test_a_new_version_is_handed_out_what_it_knows_under_other_names() -> None:
+    running = harness(1)
+    running.send({"n": 1}, {"n": 2}, {"n": 3})
+    running.restart(Renamed(), instances=2, drop=["seen"])
+    assert asked(running, 2) == [([1], []), ([2, 3], [])]
+
+    running = harness(1)
+    running.send({"n": 1}, {"n": 2}, {"n": 3})
+    running.restart(instances=2)  # no batch is run with what is handed out here
+    running.restart(Renamed(), drop=["seen"])
+    assert asked(running, 2) == [([1], []), ([2, 3], [])]
+    running.restart(instances=3)
+    assert asked(running, 3) == [([1], []), ([2], []), ([3], [])]
+
+
 class Values(hf.Operator):
     n = hf.value("long")
 
