@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
-from holdfast.errors import Invalid
+from holdfast.errors import Failed, Invalid
 from holdfast.stream.sinks.buffered_sink import buffer_of
 from holdfast.testing import Harness
 
@@ -113,6 +114,23 @@ def test_on_restore_is_called_once_for_each_instance() -> None:
     running.restart(instances=2)
     running.send({"n": 4})
     assert asked(running, 2) == [([1, 4], ["0 has 1", "0:4"]), ([2, 3], ["1 has 2"])]
+
+
+class Stumbles(Holds):
+    def on_restore(self, state: Any, ctx: Any) -> None:
+        raise ValueError("no room for what was given")
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead-letter"])
+def test_an_on_restore_that_raises_is_named_with_its_operator_instance_and_line(on_error: str) -> None:
+    running = harness(1, Stumbles(), on_error=on_error)
+    running.send({"n": 1}, {"n": 2})
+    running.restart(instances=2)
+    with pytest.raises(Failed, match="on_restore failed: ValueError: no room") as failed:
+        running.send({"n": 3})
+    where = str(failed.value.where)
+    assert where.startswith("operator harness, key instance=0, batch 1, at ")
+    assert f"{Path(__file__)}:" in where
 
 
 class Renamed(hf.Operator):

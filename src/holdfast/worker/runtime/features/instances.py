@@ -19,6 +19,7 @@ from holdfast.errors import Invalid
 from holdfast.worker.arrays import whole
 from holdfast.worker.declarations.state_descriptors import SETTLED, State
 from holdfast.worker.interface import VALUE_PREFIX
+from holdfast.worker.runtime.error_context import Stopped
 from holdfast.worker.runtime.event_rows import values_of
 from holdfast.worker.state.blob_schema import ROWS, decode, fingerprint_of, form_from_json
 from holdfast.worker.task_facts import local_property
@@ -120,6 +121,7 @@ class Settler:
 
         Raises:
             Invalid: Its state is of another number, and nothing was handed out.
+            Stopped: on_restore raised.
         """
         settled, count = getattr(state, SETTLED), self._instances.count
         if settled is not None and settled[1] == count and not self._given():
@@ -146,7 +148,10 @@ class Settler:
                 getattr(state, name).set(shares.of(instance, name))
         setattr(state, SETTLED, (self._instances.operator, count))
         if shares is not None and self._on_restore is not None:
-            self._on_restore(state, ctx)
+            try:
+                self._on_restore(state, ctx)
+            except Exception as error:
+                raise Stopped(self._on_restore) from error
 
     def _given(self) -> Shares | None:
         if not self._asked:
