@@ -465,6 +465,35 @@ def test_a_timer_on_the_wall_clock_fires_without_events_and_every_run_ends(stage
     assert stage.counts("alarm")["events"] == 0
 
 
+class Reminded(hf.Keyed):
+    """Is woken by the wall clock, beside a stream with a watermark."""
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        if event.wake:
+            ctx.timer(ctx.now_ms + 1, name="tidy", clock="processing")
+
+    def on_timer(self, timer: Any, state: Any, ctx: Any) -> tuple[str]:
+        return (ctx.key.who,)
+
+
+def test_a_timer_of_the_wall_clock_needs_no_event_of_its_key_beside_a_watermark(stage: Stage) -> None:
+    def run() -> list[str]:
+        events = stage.stream("who string, wake boolean, ts timestamp").withWatermark("ts", "1 minute")
+        reminded = hf.keyed(events, by="who").process(Reminded(), output="who string", name="reminded")
+        return sorted(row["who"] for row in stage.run(reminded))
+
+    names = sorted(f"c{number}" for number in range(40))
+    at = "2026-03-05T08:00:00Z"
+    stage.send(*({"who": name, "wake": True, "ts": at} for name in names))
+    first = run()
+    stage.send({"who": "other", "wake": False, "ts": at})
+    assert (
+        sorted([*first, *run()]) == names
+    )  # where Spark adds a batch of its own, some fire in the first run
+    stage.send({"who": "other", "wake": False, "ts": at})
+    assert run() == []
+
+
 def test_spark_in_processing_time_runs_batches_without_end(stage: Stage) -> None:
     """Why `hf.keyed` never uses Spark's own mode "ProcessingTime"; it would take no part in availableNow."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor

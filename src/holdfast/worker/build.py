@@ -153,7 +153,7 @@ def assemble(
     keeper = None
     if broadcast is not None:
         keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
-    return Operator(lane, runner, keeper, options.event_time, options.blobs)
+    return Operator(lane, runner, keeper, options.event_time, options.blobs, definition.has_timers)
 
 
 def splitter_of(

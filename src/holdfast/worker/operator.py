@@ -53,6 +53,7 @@ class Operator:
         keeper: Makes what takes in the rows of the broadcast stream, where there is one.
         event_time: Whether any stream has a watermark.
         blobs: Which blobs of its state are kept in a database, if any.
+        has_timers: Whether the processor has timers.
     """
 
     lane: Lane
@@ -60,6 +61,7 @@ class Operator:
     keeper: Callable[[], Keeper] | None
     event_time: bool
     blobs: Blobs | None = None
+    has_timers: bool = False
 
     def store(self, spark_store: Store) -> Store:
         """The store of a task with the blobs that are kept elsewhere.
@@ -109,6 +111,8 @@ class Task:
         self.moment = moment
         self._layout = layout = operator.lane.layout
         self._limit = layout.memory_bytes // _PACKETS_SHARE
+        # Without a watermark, ticks wake all groups.
+        self._has_two_clocks = operator.has_timers and moment.watermark_ms is not None
         self._packets: list[Packet] = []
         self._waking: set[int] = set()
         self._size = 0
@@ -128,8 +132,12 @@ class Task:
                 self._size += 0 if packet.payload is None else len(packet.payload)
 
     def finish(self, waking: Sequence[int]) -> Iterator[Answer]:
-        """Work off what is left, with the groups whose timers are due."""
-        yield from self._answers(waking)
+        """Work off what is left, with the groups whose timers are due.
+
+        Args:
+            waking: The groups of which Spark says so. Beside a watermark it knows of no processing time.
+        """
+        yield from self._answers([*waking, *(self._due() if self._has_two_clocks else ())])
         yield from self._totals()
         self._partition.close()
         give_back(self._layout.memory_bytes)
@@ -140,6 +148,13 @@ class Task:
         woken, self._waking = self._waking | set(waking), set()
         if packets or woken:
             yield from self._pass.run(packets, woken, self.moment)
+
+    def _due(self) -> list[int]:
+        """The groups with a timer in processing time that is due."""
+        groups = _groups(self._layout, self._partition, self.moment)
+        if groups is None:
+            groups = range(self._layout.key_groups)
+        return self._partition.due_groups(groups, self.moment)
 
     def _totals(self) -> Iterator[Answer]:
         """What the partition holds. In each batch one key group is counted that an older Holdfast wrote."""

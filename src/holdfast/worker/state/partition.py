@@ -248,8 +248,17 @@ class Partition:
         self._moment = moment
         return any(meta is not None for meta in self._known(groups).values())
 
+    def due_groups(self, groups: Iterable[int], moment: Moment) -> list[int]:
+        """Which of these groups have a timer in processing time that is due."""
+        self._moment = moment
+        return [
+            group
+            for group, meta in self._known(groups).items()
+            if meta is not None and meta.wake_processing <= moment.now_ms
+        ]
+
     def _known(self, groups: Iterable[int]) -> dict[int, Meta | None]:
-        """The records of groups, for counting alone: those that the batch before has left are good enough."""
+        """The records of groups, for counting and waking: those that the last batch has left are good enough."""
         groups = list(groups)
         left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
         for group in groups:
