@@ -258,7 +258,7 @@ class Partition:
         ]
 
     def _known(self, groups: Iterable[int]) -> dict[int, Meta | None]:
-        """The records of groups, for counting and waking: those that the last batch has left are good enough."""
+        """The records of groups, to count and wake by: those that the last batch has left are good enough."""
         groups = list(groups)
         left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
         for group in groups:
