@@ -88,6 +88,11 @@ class Moment:
     batch_id: int | None
     timed: bool = True
 
+    @property
+    def event_time_ms(self) -> int | None:
+        """How far event time is: the watermark, or None as long as there is none, which Spark gives as 0."""
+        return self.watermark_ms or None
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:

@@ -88,6 +88,14 @@ def test_a_processor_starts_with_what_tables_say() -> None:
     assert empty.state("ann")["all"] == [4, 200]
 
 
+def test_without_a_watermark_what_is_made_has_no_age_in_event_time() -> None:
+    empty = shop()
+    found = made(kept(empty).operator, {"all": table(who=["ann", "ann"], value=[4, 5], stamp_ms=[None, 650])})
+    hold(empty, found, anew=True)
+    empty.set_clocks(watermark=3_600_650)
+    assert empty.state("ann")["all"] == [4]
+
+
 def test_nothing_is_no_group() -> None:
     operator = kept(shop()).operator
     assert made(operator, {}) == ()

@@ -624,6 +624,109 @@ def test_taking_a_ttl_away_keeps_or_drops_what_had_expired(kind: str, on_disable
     assert look(run, kind, "young") == FULL.get(kind, 7)
 
 
+def bare(kind: str) -> Harness:
+    """A processor with two streams, of which `bare` has no time, and a TTL of 10 ms in event time."""
+    made: type = type(holding(kind, duration=10, clock="event"))
+    both: type = type(
+        "Both", (made,), {"on_bare": made.on_event, "on_timed": made.on_event, "on_event": None}
+    )
+    events = {"bare": EVENTS, "timed": TIMED}
+    return Harness(
+        both(), by="k", events=events, output="read string", time={"timed": "ts"}, key_groups=100, now=10**12
+    )
+
+
+def unexpired(run: Harness, kind: str, key: str = "a") -> bool:
+    return bool(look(run, kind, key) == FULL.get(kind, 7))
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+@pytest.mark.parametrize("none", [None, 0])
+def test_before_there_is_a_watermark_values_have_no_age_in_event_time(kind: str, none: int | None) -> None:
+    run = bare(kind)
+    if none is not None:
+        run.set_clocks(watermark=none)
+    run.send(event("write", 7, "x"), stream="bare")
+    run.send(event("clear", k="other"), stream="bare")
+    assert unexpired(run, kind)
+    # It is given with the first watermark under which the key is looked at.
+    run.set_clocks(watermark=1000)
+    run.send(event("read", name="x"), stream="bare")
+    run.set_clocks(watermark=1009)
+    assert unexpired(run, kind)
+    run.set_clocks(watermark=1010)
+    assert not unexpired(run, kind)
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+def test_a_real_time_is_the_age_also_of_what_had_none(kind: str) -> None:
+    run = bare(kind)
+    run.send(event("write", 3, "x"), stream="bare")
+    run.send_all({"timed": [at_time(500, "clear"), at_time(500, "write", 7, "x")]})
+    run.set_clocks(watermark=509)
+    assert unexpired(run, kind)
+    run.set_clocks(watermark=510)
+    assert not unexpired(run, kind)
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+def test_what_has_no_age_is_given_one_when_its_group_is_cleaned(kind: str) -> None:
+    run = bare(kind)
+    run.send(event("write", 7, "x"), stream="bare")
+    assert run.cleaned().keys() == [("a",)]
+    run.set_clocks(watermark=1000)
+    cleaned = run.cleaned()
+    for watermark, keys in ((1009, [("a",)]), (1010, [])):
+        cleaned.set_clocks(watermark=watermark)
+        assert cleaned.cleaned().keys() == keys
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+@pytest.mark.parametrize("before", [{}, {"duration": 10, "clock": "processing"}])
+def test_a_ttl_in_event_time_may_begin_before_there_is_a_watermark(kind: str, before: dict[str, Any]) -> None:
+    run = timed(holding(kind, **before))
+    run.send(at_time(5, "write", 7, "x"))
+    run.restart(holding(kind, duration=10, clock="event"))
+    run.send(at_time(6, "read", None, "x"))
+    assert unexpired(run, kind)
+    for watermark, alive in ((1000, True), (1009, True), (1010, False)):
+        run.set_clocks(watermark=watermark)
+        assert unexpired(run, kind) is alive
+        run.send(at_time(2000, "read", None, "x"))
+
+
+class Tables(hf.KeyedTable):
+    """Writes to each kind of state from a stream without a time."""
+
+    one = hf.value("long", ttl=hf.ttl(10, clock="event"))
+    total = hf.reducing("long", hf.add, ttl=hf.ttl(10, clock="event"))
+    all = hf.list("long", ttl=hf.ttl(10, clock="event"))
+    by = hf.map("string", "long", ttl=hf.ttl(10, clock="event"))
+
+    def on_bare(self, events: pa.Table, state: Any) -> None:
+        state.one.set(events["v"])
+        state.total.add(events["v"])
+        state.all.append(events["v"])
+        state.by.put(events["name"], events["v"])
+
+    def on_timed(self, events: pa.Table, state: Any) -> None:
+        for held in (state.one, state.total, state.all, state.by):
+            held.get()
+
+
+def test_tables_of_state_have_no_age_before_there_is_a_watermark() -> None:
+    streams = {"bare": EVENTS, "timed": TIMED}
+    run = Harness(Tables(), by="k", events=streams, output="read string", time={"timed": "ts"})
+    run.send(event("write", 7, "x"), stream="bare")
+    run.set_clocks(watermark=1000)
+    run.send(at_time(2000, "read"), stream="timed")
+    full = {"one": 7, "total": 7, "all": [7], "by": {"x": 7}}
+    run.set_clocks(watermark=1009)
+    assert run.state("a") == full
+    run.set_clocks(watermark=1010)
+    assert run.state("a") == {"one": None, "total": None, "all": [], "by": {}}
+
+
 def test_another_number_of_key_groups_is_refused_and_nothing_is_lost() -> None:
     run = harness(holding("value"), key_groups=4)
     run.send(*(event("write", 7, k=each) for each in "abcdef"))

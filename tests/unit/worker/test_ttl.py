@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import MAX_MS, Ttl, cutoff_ms
+from holdfast.worker.declarations.state_descriptors import MAX_MS, UNSTAMPED, Ttl, cutoff_ms
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import Clocks, Rule, expired, read, read_list, times_ms
 
@@ -163,7 +163,9 @@ def test_between_events_the_event_clock_is_the_watermark() -> None:
     clocks.begin(Moment(5, 7, None))
     assert (clocks.processing.stamp, clocks.event.stamp) == (5, 7)
     clocks.begin(Moment(5, None, None))
-    assert clocks.event.stamp == 0
+    assert clocks.event.stamp == UNSTAMPED
+    clocks.begin(Moment(5, 0, None))  # as Spark gives it in the first batch
+    assert clocks.event.stamp == UNSTAMPED
 
 
 def micros(*values: int | None) -> pa.Array:

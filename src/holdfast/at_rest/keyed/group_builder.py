@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.at_rest.keyed.group_blobs import within, written
 from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
@@ -114,7 +113,9 @@ class _Making:
             table = table.filter(table.column(VALUE).is_valid())
         if state.ttl_ms is not None:
             at = table.column_names.index(STAMP)
-            stamps = pc.fill_null(table.column(STAMP), default_stamp(self._operator, state))
+            stamps = table.column(STAMP).fill_null(
+                pa.scalar(default_stamp(self._operator, state), pa.int64())
+            )
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
             raise Invalid("a map has no key that is null", where=where, hint="leave these rows out")

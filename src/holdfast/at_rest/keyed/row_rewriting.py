@@ -179,7 +179,7 @@ class _Group:
         timers = [self._keys[at].change.timers or () for at in chosen]
         put_timers(self._columns, np.array(chosen, np.int64), timers)
 
-    def _stamp(self, state: KeptState, key: EditedKey, entry: Any) -> int:
+    def _stamp(self, state: KeptState, key: EditedKey, entry: Any) -> int | None:
         """The stamp of a value: as given, as it was, or of the batch; of a list by place, of a map by key."""
         given = _at(key.change.stamps.get(state.name), entry)
         if given is not None:
@@ -235,9 +235,9 @@ def put_timers(
         columns[name] = placed(columns[name], places, values)
 
 
-def default_stamp(operator: KeyedOperator, state: KeptState) -> int:
-    """The stamp of what is written with the batch: its time by the clock of the state."""
-    return operator.planned_ms if state.clock == "processing" else operator.watermark_ms or 0
+def default_stamp(operator: KeyedOperator, state: KeptState) -> int | None:
+    """The stamp of what is written with the batch: its time by the clock of the state, if that has one."""
+    return operator.planned_ms if state.clock == "processing" else operator.watermark_ms or None
 
 
 def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
@@ -283,7 +283,7 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
 
 
 def _has_expired(operator: KeyedOperator, state: KeptState, stamp: int) -> bool:
-    now = operator.planned_ms if state.clock == "processing" else operator.watermark_ms
+    now = default_stamp(operator, state)
     return now is not None and state.ttl_ms is not None and expired(stamp, state.ttl_ms, now)
 
 

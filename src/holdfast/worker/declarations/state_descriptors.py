@@ -20,6 +20,8 @@ import pyarrow as pa
 MAX_MS = 2**63 - 1
 # No stamp is as early as this, which is why it is one below the least number of eight bytes.
 NEVER_EXPIRED = -(2**63) - 1
+# What counts in a pass as the stamp of a value that none can be given yet; it is stored as null.
+UNSTAMPED = -(2**63)
 
 
 class Kind(str, Enum):
@@ -65,6 +67,11 @@ def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
     if now_ms is None:
         return NEVER_EXPIRED
     return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
+
+
+def origin_ms(age_from: str | int, now_ms: int | None) -> int | None:
+    """Give the stamp of a value that has none; None as long as its clock has no time."""
+    return age_from if isinstance(age_from, int) else now_ms
 
 
 class Aggregate(ABC):

@@ -27,7 +27,7 @@ from holdfast.worker.runtime.features.partial_aggregates import PartContext, Par
 from holdfast.worker.runtime.row_state.cells import Cells, WrongValue
 from holdfast.worker.runtime.row_state.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
-from holdfast.worker.runtime.ttl import Clocks
+from holdfast.worker.runtime.ttl import Clocks, with_stamps_unset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,7 +152,7 @@ class RowRunner:
             columns |= self._timers.columns()
         output = pa.concat_tables(tables) if tables else self._output.empty_table()
         elements = {cells.name: table for cells in self._cells if (table := cells.elements()) is not None}
-        return Outcome(columns, elements, output, self._failed)
+        return with_stamps_unset(Outcome(columns, elements, output, self._failed), moment)
 
     def _start(self) -> None:
         self._started = True

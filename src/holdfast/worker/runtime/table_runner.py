@@ -19,7 +19,7 @@ from holdfast.worker.runtime.table_state.state_table import TAKEN_NAMES, StateTa
 from holdfast.worker.runtime.table_state.table_columns import TableCells, View
 from holdfast.worker.runtime.table_state.table_elements import Pool
 from holdfast.worker.runtime.table_state.table_timers import Fired, TimerColumns
-from holdfast.worker.runtime.ttl import Clocks, times_ms
+from holdfast.worker.runtime.ttl import Clocks, times_ms, with_stamps_unset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,9 +101,8 @@ class TableRunner:
         written = {name: pool.elements() for name, pool in self._states.items() if isinstance(pool, Pool)}
         elements = {name: table for name, table in written.items() if table is not None}
         filled = [table for table in tables if table is not None]
-        return Outcome(
-            columns, elements, pa.concat_tables(filled) if filled else self._spec.output.empty_table()
-        )
+        output = pa.concat_tables(filled) if filled else self._spec.output.empty_table()
+        return with_stamps_unset(Outcome(columns, elements, output), moment)
 
     def _fire(self) -> list[pa.Table | None]:
         """Hand over what is due, and what comes to be due by that."""

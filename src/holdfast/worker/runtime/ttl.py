@@ -8,16 +8,25 @@ when its clock has reached stamp + duration, that moment included. Reading an ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import MAX_MS, NEVER_EXPIRED, State, Ttl, cutoff_ms
-from holdfast.worker.interface import Moment
+from holdfast.worker.declarations.state_descriptors import (
+    MAX_MS,
+    NEVER_EXPIRED,
+    UNSTAMPED,
+    State,
+    Ttl,
+    cutoff_ms,
+    origin_ms,
+)
+from holdfast.worker.interface import STAMP_PREFIX, Moment, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +53,8 @@ class Clock:
 class Clocks:
     """The two clocks of a runner.
 
-    The event clock's stamp is moved by whoever hands events out; between events it is the watermark, or
-    the start of 1970 as long as there is none.
+    The event clock's stamp is moved by whoever hands events out; between events it is the watermark. As
+    long as there is none, it is no stamp at all, and `with_stamps_unset` makes that null in what is stored.
     """
 
     __slots__ = ("event", "processing", "watermark_ms")
@@ -53,12 +62,13 @@ class Clocks:
     def __init__(self) -> None:
         self.event = Clock()
         self.processing = Clock()
-        self.watermark_ms = 0
+        self.watermark_ms = UNSTAMPED
 
     def begin(self, moment: Moment) -> None:
         """Set both for a pass."""
         self.processing.stamp = moment.now_ms
-        self.watermark_ms = moment.watermark_ms or 0
+        now = moment.event_time_ms
+        self.watermark_ms = UNSTAMPED if now is None else now
         self.event.stamp = self.watermark_ms
 
 
@@ -69,7 +79,7 @@ class Rule:
         cutoff: The latest stamp that has expired.
         refreshes: Whether reading stamps too.
         shows_expired: Whether an expired value is given one last time.
-        origin: The stamp of a value that was written without a TTL and given none since.
+        origin: The stamp of a value that has none: it was written without a TTL, or before a watermark.
     """
 
     __slots__ = (
@@ -95,9 +105,10 @@ class Rule:
 
     def begin(self, moment: Moment) -> None:
         """Set what has expired in a pass."""
-        now = moment.watermark_ms if self.event else moment.now_ms
+        now = moment.event_time_ms if self.event else moment.now_ms
         self.cutoff = cutoff_ms(self.duration_ms, now)
-        self.origin = self._age_from if isinstance(self._age_from, int) else now or 0
+        age = origin_ms(self._age_from, now)
+        self.origin = UNSTAMPED if age is None else age
 
     def stamp(self, before: int | None) -> int:
         """Give the stamp of a write or a refreshing read; event time never goes back."""
@@ -159,6 +170,27 @@ def read_list(rule: Rule, stamps: Sequence[int]) -> ListReading:
     if rule.refreshes:
         return ListReading(shown, [at for at in everything if stamps[at] <= cutoff], alive)
     return ListReading(shown, (), ())
+
+
+def with_stamps_unset(outcome: Outcome, moment: Moment) -> Outcome:
+    """What a pass leaves, with null where event time had no stamp to give yet."""
+    if moment.event_time_ms is not None:
+        return outcome
+    columns = {
+        name: _unset(column) if name.startswith(STAMP_PREFIX) else column
+        for name, column in outcome.columns.items()
+    }
+    elements = {
+        name: table.set_column(at, "t", _unset(table.column(at))) if at >= 0 else table
+        for name, table in outcome.elements.items()
+        for at in [table.schema.get_field_index("t")]
+    }
+    return replace(outcome, columns=columns, elements=elements)
+
+
+def _unset(stamps: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    missing = pc.equal(stamps, pa.scalar(UNSTAMPED, pa.int64()))
+    return pc.if_else(missing, pa.scalar(None, pa.int64()), stamps)
 
 
 def rule_of(state: State, clocks: Clocks) -> Rule | None:

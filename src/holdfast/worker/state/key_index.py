@@ -43,6 +43,7 @@ class Keys:
         h: Their hashes.
         ord: Their ordinals.
         positions: Per stream, which key each event belongs to.
+        unstamped: By state with a TTL the hashes of elements that were read and have no stamp.
         read_ns: How long reading columns and elements took, since the keys were found.
     """
 
@@ -55,6 +56,7 @@ class Keys:
         positions: Sequence[Places],
     ) -> None:
         self.keys = keys
+        self.unstamped: dict[str, Hashes] = {}
         self.read_ns = 0
         self._layout = layout
         self.h, self.ord = identity
@@ -104,6 +106,8 @@ class Keys:
             starts = np.searchsorted(of, np.arange(self.size + 1))
         else:
             starts = np.append(np.searchsorted(run.h, self.h), len(run))
+        if "t" in levels.schema.names and run.column("t").null_count:
+            self.unstamped[state] = run.h[numbers(run.column("t").is_null())]
         names = [name for name in levels.schema.names if name not in _IDENTITY_COLUMNS or name == "slot"]
         table = pa.Table.from_batches([run.batch.select(names)])
         return Elements(starts.astype(np.int64), table)

@@ -205,6 +205,10 @@ class Partition:
         """Take in what a pass changed; it is written by `write`."""
         self.tally.read_ns += keys.read_ns
         began = time.perf_counter_ns()
+        for state, h in keys.unstamped.items():
+            if self._clean.knows_now(state, self._moment):
+                for group in np.unique(self.groups_of(h)).tolist():
+                    self._open[group].fold = True  # which gives them the stamp that they were read with
         rows = self._changed_rows(keys, outcome.columns)
         if rows is not None:
             self._take_in(ROWS, rows)

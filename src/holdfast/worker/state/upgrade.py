@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import numbers
 from holdfast.worker.declarations.evolution import Change, change_of
-from holdfast.worker.declarations.state_descriptors import State, Ttl
+from holdfast.worker.declarations.state_descriptors import State, Ttl, origin_ms
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.interface import (
     DUE_EVENT,
@@ -187,14 +185,9 @@ class Upgrade:
             return values, None
         if stamps is not None and _clock(before) == today.clock:
             return values, stamps
-        since = self._age(today, moment)
-        made = pa.array(np.full(len(values), since, np.int64), mask=numbers(values.is_null()))
-        return values, made
-
-    def _age(self, ttl: Ttl, moment: Moment) -> int:
-        if not isinstance(ttl.age_from, str):
-            return ttl.age_from
-        return self._layout.started_ms if ttl.clock == "processing" else moment.watermark_ms or 0
+        now = self._layout.started_ms if today.clock == "processing" else moment.event_time_ms
+        since = pa.scalar(origin_ms(today.age_from, now), pa.int64())
+        return values, pc.if_else(values.is_valid(), since, pa.scalar(None, pa.int64()))
 
     def _check_timers(self, timers: pa.Array) -> None:
         if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
