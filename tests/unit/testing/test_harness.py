@@ -626,7 +626,7 @@ def test_taking_a_ttl_away_keeps_or_drops_what_had_expired(kind: str, on_disable
 
 def bare(kind: str) -> Harness:
     """A processor with two streams, of which `bare` has no time, and a TTL of 10 ms in event time."""
-    made: type = type(holding(kind, duration=10, clock="event"))
+    made: Any = type(holding(kind, duration=10, clock="event"))
     both: type = type(
         "Both", (made,), {"on_bare": made.on_event, "on_timed": made.on_event, "on_event": None}
     )
@@ -725,6 +725,44 @@ def test_tables_of_state_have_no_age_before_there_is_a_watermark() -> None:
     assert run.state("a") == full
     run.set_clocks(watermark=1010)
     assert run.state("a") == {"one": None, "total": None, "all": [], "by": {}}
+
+
+class Nulls(hf.Keyed):
+    """Keeps nulls in a list and in a map."""
+
+    list = hf.list("long")
+    map = hf.map("string", "long")
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        if event.op == "write":
+            state.list.extend([None, event.v])
+            state.map.update({"none": None, "x": event.v})
+
+
+def nulls(**ttl: Any) -> Nulls:
+    made: Any = type("Nulls", (Nulls,), {kind: declared(kind, **ttl) for kind in ("list", "map")})
+    return made()
+
+
+def test_nulls_in_lists_and_maps_expire_too_once_there_is_a_ttl() -> None:
+    run = harness(Nulls())
+    step(0, run, event("write", 7))
+    run.set_clocks(now=100)
+    run.restart(nulls(duration=10))
+    run.set_clocks(now=109)
+    assert run.state("a") == {"list": [None, 7], "map": {"none": None, "x": 7}}
+    run.set_clocks(now=110)
+    assert run.state("a") == {"list": [], "map": {}}
+
+
+def test_nulls_in_lists_and_maps_are_dropped_too_where_they_had_expired() -> None:
+    run = harness(nulls(duration=10, on_disable="drop_expired"))
+    step(0, run, event("write", 7))
+    step(95, run, event("write", 8, k="young"))
+    run.set_clocks(now=100)
+    run.restart(Nulls())
+    assert look(run, "list", "a") == []
+    assert run.state("young") == {"list": [None, 8], "map": {"none": None, "x": 8}}
 
 
 def test_another_number_of_key_groups_is_refused_and_nothing_is_lost() -> None:

@@ -145,8 +145,9 @@ class Upgrade:
                 made[f"{SLOT_PREFIX}{state.name}"] = old[f"{SLOT_PREFIX}{source.name}"]
                 continue
             stamps = old.get(f"{STAMP_PREFIX}{source.name}")
-            values, stamps = self._lived(source, old[f"{VALUE_PREFIX}{source.name}"], stamps, moment)
-            made[f"{VALUE_PREFIX}{state.name}"] = values
+            values = old[f"{VALUE_PREFIX}{source.name}"]
+            stamps, gone = self._lived(source, values.is_null(), stamps, moment)
+            made[f"{VALUE_PREFIX}{state.name}"] = source.change.apply(_without(values, gone))
             if stamps is not None:
                 made[f"{STAMP_PREFIX}{state.name}"] = stamps
         for name in (TIMERS, DUE_EVENT, DUE_PROCESSING):
@@ -156,18 +157,26 @@ class Upgrade:
 
     def _elements(self, source: _Source, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-        values, stamps = self._lived(source, old["v"], old.get("t"), moment)
-        if source.ttl is not None and source.state.ttl is None:
-            # An element that has expired is gone; a null element is one.
-            gone = pc.and_(values.is_null(), old["v"].is_valid())
-            old["dead"] = pc.or_(old["dead"], gone)
-        made = {"v": values} if stamps is None else {"v": values, "t": stamps}
+        # A null element is one, and has an age like any other.
+        stamps, gone = self._lived(source, old["dead"], old.get("t"), moment)
+        made = {"v": source.change.apply(_without(old["v"], gone))}
+        if gone is not None:
+            made["dead"] = pc.or_(old["dead"], gone)
+        if stamps is not None:
+            made["t"] = stamps
         return self._conformed(source.state.name, {**old, **made}, {**old, **made}, batch.num_rows)
 
     def _lived(
-        self, source: _Source, values: pa.Array, stamps: pa.Array | None, moment: Moment
-    ) -> tuple[pa.Array, pa.Array | None]:
-        """Values in today's type with today's stamps: kept, made up or taken away."""
+        self, source: _Source, unset: pa.Array, stamps: pa.Array | None, moment: Moment
+    ) -> tuple[pa.Array | None, pa.Array | None]:
+        """Today's stamps of values: kept, made up or none; and which values are gone with their TTL, if any.
+
+        Args:
+            source: The state.
+            unset: Where there is no value.
+            stamps: The stamps in the older form, if it has any.
+            moment: Now.
+        """
         before, today = source.ttl, source.state.ttl
         if (
             before is not None
@@ -179,15 +188,14 @@ class Upgrade:
             gone = expired(
                 stamps, before, replace(moment, now_ms=min(moment.now_ms, self._layout.started_ms))
             )
-            values = pc.if_else(pa.array(gone), pa.scalar(None, values.type), values)
-        values = source.change.apply(values)
+            return None, pa.array(gone)
         if today is None:
-            return values, None
+            return None, None
         if stamps is not None and _clock(before) == today.clock:
-            return values, stamps
+            return stamps, None
         now = self._layout.started_ms if today.clock == "processing" else moment.event_time_ms
         since = pa.scalar(origin_ms(today.age_from, now), pa.int64())
-        return values, pc.if_else(values.is_valid(), since, pa.scalar(None, pa.int64()))
+        return pc.if_else(unset, pa.scalar(None, pa.int64()), since), None
 
     def _check_timers(self, timers: pa.Array) -> None:
         if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
@@ -207,6 +215,10 @@ class Upgrade:
             column = made.get(field.name) if field.name.startswith(prefixes) else columns.get(field.name)
             arrays.append(pa.nulls(count, field.type) if column is None else column)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _without(values: pa.Array, gone: pa.Array | None) -> pa.Array:
+    return values if gone is None else pc.if_else(gone, pa.scalar(None, values.type), values)
 
 
 def _ttl(declared: Any) -> Ttl | None:
