@@ -21,7 +21,7 @@ from pyarrow.types import is_floating
 from holdfast.errors import Invalid, Unsupported
 from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
 from holdfast.worker.declarations.handlers import no_rows
-from holdfast.worker.declarations.state_descriptors import State, add
+from holdfast.worker.declarations.state_descriptors import State, ufunc_of
 from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
 from holdfast.worker.runtime.context import Context
 from holdfast.worker.runtime.error_context import Stopped
@@ -91,7 +91,11 @@ def check_split(definition: Definition, *, event_time: bool, late: str, on_error
             expected='on_error="fail"',
             hint="""leave on_error out, and take bad events out before hf.keyed""",
         )
-    sums = [state.name for state in definition.states if state.function is add and is_floating(state.type)]
+    sums = [
+        state.name
+        for state in definition.states
+        if ufunc_of(state.function) is np.add and is_floating(state.type)
+    ]
     if sums:
         raise Unsupported(
             "there is no exact split of a sum of floating-point numbers: it depends on their order",
