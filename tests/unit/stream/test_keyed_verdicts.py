@@ -122,6 +122,53 @@ def test_an_older_form_that_cannot_be_read_is_no_way_out() -> None:
     assert {each.verdict for each in found} == {Verdict.INCOMPATIBLE}
 
 
+def noted(*versions: Defined) -> dict[str, Any]:
+    """The note after these versions, started one after the other."""
+    note: dict[str, Any] | None = None
+    for version in versions:
+        note = json.loads(json.dumps(version.noted(note) or note))
+    return note or {}
+
+
+def test_a_state_is_renamed_twice() -> None:
+    first, second = operator(value("x")), operator(value("y", was="x"))
+    note = noted(first, second)
+    with pytest.raises(Invalid, match="would be lost") as refused:
+        operator(value("z", was="y")).noted(note)
+    # Keys that were not asked for while it was y still have it as x, so `drop` is no way out.
+    assert 'was=["y", "x"]' in str(refused.value.hint)
+    assert "drop" not in str(refused.value.hint)
+    third = operator(value("z", was=("y", "x")))
+    assert {each.state: each.verdict for each in note_verdicts(third, note)} == {"y": Verdict.MIGRATE}
+    assert noted(first, second, third)["renamed"] == {"y": ["x"], "z": ["y", "x"]}
+
+
+def test_a_former_name_stays_in_the_code() -> None:
+    note = noted(operator(value("x")), operator(value("y", was="x")))
+    with pytest.raises(Invalid, match="would be lost") as refused:
+        operator(value("y")).noted(note)
+    assert 'say was="x"' in str(refused.value.hint)
+    assert "drop" not in str(refused.value.hint)
+
+
+def test_a_state_takes_the_name_of_a_dropped_one() -> None:
+    before, after = operator(value("a"), value("b")), value("a", was="b")
+    assert verdicts(before, operator(after, drop=("a",))) == {"b": Verdict.MIGRATE, "a": Verdict.DROP}
+    with pytest.raises(Invalid) as refused:
+        operator(after).noted(note_of(before))
+    assert 'drop=["a"]) to read b as a' in str(refused.value.hint)
+    (found,) = [each for each in note_verdicts(operator(after), note_of(before)) if each.state == "b"]
+    assert 'drop=["a"]) to read b as a' in found.why
+
+
+def test_a_drop_that_is_taken_out_again_is_missed_at_the_start() -> None:
+    before, dropped = operator(value("a"), value("b")), operator(value("b"), drop=("a",))
+    note = noted(before, dropped)
+    assert dropped.noted(note) is None
+    with pytest.raises(Invalid, match="would be lost"):
+        operator(value("b")).noted(note)
+
+
 def _as_current(note: dict[str, Any]) -> dict[str, Any]:
     forms: dict[str, Any] = note["forms"]
     return forms

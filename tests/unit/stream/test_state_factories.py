@@ -87,6 +87,8 @@ def test_a_duration_needs_a_unit_and_a_length(duration: Any) -> None:
         lambda: hf.value(object),
         lambda: hf.value(int, default="x"),
         lambda: hf.value(int, was=""),
+        lambda: hf.value(int, was=[]),
+        lambda: hf.value(int, was=["a", ""]),
         lambda: hf.value("binary", default=pickle.dumps(1)),
         lambda: hf.map_state("array<int>", int),
         lambda: hf.reducing(int, 5),  # type: ignore[arg-type]
@@ -111,4 +113,5 @@ def test_defaults_are_copies_of_what_was_given() -> None:
 
 def test_former_names_are_kept_as_they_are_read_later() -> None:
     state = hf.value("struct<a: int, b: int>", was="old", fields_were={"a": "x", "b": ["z", "y"]})
+    assert hf.value("long", was=["newer", "old"]).was == ("newer", "old")
     assert (state.was, state.fields_were) == ("old", {"a": "x", "b": ("z", "y")})

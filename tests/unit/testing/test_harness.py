@@ -568,6 +568,42 @@ def test_timers_are_not_lost_without_a_word() -> None:
     assert reads(run.watermark(3000)) == []
 
 
+class Names(hf.Keyed):
+    a = hf.value("long")
+    b = hf.value("long")
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        if event.op == "write":
+            state.a, state.b = 1, event.v
+
+
+def names(**states: Any) -> hf.Keyed:
+    made: type[hf.Keyed] = type(
+        "Named", (hf.Keyed,), {**states, "on_event": lambda self, event, state, ctx: None}
+    )
+    return made()
+
+
+def test_a_state_that_was_renamed_twice_is_found_under_each_name() -> None:
+    run = harness(Names(), key_groups=100)
+    step(0, run, event("write", 2, k="first"), event("write", 3, k="second"))
+    run.restart(names(a=hf.value("long"), c=hf.value("long", was="b")))
+    step(1, run, event("read", k="second"))
+    run.restart(names(a=hf.value("long"), d=hf.value("long", was=["c", "b"])))
+    assert (run.state("first"), run.state("second")) == ({"a": 1, "d": 2}, {"a": 1, "d": 3})
+
+
+def test_a_state_takes_the_name_of_a_dropped_one_once() -> None:
+    run = harness(Names())
+    step(0, run, event("write", 2))
+    run.restart(names(a=hf.value("long", was="b")), drop=["a"])
+    assert run.state("a") == {"a": 2}
+    step(1, run, event("read"))
+    # `drop` stays in the code, and what has the name since is not meant.
+    run.restart(names(a=hf.value("long", was="b"), c=hf.value("long")))
+    assert run.state("a") == {"a": 2, "c": None}
+
+
 @pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
 def test_values_without_an_age_count_from_when_they_are_told_to(kind: str) -> None:
     name = kind if kind in ("list", "map") else "held"
@@ -740,7 +776,7 @@ class Nulls(hf.Keyed):
 
 
 def nulls(**ttl: Any) -> Nulls:
-    made: Any = type("Nulls", (Nulls,), {kind: declared(kind, **ttl) for kind in ("list", "map")})
+    made: type[Nulls] = type("Nulls", (Nulls,), {kind: declared(kind, **ttl) for kind in ("list", "map")})
     return made()
 
 

@@ -103,12 +103,18 @@ def test_a_state_cannot_hide_a_method_or_be_hidden_by_one() -> None:
 
 
 def test_former_names_are_of_one_state_each() -> None:
-    def states(**was: str) -> Any:
+    def states(**was: str | tuple[str, ...]) -> Any:
         return states_of(
             type("P", (), {name: State(Kind.VALUE, pa.int64(), was=w) for name, w in was.items()})
         )
 
     assert [state.was for state in states(a="x", b="y")] == ["x", "y"]
+    assert [state.former_names for state in states(a="x", b=("z", "y"))] == [("x",), ("z", "y")]
+    assert states(a=("c", "b"))[0].stored_as({"a", "b", "c"}) == "a"
+    assert states(a=("c", "b"))[0].stored_as({"b", "c"}) == "c"
+    assert states(a=("c", "b"))[0].stored_as({"a", "b"}, {"a"}) == "b"
+    # A name that is still told to be dropped, once the state has it.
+    assert states(a=("c", "b"))[0].stored_as({"a"}, {"a"}) == "a"
     with pytest.raises(Invalid, match="in use"):
         states(a="b", b="y")
     with pytest.raises(Invalid, match="same former name"):

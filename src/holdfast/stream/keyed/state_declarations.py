@@ -40,7 +40,8 @@ __all__ = [
 
 Lifetime = Duration | Ttl
 _MEANT: tuple[tuple[Any, Callable[[Any, Any], Any]], ...] = ((min, least), (max, greatest))
-FieldsWere = Mapping[str, str | Sequence[str]]
+Former = str | Sequence[str]
+FieldsWere = Mapping[str, Former]
 
 
 def value(
@@ -48,7 +49,7 @@ def value(
     *,
     default: Any = None,
     ttl: Lifetime | None = None,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -62,7 +63,8 @@ def value(
         default: What it reads as while it is unset or once it has expired. Each key gets a copy of its
             own; nothing is stored until something is written.
         ttl: How long a value lives: a duration such as "7 days", or `hf.ttl(…)`.
-        was: The former name of the state; what is stored under it is read as this one.
+        was: The former name of the state, or names, newest first; what is stored under them is read as
+            this one.
         fields_were: New path of a struct's field to its former name, or names, newest first.
         field_defaults: Path of a field that was added later to what it reads as in older values.
 
@@ -77,7 +79,7 @@ def list_state(
     type: Any,  # noqa: A002
     *,
     ttl: Lifetime | None = None,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -96,7 +98,7 @@ def list_state(
 def union_list(
     type: Any,  # noqa: A002
     *,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -117,7 +119,7 @@ def map_state(
     type: Any,  # noqa: A002
     *,
     ttl: Lifetime | None = None,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -138,7 +140,7 @@ def reducing(
     function: Callable[[Any, Any], Any],
     *,
     ttl: Lifetime | None = None,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -161,7 +163,7 @@ def aggregating(
     aggregate: Aggregate,
     *,
     ttl: Lifetime | None = None,
-    was: str | None = None,
+    was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -224,7 +226,7 @@ def _declared(
     kind: Kind,
     type_: Any,
     lifetime: Lifetime | None,
-    was: str | None,
+    was: Former | None,
     fields_were: FieldsWere | None,
     field_defaults: Mapping[str, Any] | None,
     **more: Any,
@@ -232,13 +234,16 @@ def _declared(
     """Make a declaration of what its factory was given, and check it."""
     if lifetime is not None and not isinstance(lifetime, Ttl):
         lifetime = Ttl(parse_duration(lifetime, "ttl"))
-    former = {path: _former(path, names) for path, names in (fields_were or {}).items()}
+    former = {
+        path: _former(names, "fields_were", {path: names}, "a field's new path and its former name, or names")
+        for path, names in (fields_were or {}).items()
+    }
     defaults = copy.deepcopy(dict(field_defaults or {}))
     state = State(
         kind,
         parse_type(type_),
         ttl=lifetime,
-        was=was,
+        was=None if was is None else _former(was, "was", was, "the name that the state had, or several"),
         fields_were=former,
         field_defaults=defaults,
         **more,
@@ -247,9 +252,9 @@ def _declared(
     return state
 
 
-def _former(path: str, names: Any) -> str | tuple[str, ...]:
+def _former(names: Any, argument: str, given: Any, expected: str) -> str | tuple[str, ...]:
     if isinstance(names, str) and names:
         return names
     if isinstance(names, Sequence) and names and all(isinstance(name, str) and name for name in names):
         return tuple(names)
-    raise refused("fields_were", {path: names}, "a field's new path and its former name, or several names")
+    raise refused(argument, given, expected)

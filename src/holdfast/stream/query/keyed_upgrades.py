@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
 from holdfast.model import StateVerdict, Verdict
-from holdfast.stream.query.operator_check import Defined, Definition
+from holdfast.stream.query.operator_check import RENAMED, Defined, Definition
 
 if TYPE_CHECKING:
     from holdfast.worker.declarations.state_descriptors import State
@@ -65,7 +65,7 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
             yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
         return
     form = form_from_json(note["forms"][note["current"]])
-    verdicts = tuple(_states(operator, form))
+    verdicts = tuple(_states(operator, form, note.get(RENAMED)))
     try:
         operator.noted(note)
     except Invalid as error:
@@ -84,13 +84,14 @@ def _own(operator: Defined) -> list[State]:
     return [state for state in operator.layout.states if state.name != SETTLED]
 
 
-def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
+def _states(operator: Defined, form: BlobSchema, renamed: Mapping[str, Any] | None) -> Iterator[StateVerdict]:
     from holdfast.worker.declarations.state_descriptors import SETTLED
+    from holdfast.worker.state.upgrade import Upgrade
 
     name = operator.layout.operator
     taken = set()
     for state in _own(operator):
-        known = state.stored_as(form.states)
+        known = state.stored_as(form.states, operator.layout.drop)
         if known is None:
             yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
             continue
@@ -100,10 +101,8 @@ def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
         if left in operator.layout.drop:
             yield StateVerdict(name, left, Verdict.DROP, f'the code says drop=["{left}"]')
         else:
-            why = (
-                "the processor does not declare it, and it would be lost: say "
-                f'was="{left}" on what it has become, or process(…, drop=["{left}"])'
-            )
+            way_out = Upgrade(operator.layout, renamed).way_out(form, left)
+            why = f"the processor does not declare it, and it would be lost: {way_out}"
             yield StateVerdict(name, left, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
     yield from _timers(operator, form)
 

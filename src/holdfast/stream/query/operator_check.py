@@ -82,12 +82,15 @@ class Defined:
                 hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
             )
         mark = form.fingerprint.hex()
-        if not before or before["current"] != mark:
-            upgrade = Upgrade(layout)
-            for fields in forms.values():
-                upgrade.check(form_from_json(fields))
-            forms[mark] = form.as_json()
+        renamed = dict((before or {}).get(RENAMED, {}))
+        upgrade = Upgrade(layout, renamed)
+        for fields in [fields for known, fields in forms.items() if known != mark]:
+            upgrade.check(form_from_json(fields))
+        forms.setdefault(mark, form.as_json())
+        renamed |= {state.name: list(state.former_names) for state in layout.states if state.was}
         noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        if renamed:
+            noted[RENAMED] = renamed
         if even:
             noted[_SPREAD] = True  # without a word, each under its own number, as at first
         # For who looks at the state without the code.
@@ -111,6 +114,8 @@ class Defined:
 # Whether key groups are stored so that Spark spreads them evenly over partitions.
 SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
 _SPREAD: Final = "spread"
+# The former names of states, as the versions so far have given them.
+RENAMED: Final = "renamed"
 # Of how many instances the state of an operator may be.
 INSTANCES: Final = "instances"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")

@@ -67,7 +67,7 @@ def check_state(state: State, where: str) -> None:
             found=state.kind.value,
             hint="write hf.map(key_type, type) for a map, and one type for all others",
         )
-    if state.was == "":
+    if "" in state.former_names:
         raise Invalid(
             "a former name is empty",
             where=where,
@@ -164,24 +164,22 @@ def _check_name(name: str, processor: type, where: str) -> None:
 def _check_former_names(states: Sequence[State], where: str) -> None:
     names = [state.name for state in states]
     seen: dict[str, str] = {}
-    for state in states:
-        if state.was is None:
-            continue
-        if state.was in names:
+    for state, was in ((each, name) for each in states for name in each.former_names):
+        if was in names:
             raise Invalid(
                 "a former name of a state is in use",
                 where=f"{where}.{state.name}",
-                found=f'was="{state.was}", and a state {state.was}',
+                found=f'was="{was}", and a state {was}',
                 hint="a stored state can be read as one of the two: give the new one a name never used",
             )
-        if state.was in seen:
+        if was in seen:
             raise Invalid(
                 "two states have the same former name",
                 where=where,
-                found=f'was="{state.was}" on {seen[state.was]} and on {state.name}',
+                found=f'was="{was}" on {seen[was]} and on {state.name}',
                 hint="leave `was` out of the one that is new",
             )
-        seen[state.was] = state.name
+        seen[was] = state.name
 
 
 def _check_key_type(read: pa.DataType, where: str) -> None:

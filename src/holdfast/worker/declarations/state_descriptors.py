@@ -110,7 +110,8 @@ class State:
         function: What merges the values of a reducing state.
         aggregate: What takes in the values of an aggregating state.
         ttl: How long its values live; None means for ever.
-        was: The former name of the state, under which stored values are looked for too.
+        was: The former name of the state, or several, newest first, under which stored values are looked
+            for too.
         fields_were: New name of a struct's field to its former name, or to several, newest first. A
             nested field is a dotted path: "address.street", "items.element.price", "prices.value.net".
         field_defaults: What fields of a struct read as in values that were stored without them.
@@ -125,7 +126,7 @@ class State:
     function: Callable[[Any, Any], Any] | None = None
     aggregate: Aggregate | None = None
     ttl: Ttl | None = None
-    was: str | None = None
+    was: str | tuple[str, ...] | None = None
     fields_were: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict, hash=False)
     field_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
     union: bool = False
@@ -135,9 +136,18 @@ class State:
         if not self.name:
             object.__setattr__(self, "name", name)
 
-    def stored_as(self, names: Container[str]) -> str | None:
-        """Under which of these names it is stored: its own, or its former one."""
-        return next((name for name in (self.name, self.was) if name is not None and name in names), None)
+    @property
+    def former_names(self) -> tuple[str, ...]:
+        """Its former names, newest first."""
+        return (self.was,) if isinstance(self.was, str) else self.was or ()
+
+    def stored_as(self, names: Container[str], dropped: Container[str] = ()) -> str | None:
+        """Under which of these names it is stored: its own, or the newest of its former ones.
+
+        A dropped name counts only where there is no other of them.
+        """
+        known = [name for name in (self.name, *self.former_names) if name in names]
+        return next((name for name in known if name not in dropped), known[0] if known else None)
 
     @property
     def has_elements(self) -> bool:

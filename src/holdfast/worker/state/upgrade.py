@@ -6,6 +6,7 @@ change that would lose or misread anything is refused before a row is used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,10 +48,12 @@ class Upgrade:
 
     Args:
         layout: What fixes the operator's state today.
+        renamed: The former names of states, as earlier versions of the processor gave them, where known.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, renamed: Mapping[str, Sequence[str]] | None = None) -> None:
         self._layout = layout
+        self._renamed = {old: new for new, names in (renamed or {}).items() for old in names}
         self._sources: dict[bytes, dict[str, _Source]] = {}
 
     def check(self, form: BlobSchema) -> None:
@@ -110,7 +113,7 @@ class Upgrade:
     def _match(self, form: BlobSchema) -> dict[str, _Source]:
         sources: dict[str, _Source] = {}
         for state in self._layout.states:
-            known = state.stored_as(form.states)
+            known = state.stored_as(form.states, self._layout.drop)
             if known is not None:
                 sources[state.name] = self._source(form, state, known)
         left = sorted(
@@ -123,9 +126,36 @@ class Upgrade:
                 where=f"operator {self._layout.operator}",
                 found=", ".join(left),
                 expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
-                hint=f'say was="{left[0]}" on what it has become, or process(…, drop=["{left[0]}"])',
+                hint=self.way_out(form, left[0]),
             )
         return sources
+
+    def way_out(self, form: BlobSchema, left: str) -> str:
+        """What to write where a form has a state that the processor does not declare."""
+        drop = f'process(…, drop=["{left}"])'
+        for state in self._layout.states:
+            other = state.stored_as(form.states, self._layout.drop)
+            if left in state.former_names and other is not None:
+                return (
+                    f'process(…, drop=["{other}"]) to read {left} as {state.name}, '
+                    f"or {drop} to read {other} as it"
+                )
+        line = [left]
+        heir = self._named(left)
+        while heir is None and self._renamed.get(line[0], left) not in line:
+            line.insert(0, self._renamed[line[0]])
+            heir = self._named(line[0])
+        if heir is None:
+            return f'say was="{left}" on what it has become, or {drop}'
+        names = [*heir.former_names, *(name for name in line if name not in heir.former_names)]
+        names = [f'"{name}"' for name in names if name != heir.name]
+        was = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+        return f"it has become {heir.name}, and keys not asked for since have it under {left}: say was={was}"
+
+    def _named(self, name: str) -> State | None:
+        return next(
+            (state for state in self._layout.states if name in (state.name, *state.former_names)), None
+        )
 
     def _source(self, form: BlobSchema, state: State, name: str) -> _Source:
         declared = form.states[name]
