@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 from keyed_runs import read_stream, write_batch
 
 import holdfast as hf
+from holdfast.layout import OWN, operator_note
 from holdfast.stream.query.operator_check import SPREAD_KEY
 
 if TYPE_CHECKING:
@@ -111,3 +113,23 @@ def test_groups_that_were_read_by_new_code_and_then_written_keep_their_former_ro
     assert [tuple(row) for row in found] == [
         (who, visits, 200_000) for who in sorted(names) for visits in (1, 2, 2, 3)
     ]
+
+
+def test_a_ttl_counts_from_the_start_that_brought_it_in_whichever_run_a_key_is_first_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    timed = processor(visits=hf.value("int", default=0, ttl="1h"))
+    write_batch(tmp_path / "in", 0, [{"who": "ann", "ts": 0}])
+    start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
+    start(spark, tmp_path, timed)  # it has nothing to do, and reads nobody
+
+    # As if that start had been two hours ago.
+    path = tmp_path / "checkpoint" / OWN / operator_note("visits")
+    note = json.loads(path.read_text(encoding="utf-8"))
+    note["periods"][1][1] -= 2 * 60 * 60 * 1000
+    path.write_text(json.dumps(note), encoding="utf-8")
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    write_batch(tmp_path / "in", 1, [{"who": "ann", "ts": 0}])
+    start(spark, tmp_path, timed)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert [tuple(row) for row in found] == [("ann", 1), ("ann", 1)]

@@ -42,6 +42,7 @@ from holdfast.worker.runtime.timers import Timer, ms_of
 from holdfast.worker.state.census import Totals
 from holdfast.worker.state.key_group import group_of
 from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.operator_layout import Period, continued
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
 from holdfast.worker.state.tables.runs import empty_run
@@ -132,6 +133,7 @@ class Harness:
         self._batch_id = 0
         self._now_ms = ms_of(now)
         self._watermark_ms: int | None = None
+        self._periods: tuple[Period, ...] = ()
         self._use(processor)
 
     # Batches
@@ -308,6 +310,10 @@ class Harness:
         self._operator = assemble(
             processor, self._definition, streams, self._output, self._options, self._now_ms, self._broadcast
         )
+        layout = self._operator.lane.layout
+        self._periods = continued(self._periods, layout)
+        layout = replace(layout, periods=self._periods)
+        self._operator = replace(self._operator, lane=replace(self._operator.lane, layout=layout))
         self._lane = self._operator.lane
         self._splitter = splitter_of(processor, self._definition, streams, self._options)
 

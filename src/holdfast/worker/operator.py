@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from holdfast.worker.process_memory import give_back, prepare
 from holdfast.worker.state.external.blob_database import database_at
 from holdfast.worker.state.external.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.operator_layout import Layout, periods_from_text
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import Store
 from holdfast.worker.task_facts import batch_number, local_property, partition_id
@@ -39,6 +39,8 @@ _QUERY_ID = "sql.streaming.queryId"
 # What a start by Holdfast tells the tasks of an operator with blobs in a database: where they write theirs.
 BLOBS_PROPERTY = "holdfast.blobs."
 IN_DATABASE, IN_STORE = "database", "store"
+# Through which periods an operator's state has had which form, as a start by Holdfast noted them.
+PERIODS_PROPERTY = "holdfast.periods."
 # A partition with more key groups is not counted: reading so many records in each batch would take too long.
 _MOST_COUNTED = 512
 
@@ -98,7 +100,7 @@ class Operator:
         self, store: Store, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[Answer]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
-        partition = Partition(self.lane.layout, self.store(store), token=fresh_token)
+        partition = Partition(told(self.lane.layout), self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
         return self.passes(partition).run(arrived, [group], moment)
 
@@ -109,7 +111,7 @@ class Task:
     def __init__(self, operator: Operator, store: Store, moment: Moment) -> None:
         prepare()
         self.moment = moment
-        self._layout = layout = operator.lane.layout
+        self._layout = layout = told(operator.lane.layout)
         self._limit = layout.memory_bytes // _PACKETS_SHARE
         # Without a watermark, ticks wake all groups.
         self._has_two_clocks = operator.has_timers and moment.watermark_ms is not None
@@ -189,6 +191,12 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
     return range(layout.key_groups)
 
 
+def told(layout: Layout) -> Layout:
+    """A layout with what the start of the query has noted of its past."""
+    text = local_property(f"{PERIODS_PROPERTY}{layout.operator}")
+    return layout if text is None else replace(layout, periods=periods_from_text(text))
+
+
 def fresh_token() -> bytes:
     """Eight bytes that were never made before, not by another try at the same batch either."""
     return os.urandom(8)
@@ -200,4 +208,7 @@ def _copies(layout: Layout) -> Copies | None:
     if not local or not query:
         return None
     place = Path(local.split(",")[0]) / "holdfast" / query / layout.operator / str(partition_id())
-    return Copies(place, layout.form.fingerprint, fresh_token().hex())
+    # A form that has come back may have other times to live than the files that it left.
+    times = len([period for period in layout.periods if period.mark == layout.form.fingerprint.hex()])
+    form = layout.form.fingerprint + bytes(max(0, times - 1))
+    return Copies(place, form, fresh_token().hex())

@@ -15,7 +15,7 @@ from holdfast.stream.query.operator_check import Defined
 from holdfast.stream.query.plan_notes import check_places
 from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.operator_layout import Layout, periods_as_text, periods_from_text
 
 KEYS = pa.schema([("who", pa.string())])
 INT, LONG = pa.int32(), pa.int64()
@@ -31,9 +31,10 @@ def operator(
     key_groups: int = 4,
     keys: pa.Schema = KEYS,
     timers: bool = False,
+    at: int = 0,
 ) -> Defined:
     form = form_of(states, keys, timers=timers)
-    return Defined(Layout("visits", key_groups, states, form, tuple(keys.names), drop))
+    return Defined(Layout("visits", key_groups, states, form, tuple(keys.names), drop, at))
 
 
 def note_of(defined: Defined) -> dict[str, Any]:
@@ -167,6 +168,28 @@ def test_a_drop_that_is_taken_out_again_is_missed_at_the_start() -> None:
     assert dropped.noted(note) is None
     with pytest.raises(Invalid, match="would be lost"):
         operator(value("b")).noted(note)
+
+
+def test_it_is_noted_when_each_form_came() -> None:
+    off, on = (operator(value("a"), at=at) for at in (10, 15)), operator(value("a", ttl=Ttl(5)), at=20)
+    first, same = off
+    note = noted(first, same, on, operator(value("a"), at=30))
+    plain, timed = (each.layout.form.fingerprint.hex() for each in (first, on))
+    assert note["periods"] == [[plain, 10], [timed, 20], [plain, 30]]
+    periods = on.periods(note)
+    assert [(each.mark, each.since_ms) for each in periods] == [*map(tuple, note["periods"]), (timed, 20)]
+    assert periods_from_text(periods_as_text(periods))[1].states == {
+        "a": {"ttl_ms": 5, "clock": "processing", "on_disable": "keep"}
+    }
+
+
+def test_a_note_from_before_does_not_say_when_a_form_came() -> None:
+    first, second = operator(value("a"), at=10), operator(value("a", ttl=Ttl(5)), at=20)
+    note = note_of(first)
+    del note["periods"]
+    plain, timed = (each.layout.form.fingerprint.hex() for each in (first, second))
+    assert dict(first.noted(note) or {})["periods"] == [[plain, None]]
+    assert dict(second.noted(note) or {})["periods"] == [[plain, None], [timed, 20]]
 
 
 def _as_current(note: dict[str, Any]) -> dict[str, Any]:

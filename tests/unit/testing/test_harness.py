@@ -763,6 +763,87 @@ def test_tables_of_state_have_no_age_before_there_is_a_watermark() -> None:
     assert run.state("a") == {"one": None, "total": None, "all": [], "by": {}}
 
 
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+def test_a_ttl_counts_from_the_restart_that_brought_it_whenever_a_key_is_first_read(kind: str) -> None:
+    run = harness(holding(kind), key_groups=100)
+    step(0, run, event("write", 7, "x"))
+    run.set_clocks(now=100)
+    run.restart(holding(kind, duration=10))
+    step(101, run, event("write", 1, "y", k="other"))
+    run.restart()
+    step(102, run, event("write", 2, "y", k="other"))
+    run.set_clocks(now=109)
+    run.restart()
+    assert unexpired(run, kind)
+    run.set_clocks(now=110)
+    run.restart()
+    assert not unexpired(run, kind)
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+def test_what_had_expired_when_its_ttl_went_is_told_after_more_restarts_too(kind: str) -> None:
+    run = harness(holding(kind, duration=100, on_disable="drop_expired"), key_groups=100)
+    step(0, run, event("write", 7, "x", k="old"))
+    step(10, run, event("write", 7, "x", k="young"))
+    run.set_clocks(now=100)
+    run.restart(holding(kind))
+    step(101, run, event("write", 1, "y", k="other"))
+    run.set_clocks(now=1000)
+    run.restart()
+    assert (unexpired(run, kind, "old"), unexpired(run, kind, "young")) == (False, True)
+
+
+@pytest.mark.parametrize("kind", [*SINGLE, "list", "map"])
+@pytest.mark.parametrize("on_disable", ["keep", "drop_expired"])
+@pytest.mark.parametrize("again", [10, 20])
+def test_a_ttl_that_went_and_came_again_counts_from_when_it_came_again(
+    kind: str, on_disable: str, again: int
+) -> None:
+    run = harness(holding(kind, duration=10, on_disable=on_disable), key_groups=100)
+    step(0, run, event("write", 7, "x", k="old"))
+    step(5, run, event("write", 7, "x", k="young"))
+    run.set_clocks(now=10)
+    run.restart(holding(kind))
+    step(11, run, event("write", 1, "y", k="other"))
+    run.set_clocks(now=100)
+    run.restart(holding(kind, duration=again, on_disable=on_disable))
+    step(101, run, event("write", 7, "x", k="new"))
+    for now in (99 + again, 100 + again):
+        run.set_clocks(now=now)
+        run.restart()
+        alive = now < 100 + again
+        assert unexpired(run, kind, "old") is (alive and on_disable == "keep")
+        assert unexpired(run, kind, "young") is alive
+        assert unexpired(run, kind, "new")
+        step(now, run, event("read", name="x", k="young"))
+    run.set_clocks(now=101 + again)
+    assert not unexpired(run, kind, "new")
+
+
+class Unknown(hf.Keyed):
+    """Writes NaN, which equals nothing."""
+
+    v = hf.value("double", ttl=hf.ttl(10))
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        state.v = float("nan")
+
+
+def test_a_group_whose_ttl_came_again_is_written_anew_once() -> None:
+    run = harness(Unknown(), key_groups=1)
+    step(0, run, event("write"))
+    for now, version in ((1, names(v=hf.value("double"))), (2, Unknown())):
+        run.set_clocks(now=now)
+        run.restart(version)
+    changes = []
+    for now in (3, 4):
+        run.restart()
+        step(now, run, event("write", k="other"))
+        (meta,) = run.inspect.store.metas([0])
+        changes.append(None if meta is None else meta.log_count)
+    assert changes == [0, 1]
+
+
 class Nulls(hf.Keyed):
     """Keeps nulls in a list and in a map."""
 

@@ -99,7 +99,8 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
-    from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE
+    from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE, PERIODS_PROPERTY
+    from holdfast.worker.state.operator_layout import periods_as_text
 
     if is_connect(frame):
         _check_over_connect(frame, checkpoint)
@@ -111,6 +112,10 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         for operator, before in check_operators(frame, checkpoint):
             if not isinstance(operator, Defined):
                 continue
+            periods = operator.periods(before)
+            if len(periods) > 1:
+                told.append(f"{PERIODS_PROPERTY}{operator.layout.operator}")
+                context.setLocalProperty(told[-1], periods_as_text(periods))
             product = operator.blobs_left(before)
             if product is not None:
                 _refuse_blobs_elsewhere(frame, checkpoint, operator, before or {}, product)

@@ -203,7 +203,8 @@ def ttl(
         clock: "processing" counts the batch's time, "event" the watermark, with values stamped by the
             times of events. Event time expires the same values however fast a stream is read again.
         age_from: From when values count that were written before the state had a TTL: "restore" is the
-            first batch with it, a time (an aware `datetime`, or epoch milliseconds) is that time.
+            start of the first run with it, in event time the watermark at which they are first read; a
+            time (an aware `datetime`, or epoch milliseconds) is that time.
         on_disable: Which values stay when a later version takes the TTL away: "keep" keeps also
             those that had expired without being removed, "drop_expired" drops these.
 

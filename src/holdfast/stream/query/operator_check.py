@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.worker.runtime.features.instances import Instances
     from holdfast.worker.state.external.blob_store import Blobs
-    from holdfast.worker.state.operator_layout import Layout
+    from holdfast.worker.state.operator_layout import Layout, Period
 
 
 class Definition(Protocol):
@@ -93,6 +93,7 @@ class Defined:
             noted[RENAMED] = renamed
         if even:
             noted[_SPREAD] = True  # without a word, each under its own number, as at first
+        noted[PERIODS] = [[period.mark, period.since_ms] for period in self.periods(before)]
         # For who looks at the state without the code.
         noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
         if self.blobs_left(before) is not None:
@@ -105,6 +106,18 @@ class Defined:
             noted[INSTANCES] = [*(number for number in known if number != mine), mine]
         return None if noted == before else noted
 
+    def periods(self, before: Mapping[str, Any] | None) -> tuple[Period, ...]:
+        """Through which times its state has had which form, today's included."""
+        from holdfast.worker.state.operator_layout import Period, continued
+
+        known: list[Period] = []
+        if before:
+            states = {mark: fields["states"] for mark, fields in before["forms"].items()}
+            known = [Period(mark, at_ms, states[mark]) for mark, at_ms in before.get(PERIODS, [])]
+            if not known or known[-1].mark != before["current"]:
+                known.append(Period(before["current"], None, states[before["current"]]))
+        return continued(known, self.layout)
+
     def blobs_left(self, before: Mapping[str, Any] | None) -> str | None:
         """The kind of database that may have blobs and that the operator is not told of any more, if any."""
         product = product_in((before or {}).get(BLOBS))
@@ -116,6 +129,8 @@ SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
 _SPREAD: Final = "spread"
 # The former names of states, as the versions so far have given them.
 RENAMED: Final = "renamed"
+# Through which times the state has had which form: fingerprints, and when the first run with each began.
+PERIODS: Final = "periods"
 # Of how many instances the state of an operator may be.
 INSTANCES: Final = "instances"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")

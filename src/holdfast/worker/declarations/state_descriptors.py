@@ -46,7 +46,7 @@ class Ttl:
             "return_if_not_cleaned_up" may give it one last time.
         clock: "processing" is the batch's time, "event" the stream's watermark.
         age_from: What age values have that were written without a TTL: "restore" counts from the
-            first batch with the TTL, a number of epoch milliseconds counts from then.
+            start of the first run with the TTL, a number of epoch milliseconds counts from then.
         on_disable: Which stamped values stay once the TTL is taken away: "keep" keeps them all,
             "drop_expired" drops those that have expired by then.
     """

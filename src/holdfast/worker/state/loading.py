@@ -64,8 +64,11 @@ class Loader:
                 forms |= self._older_forms(loaded.older, mark)
                 loaded.timed |= self._upgrade.timed(forms[mark])
             for name, batch in decode(forms[mark], blob).items():
-                brought: tuple[str, pa.RecordBatch] | None = (name, batch)
-                if mark != today:
+                brought: tuple[str, pa.RecordBatch] | None
+                if mark == today:
+                    brought = (name, self._upgrade.renew(name, batch, moment))
+                    loaded.timed |= brought[1] is not batch
+                else:
                     brought = self._upgrade.bring(forms[mark], name, batch, moment)
                 if brought is not None:
                     loaded.batches.setdefault(brought[0], []).append(brought[1])

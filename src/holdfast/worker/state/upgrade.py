@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +30,7 @@ from holdfast.worker.interface import (
 )
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, stored_types
 from holdfast.worker.state.expiry import expired
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.operator_layout import Layout, Period, continued
 
 _DROP_TIMERS = "timers"
 
@@ -41,6 +43,7 @@ class _Source:
     name: str
     change: Change
     ttl: Ttl | None
+    mark: str
 
 
 class Upgrade:
@@ -55,6 +58,8 @@ class Upgrade:
         self._layout = layout
         self._renamed = {old: new for new, names in (renamed or {}).items() for old in names}
         self._sources: dict[bytes, dict[str, _Source]] = {}
+        self._periods = continued(layout.periods, layout)
+        self._has_gaps = any(self._has_gap(state) for state in layout.states)
 
     def check(self, form: BlobSchema) -> None:
         """Refuse a form that cannot be read, without reading any rows.
@@ -89,6 +94,17 @@ class Upgrade:
             if source.name == table:
                 return name, self._elements(source, batch, moment)
         return None
+
+    def renew(self, table: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        """Rows in today's form as they are now, though they may be from before a TTL went and came again.
+
+        The rows themselves where nothing has changed.
+        """
+        brought = self.bring(self._layout.form, table, batch, moment) if self._has_gaps else None
+        if brought is None:
+            return batch
+        names = [name for name in batch.schema.names if name == "t" or name.startswith(STAMP_PREFIX)]
+        return batch if brought[1].select(names) == batch.select(names) else brought[1]
 
     def _of(self, form: BlobSchema) -> dict[str, _Source]:
         if form.fingerprint not in self._sources:
@@ -160,7 +176,8 @@ class Upgrade:
     def _source(self, form: BlobSchema, state: State, name: str) -> _Source:
         declared = form.states[name]
         stored, key = stored_types(form, name)
-        return _Source(state, name, change_of(state, declared["kind"], stored, key), _ttl(declared))
+        change = change_of(state, declared["kind"], stored, key)
+        return _Source(state, name, change, _ttl(declared), form.fingerprint.hex())
 
     def _rows(self, sources: dict[str, _Source], batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
@@ -207,25 +224,65 @@ class Upgrade:
             stamps: The stamps in the older form, if it has any.
             moment: Now.
         """
-        before, today = source.ttl, source.state.ttl
-        if (
-            before is not None
-            and today is None
-            and stamps is not None
-            and before.on_disable == "drop_expired"
-        ):
-            # What counts is when the TTL was taken away, not when a group is first read after it.
-            gone = expired(
-                stamps, before, replace(moment, now_ms=min(moment.now_ms, self._layout.started_ms))
-            )
-            return None, pa.array(gone)
-        if today is None:
-            return None, None
-        if stamps is not None and _clock(before) == today.clock:
-            return stamps, None
-        now = self._layout.started_ms if today.clock == "processing" else moment.event_time_ms
-        since = pa.scalar(origin_ms(today.age_from, now), pa.int64())
-        return pc.if_else(unset, pa.scalar(None, pa.int64()), since), None
+        numbers = self._numbers(source.mark)
+        made, gone = self._through(source, numbers[-1], unset, stamps, moment)
+        if stamps is None or source.ttl is None or source.ttl.clock != "processing":
+            return made, gone
+        # Of a form that has come back, stamps tell which values are from before.
+        for number, following in reversed([*pairwise(numbers)]):
+            since = self._periods[following].since_ms
+            if since is None:
+                break
+            earlier = pc.fill_null(pc.less(stamps, since), False)
+            its_made, its_gone = self._through(source, number, unset, stamps, moment)
+            if made is not None:
+                made = pc.if_else(earlier, its_made, made)
+            if its_gone is not None:
+                none = pa.array(np.zeros(len(unset), np.bool_))
+                gone = pc.if_else(earlier, its_gone, none if gone is None else gone)
+        return made, gone
+
+    def _through(
+        self, source: _Source, number: int, unset: pa.Array, stamps: pa.Array | None, moment: Moment
+    ) -> tuple[pa.Array | None, pa.Array | None]:
+        """The same for values that were written in a certain period, through all since."""
+        before, today, gone = source.ttl, source.state.ttl, None
+        for period in self._periods[number + 1 :]:
+            after = self._ttl_in(period, source.state, before)
+            # What counts is when a TTL came or went, not when a group is first read after it.
+            at_ms = self._layout.started_ms if period.since_ms is None else period.since_ms
+            if before is not None and after is None:
+                if before.on_disable == "drop_expired" and stamps is not None:
+                    then = replace(moment, now_ms=min(moment.now_ms, at_ms))
+                    lost = pa.array(expired(stamps, before, then))
+                    gone = lost if gone is None else pc.or_(gone, lost)
+                stamps = None
+            elif after is not None and (stamps is None or _clock(before) != after.clock):
+                now = at_ms if after.clock == "processing" else moment.event_time_ms
+                since = origin_ms("restore" if today is None else today.age_from, now)
+                nothing = pa.scalar(None, pa.int64())
+                stamps = pc.if_else(unset, nothing, pa.scalar(since, pa.int64()))
+            before = after
+        if stamps is not None and gone is not None:
+            stamps = pc.if_else(gone, pa.scalar(None, pa.int64()), stamps)
+        return stamps, gone
+
+    def _numbers(self, mark: str) -> list[int]:
+        """Through which periods there was a form; -1, before all, for one that nobody noted."""
+        return [at for at, period in enumerate(self._periods) if period.mark == mark] or [-1]
+
+    def _ttl_in(self, period: Period, state: State, before: Ttl | None) -> Ttl | None:
+        """The time to live of a state in a period; as before where the period does not know the state."""
+        if period is self._periods[-1]:
+            return state.ttl
+        name = state.stored_as(period.states, self._layout.drop)
+        return before if name is None else _ttl(period.states[name])
+
+    def _has_gap(self, state: State) -> bool:
+        """Whether values of today's form may have stamps from before their TTL went and came again."""
+        first = self._numbers(self._layout.form.fingerprint.hex())[0]
+        between = [self._ttl_in(period, state, state.ttl) for period in self._periods[first:]]
+        return _clock(state.ttl) == "processing" and any(_clock(ttl) != "processing" for ttl in between)
 
     def _check_timers(self, timers: pa.Array) -> None:
         if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
