@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import sqlite3
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from command import PROGRAM, Holdfast, environment
 from error_catalogue import raised_errors
@@ -112,6 +115,16 @@ def test_a_block_that_is_pasted_has_its_imports(page: Path) -> None:
         shown |= names
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         assert not used & (hidden - shown)
+
+
+def test_the_errors_of_the_guide_are_sparks_own() -> None:
+    jars = Path(pyspark.__file__).parent / "jars"
+    (jar,) = [path for path in jars.glob("spark-common-utils*.jar") if "java" not in path.name]
+    with zipfile.ZipFile(jar) as archive:
+        conditions = json.loads(archive.read("error/error-conditions.json"))
+    known = {*conditions, *(name for one in conditions.values() for name in one.get("subClass", ()))}
+    page = (ROOT / "docs/guides/spark-errors.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`([A-Z]+_[A-Z_]+)`", page)) <= known
 
 
 def _cassandra(request: pytest.FixtureRequest) -> str | None:
