@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.job.high_availability import Leading
 from holdfast.config.job.restart import exponential, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event, Outcome
+from holdfast.jobs.ha.elections import elections
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.recovery import tracker
+from holdfast.jobs.recovery.rollback import Damage
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -56,20 +60,15 @@ class Case:
         self.script.write_text(json.dumps({"definition": fields, "attempts": attempts}))
         return DriverSpec(target=str(self.script), home=str(self.home.path))
 
-    def run(self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None) -> Outcome:
+    def run(
+        self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None, **options: Any
+    ) -> Outcome:
         def tell(event: Event) -> None:
             self.events.append(event)
             on_event(event)
 
-        supervisor = Supervisor(
-            spec,
-            self.home,
-            tell,
-            clock=self.tick,
-            rng=random.Random(7),
-            launch=lambda each: DriverProcess.start(each, FAKE),
-        )
-        return supervisor.run()
+        options.setdefault("launch", lambda each: DriverProcess.start(each, FAKE))
+        return Supervisor(spec, self.home, tell, clock=self.tick, rng=random.Random(7), **options).run()
 
     def tick(self) -> int:
         self.now += 1
@@ -191,6 +190,24 @@ def test_a_batch_that_outlasts_the_checkpoint_timeout_is_ended(case: Case) -> No
     assert first.failure is not None
     assert (first.failure.label, first.failure.query) == ("checkpoint", "q")
     assert case.kinds().count("slow") >= 1
+
+
+def test_a_look_at_the_checkpoint_may_take_longer_than_a_lease(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = case.folder / "leases"
+
+    def slow_look(*_: object) -> tuple[list[Damage], list[str]]:
+        (beat,) = (place / "job").glob("*.beat")
+        for _ in range(6):  # it is renewed four times a lease
+            before = beat.read_bytes()
+            until(lambda now=before: beat.read_bytes() != now)  # type: ignore[misc]
+        return [], []
+
+    monkeypatch.setattr(tracker, "look", slow_look)
+    several = elections(Leading(place.as_uri(), 2000))
+    outcome = case.run(case.write(["batch", "fail boom"], ["batch", "finish"]), elections=several)
+    assert (outcome.state, outcome.attempts, outcome.batches) == (JobState.FINISHED, 2, 2)
 
 
 def test_a_second_supervisor_of_the_job_is_refused(case: Case) -> None:

@@ -156,12 +156,18 @@ class SupervisedJob:
             self.leadership.require()
 
     def keep_leading(self) -> None:
-        """Go on only as the leader, and let the driver know until when it may count on that."""
+        """Go on only as the leader, and let the driver know until when it may count on that.
+
+        One that may not begin yet has no number and hears nothing: its watchdog would not outlast a long
+        look at the checkpoint.
+        """
         self.require_lead()
         until_s, driver = self.leadership.until_s, self.driver
-        if self.begun and until_s is not None and driver is not None and driver.until_s != until_s:
+        if not self.begun or until_s is None or driver is None or not driver.number:
+            return
+        if driver.until_s != until_s:
             driver.until_s = until_s
-            driver.process.channel.send(protocol.Lead(driver.until_s))
+            driver.process.channel.send(protocol.Lead(until_s))
 
     def look_for_requests(self) -> None:
         """See what was asked of the job; while another supervisor leads it, that one answers."""
