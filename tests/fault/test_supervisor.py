@@ -26,6 +26,8 @@ from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.recovery import tracker
 from holdfast.jobs.recovery.rollback import Damage
 from holdfast.jobs.registry.client import Control
+from holdfast.jobs.registry.operation_arguments import Rescale
+from holdfast.jobs.registry.operation_log import Operations, OperationState
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.supervisor.supervisor import Supervisor
@@ -318,6 +320,25 @@ def test_a_request_made_before_the_job_started_is_void(case: Case) -> None:
     case.run(case.write(["finish"]))
     case.registry.request("job", "cancel", 0)
     assert case.run(case.write(["batch", "finish"])).state is JobState.FINISHED
+
+
+def test_a_rescale_that_a_former_supervisor_was_asked_for_is_refused(case: Case) -> None:
+    operations = Operations(case.home)
+    operations.ask("ab" * 16, "rescale", "job", Rescale({"q": 8}), 0)
+    assert case.run(case.write(["batch", "finish"])).attempts == 1
+    refused = operations.get("ab" * 16)
+    assert refused.state is OperationState.FAILED
+    assert "has ended before it began" in (refused.error or {})["error"]
+
+
+def test_a_rescale_ends_no_driver_of_a_job_with_several_supervisors(case: Case) -> None:
+    several = elections(Leading((case.folder / "leases").as_uri(), 60_000))
+    spec = case.write(["batch", "busy", "hang"], ["finish"], timeout_ms=50)
+    outcome = case.run(spec, ask_for(case, "rescale", at="batch"), elections=several)
+    # The request was seen, and it was the slow batch alone that ended the first driver.
+    assert (outcome.state, outcome.attempts) == (JobState.FINISHED, 2)
+    assert "stopping" not in case.kinds()
+    assert case.registry.take_requests("job", 0) == []
 
 
 def test_details_tell_how_long_a_recovery_took(case: Case) -> None:

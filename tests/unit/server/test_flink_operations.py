@@ -9,9 +9,11 @@ import pytest
 from served import NOW_MS, SHOP, Served
 
 from holdfast import savepoints
+from holdfast.checkpoints.guard.terms import Leader
 from holdfast.formats.java_io import modified_utf8
 from holdfast.jobs.operations.executor import OperationExecutor
-from holdfast.jobs.registry.operation_log import Operations
+from holdfast.jobs.registry.operation_arguments import Rescale
+from holdfast.jobs.registry.operation_log import Operations, OperationState
 from holdfast.model import JobState
 from holdfast.server.flink.throwable import serialized
 from holdfast.server.flink.vertices import vertex_id
@@ -181,6 +183,31 @@ def test_requirements_are_partitions(shop: Served) -> None:
     full = status(shop, f"/jobs/{SHOP}/rescales/details/{asked.operation_id}")
     assert full["vertices"][vertex]["desiredParallelism"] == 4
     assert status(shop, f"/jobs/{SHOP}/rescales/summary")["rescalesCounts"]["failed"] == 1
+
+
+def test_a_job_with_several_supervisors_is_not_rescaled(shop: Served) -> None:
+    leader = Leader(7, "machine-2 pid 9", "file:///leases", 10_000, NOW_MS - 60_000, NOW_MS)
+    shop.registry.lead("shop", leader)
+    client, vertex = shop.client(), vertex_id(SHOP, "visits")
+    body = {vertex: {"parallelism": {"upperBound": 4}}}
+    flink = client.put(f"/jobs/{SHOP}/resource-requirements", json=body)
+    ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
+    assert (flink.status_code, ours.status_code) == (501, 501)
+    assert "several supervisors" in flink.text
+    assert "holdfast rescale --stopped" in ours.json()["hint"]
+    # Nothing was asked of the leader, whose driver would be ended for it.
+    assert Operations(shop.home).newest() == []
+    assert shop.registry.take_requests("shop", 0) == []
+
+
+def test_a_rescale_that_was_asked_before_the_job_got_several_supervisors_is_refused(shop: Served) -> None:
+    operations = Operations(shop.home)
+    operations.ask(OURS, "rescale", "shop", Rescale({"visits": 4}), NOW_MS)
+    shop.registry.lead("shop", Leader(7, "machine-2 pid 9", "file:///leases", 10_000, NOW_MS, NOW_MS))
+    with shop.supervised():
+        work(shop)
+    refused = operations.get(OURS)
+    assert (refused.state, (refused.error or {})["kind"]) == (OperationState.FAILED, "unsupported")
 
 
 @pytest.mark.parametrize(

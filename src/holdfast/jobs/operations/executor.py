@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound,
 from holdfast.jobs.background.worker import BackgroundWorker, error_of
 from holdfast.jobs.operations.operation_context import OperationContext
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
-from holdfast.jobs.operations.rescaler import recover_left_behind, supervised_by
+from holdfast.jobs.operations.rescaler import led_by, recover_left_behind, refuse, supervised_by
 from holdfast.jobs.operations.verbs import TAKES, VERBS
 from holdfast.jobs.registry.operation_arguments import decode
 from holdfast.jobs.registry.operation_log import Operation, Operations
@@ -122,8 +122,9 @@ class OperationExecutor:
             if mine is not None:
                 self._carry_out(mine, recover=True)
         for asked in self._operations.waiting(RESCALE):
-            if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
-                self._refuse_rescale(asked)
+            why = None if asked.job is None else self._not_rescaled(asked.job)
+            if why is not None:
+                refuse(self._operations, asked, self.owner, why, self._clock())
         for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
             FileLock(left_behind).clear()
 
@@ -141,14 +142,17 @@ class OperationExecutor:
                         return
                     self._digested.add(uri)
 
-    def _refuse_rescale(self, asked: Operation) -> None:
-        mine = self._operations.begin(asked.operation_id, self.owner, self._clock())
-        if mine is not None:
-            error = Conflict(
-                f"nobody supervises job {asked.job!r}, and only its supervisor can rescale it while it runs",
-                hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
-            )
-            self._operations.fail(mine, error.as_dict(), self._clock())
+    def _not_rescaled(self, job: str) -> HoldfastError | None:
+        """Why nobody will rescale a job; None while its supervisor may."""
+        leader = self._registry.leader(job)
+        if leader is not None and leader.lives(self._clock()):
+            return led_by(leader, job)
+        if SupervisorLock(self._home, job).taken():
+            return None
+        return Conflict(
+            f"nobody supervises job {job!r}, and only its supervisor can rescale it while it runs",
+            hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
+        )
 
     def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:
         """Write down how it ends; where it is no longer this one's, somebody else has."""

@@ -21,10 +21,11 @@ from typing import Any, Final, cast
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.guard.terms import Leader
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.private_files import make_directory
-from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unsupported
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.jobs.events import Say
 from holdfast.jobs.operations.operation_context import undone
@@ -84,6 +85,17 @@ class Rescaler:
         for left in self._operations.running():
             if left.owner == owner_of(self._job):
                 _recover(self._home, self._operations, left, self._clock)
+
+    def refuse_what_waits(self) -> None:
+        """Answer what was asked of a former supervisor and never begun. The job is this one's by now."""
+        for asked in self._operations.waiting(VERB, self._job):
+            error = Conflict(
+                "the supervisor that was asked to rescale has ended before it began, and nothing was changed",
+                where=asked.operation_id,
+                found=f"job {self._job!r} under another supervisor",
+                hint="ask again",
+            )
+            refuse(self._operations, asked, owner_of(self._job), error, self._clock())
 
     def carry_out(self, attend: Attend, say: Say) -> None:
         """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
@@ -157,6 +169,23 @@ class Rescaler:
                     if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
                         self._operations.tell(operation, message.done, message.total, message.what)
+
+
+def led_by(leader: Leader, job: str) -> Unsupported:
+    """The error for a rescale of a job that has several supervisors."""
+    return Unsupported(
+        f"job {job!r} has several supervisors, and none of them rescales it while it runs",
+        where=job,
+        found=f"{leader.holder}, elected at {leader.address}",
+        hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it on that",
+    )
+
+
+def refuse(operations: Operations, asked: Operation, owner: str, error: HoldfastError, now_ms: int) -> None:
+    """Answer a rescale that nobody has begun, unless somebody is quicker."""
+    mine = operations.begin(asked.operation_id, owner, now_ms)
+    if mine is not None:
+        operations.fail(mine, error.as_dict(), now_ms)
 
 
 def recover_left_behind(

@@ -178,7 +178,7 @@ class SupervisedJob:
                 self.leadership.note(request=verb)
             if verb == "stop":
                 self.requests.stops += 1
-            elif verb == RESCALE:
+            elif verb == RESCALE and self.leadership.alone:  # a server refuses it elsewhere
                 self.requests.rescale = True
             elif verb == "cancel":
                 self.requests.cancel = True

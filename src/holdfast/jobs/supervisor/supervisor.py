@@ -173,6 +173,9 @@ class Supervisor:
             self._rescaler = Rescaler(job.home, definition.name, self._spec, job.clock)
             self._rescaler.recover()
         job.begin(definition, record)
+        if self._rescaler is not None:
+            with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
+                self._rescaler.refuse_what_waits()
         return True
 
     # After a driver has ended.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.jobs.operations.rescale_spec import moves_of
-from holdfast.jobs.operations.rescaler import VERB
+from holdfast.jobs.operations.rescaler import VERB, led_by
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.registry.operation_arguments import Rescale
 from holdfast.jobs.registry.operation_log import Operation, OperationState
@@ -51,6 +51,9 @@ def ask(
         HoldfastError: It cannot be: that is told now, and not when the job has been stopped for it.
     """
     name = details.status.job.name
+    leader = plane.registry.leader(name)
+    if leader is not None and leader.lives(plane.clock()):
+        raise led_by(leader, name)
     moves_of("0" * 32, partitions, {query.name: query for query in details.queries})
     before = {vertex.query.name: vertex.parallelism for vertex in vertices(details)}
     operation = plane.ask(VERB, name, Rescale(dict(partitions), before), operation_id)
