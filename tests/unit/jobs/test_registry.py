@@ -206,6 +206,18 @@ def test_queries_are_those_of_the_newest_attempt(registry: Registry) -> None:
     assert [query.run_id for query in registry.queries("job")] == ["run-2"]
 
 
+def test_queries_that_a_job_has_no_longer_are_forgotten(registry: Registry) -> None:
+    one, other = (
+        QueryStarted("one", "id-1", "run-1", "c/one", "x"),
+        QueryStarted("two", "id-2", "r", "c", "x"),
+    )
+    registry.queries_started("job", 1, [one], 5)
+    registry.queries_started("other", 1, [one], 5)
+    registry.queries_started("job", 2, [other], 6)
+    assert registry.queries("job") == [other]
+    assert registry.queries("other") == [one]
+
+
 def test_a_request_is_handed_out_once(registry: Registry) -> None:
     registry.request("job", "stop", 1)
     registry.request("other", "cancel", 1)

@@ -224,8 +224,9 @@ class Registry:
         return number
 
     def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
-        """Note that an attempt's queries run."""
+        """Note that an attempt's queries run; those that the job has no longer are forgotten."""
         with self._writing(job) as db:
+            db.execute("DELETE FROM queries WHERE job = ?", (job,))
             db.execute(
                 "UPDATE attempts SET running_ms = ? WHERE job = ? AND number = ?", (now_ms, job, number)
             )
