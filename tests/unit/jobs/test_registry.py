@@ -199,6 +199,31 @@ def test_only_the_newest_batches_stay(registry: Registry) -> None:
     assert [each.batch_id for each in registry.batches("job")] == [1, BATCHES_KEPT]
 
 
+def test_batches_of_a_run_that_was_gone_back_on_are_forgotten(registry: Registry) -> None:
+    for number in (4, 5, 6):
+        registry.add_batch("job", 1, batch(number))
+        registry.add_batch("job", 1, batch(number, "other"))
+    registry.add_batch("job", 2, batch(5))  # it goes on from an older savepoint, behind batch 4
+    assert [each.batch_id for each in registry.batches("job") if each.query == "q"] == [4, 5]
+    assert [each.batch_id for each in registry.batches("job") if each.query == "other"] == [4, 5, 6]
+    assert sorted((each.query, each.batch_id) for each in registry.newest_batches("job")) == [
+        ("other", 6),
+        ("q", 5),
+    ]
+
+
+def test_batches_of_a_former_checkpoint_are_forgotten_when_the_query_starts(registry: Registry) -> None:
+    registry.queries_started("job", 1, [QueryStarted("q", "id-1", "run-1", "c", "x")], 5)
+    registry.add_batch("job", 1, batch(7))
+    registry.queries_started("job", 2, [QueryStarted("q", "id-1", "run-2", "c", "x")], 6)
+    assert registry.batches("job") == [batch(7)]
+    registry.add_batch("job", 3, batch(0))  # it may commit before it is known to have started
+    registry.add_batch("other", 1, batch(8))
+    registry.queries_started("job", 3, [QueryStarted("q", "id-2", "run-3", "c", "x")], 7)
+    assert registry.batches("job") == [batch(0)]
+    assert registry.batches("other") == [batch(8)]
+
+
 def test_queries_are_those_of_the_newest_attempt(registry: Registry) -> None:
     started = QueryStarted("q", "id", "run-1", "c", "exactly once: …")
     registry.queries_started("job", 1, [started], 5)

@@ -224,8 +224,25 @@ class Registry:
         return number
 
     def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
-        """Note that an attempt's queries run; those that the job has no longer are forgotten."""
+        """Note that an attempt's queries run.
+
+        Those that the job has no longer are forgotten, and so are batches of former checkpoints: a query of
+        another id counts from 0 again.
+        """
         with self._writing(job) as db:
+            same = [
+                query.name
+                for query in queries
+                if db.execute(
+                    "SELECT 1 FROM queries WHERE job = ? AND name = ? AND query_id = ?",
+                    (job, query.name, query.query_id),
+                ).fetchone()
+            ]
+            db.execute(
+                "DELETE FROM batches WHERE job = ? AND attempt < ?"
+                " AND query NOT IN (SELECT value FROM json_each(?))",
+                (job, number, json.dumps(same)),
+            )
             db.execute("DELETE FROM queries WHERE job = ?", (job,))
             db.execute(
                 "UPDATE attempts SET running_ms = ? WHERE job = ? AND number = ?", (now_ms, job, number)
@@ -238,14 +255,18 @@ class Registry:
             )
 
     def add_batch(self, job: str, number: int, batch: BatchProgress) -> None:
-        """Note a committed batch; only the newest `BATCHES_KEPT` of a query stay."""
+        """Note a committed batch; only the newest `BATCHES_KEPT` of a query stay.
+
+        Later ones of earlier attempts are void: the query has begun again at an older batch.
+        """
         body = json.dumps(batch.as_dict())
         with self._writing(job) as db:
             key = {"job": job, "query": batch.query, "batch_id": batch.batch_id}
             insert(db, "batches", {**key, "attempt": number, "body": body})
             db.execute(
-                "DELETE FROM batches WHERE job = ? AND query = ? AND batch_id <= ?",
-                (job, batch.query, batch.batch_id - BATCHES_KEPT),
+                "DELETE FROM batches WHERE job = ? AND query = ?"
+                " AND (batch_id <= ? OR batch_id > ? AND attempt < ?)",
+                (job, batch.query, batch.batch_id - BATCHES_KEPT, batch.batch_id, number),
             )
             db.execute(
                 "UPDATE attempts SET first_commit_ms = ?"
