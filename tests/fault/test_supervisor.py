@@ -199,7 +199,7 @@ def test_a_look_at_the_checkpoint_may_take_longer_than_a_lease(
 ) -> None:
     place = case.folder / "leases"
 
-    def slow_look(*_: object) -> tuple[list[Damage], list[str]]:
+    def slow_look(*asked: object) -> tuple[list[Damage], list[str]]:
         (beat,) = (place / "job").glob("*.beat")
         for _ in range(6):  # it is renewed four times a lease
             before = beat.read_bytes()

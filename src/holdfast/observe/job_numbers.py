@@ -37,6 +37,7 @@ class JobFacts:
         restarts: Drivers that followed a failed one.
         failures: When each failed batch failed, with its cause.
         recovery_ms: What the last recovery took.
+        recovered_ms: When that ended, as far as it is known.
         recovering_since_ms: When the failure happened that the job has not recovered from yet.
         savepoints: The newest savepoint of each query that has savepoints taken; None before its first.
         drills_ms: What the newest drill of each query took.
@@ -50,17 +51,22 @@ class JobFacts:
     restarts: int = 0
     failures: tuple[tuple[int, str], ...] = ()
     recovery_ms: int | None = None
+    recovered_ms: int | None = None
     recovering_since_ms: int | None = None
     savepoints: Mapping[str, TakenSavepoint | None] = field(default_factory=dict)
     drills_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-def job_samples(facts: JobFacts, now_ms: int) -> list[Sample]:
-    """The numbers of a job as a whole."""
+def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[Sample]:
+    """The numbers of a job as a whole.
+
+    Args:
+        facts: The job.
+        now_ms: The clock.
+        busy_since_ms: Since when a query of it has been at work; None where all wait for rows.
+    """
     lately = sum(at_ms > now_ms - LATELY_MS for at_ms, _ in facts.failures)
-    recovery_ms = facts.recovery_ms
-    if facts.recovering_since_ms is not None:
-        recovery_ms = now_ms - facts.recovering_since_ms
+    recovering_ms = _recovering_ms(facts, now_ms, busy_since_ms)
     numbers = samples_of(
         (facts.name,),
         {
@@ -70,7 +76,10 @@ def job_samples(facts: JobFacts, now_ms: int) -> list[Sample]:
             "holdfast_checkpoint_failures_lately": lately,
             "holdfast_measured_timestamp_seconds": now_ms / 1000,
             "holdfast_uptime_seconds": _seconds_since(facts.running_ms, now_ms),
-            "holdfast_recovery_seconds": _in_seconds(recovery_ms),
+            "holdfast_recovery_seconds": _in_seconds(
+                facts.recovery_ms if recovering_ms is None else recovering_ms
+            ),
+            "holdfast_recovery_lately_seconds": _in_seconds(_lately_ms(facts, now_ms, recovering_ms)),
         },
     )
     for cause, number in Counter(cause for _, cause in facts.failures).items():
@@ -80,6 +89,26 @@ def job_samples(facts: JobFacts, now_ms: int) -> list[Sample]:
     for query, took_ms in facts.drills_ms.items():
         numbers.append(sample("holdfast_drill_seconds", took_ms / 1000, facts.name, query))
     return numbers
+
+
+def _recovering_ms(facts: JobFacts, now_ms: int, busy_since_ms: int | None) -> int | None:
+    """How long a recovery under way has taken. Queries that run again and wait for rows do not count on."""
+    since_ms, running_ms = facts.recovering_since_ms, facts.running_ms
+    if since_ms is None:
+        return None
+    if running_ms is None or running_ms < since_ms:
+        return now_ms - since_ms
+    at_work_ms = 0 if busy_since_ms is None else now_ms - max(busy_since_ms, running_ms)
+    return running_ms - since_ms + max(at_work_ms, 0)
+
+
+def _lately_ms(facts: JobFacts, now_ms: int, recovering_ms: int | None) -> int | None:
+    """What a recovery takes that is under way or has ended lately, since the job was started."""
+    took = [] if recovering_ms is None else [recovering_ms]
+    since_ms = max(now_ms - LATELY_MS, facts.started_ms or 0)
+    if facts.recovery_ms is not None and facts.recovered_ms is not None and facts.recovered_ms > since_ms:
+        took.append(facts.recovery_ms)
+    return max(took, default=None)
 
 
 def _savepoint(facts: JobFacts, taken: TakenSavepoint | None, now_ms: int) -> dict[str, float | None]:

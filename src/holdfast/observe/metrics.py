@@ -84,7 +84,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "holdfast_recovery_seconds",
         JOB,
-        "From a failure to the next commit, however many drivers that takes; while it lasts, until now.",
+        "From a failure to the next commit, however many drivers that takes; while it lasts, until now."
+        " Without the wait for rows once the queries run again.",
+        _ATTEMPTS,
+    ),
+    Metric(
+        "holdfast_recovery_lately_seconds",
+        JOB,
+        "The same, of a recovery that is under way or has ended in the last ten minutes.",
         _ATTEMPTS,
     ),
     Metric("holdfast_batch_id", QUERY, "The newest committed batch.", _BATCH),

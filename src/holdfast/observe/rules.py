@@ -112,7 +112,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "recovery_time",
-        "holdfast_recovery_seconds",
+        "holdfast_recovery_lately_seconds",
         JOB,
         severity=CRITICAL,
         says="recovery takes {value}, over {threshold}",

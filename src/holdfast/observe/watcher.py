@@ -91,6 +91,11 @@ class Watcher:
             else:
                 self._busy.setdefault(query, since_ms)
 
+    def idle(self) -> None:
+        """No query works any more: what ran them has ended."""
+        with self._lock:
+            self._busy.clear()
+
     def looked(self, query: str, facts: FileFacts) -> None:
         """Take in what the files of a query's checkpoint have told."""
         with self._lock:
@@ -111,7 +116,7 @@ class Watcher:
 
     def end(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
         """Look a last time: what stood is over, but for the failure of the job."""
-        self._busy.clear()
+        self.idle()
         told = self.evaluate(facts, now_ms)
         over = ended(self._standing, now_ms, stays=("job_failed",))
         left = {key: alert for key, alert in self._standing.items() if alert.rule == "job_failed"}
@@ -124,10 +129,11 @@ class Watcher:
         """The numbers of this moment; nothing is held against the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
-            numbers = [*job_samples(facts, now_ms), *self._totals.samples(self.job)]
+            busy = dict(self._busy)
+            numbers = job_samples(facts, now_ms, min(busy.values(), default=None))
+            numbers += self._totals.samples(self.job)
             histories = {query: tuple(history) for query, history in self._history.items()}
             files = dict(self._files)
-            busy = dict(self._busy)
         for query, history in histories.items():
             numbers += query_samples(
                 self.job,

@@ -18,13 +18,16 @@ from holdfast.jobs.background.job_facts import facts_of, newest_drills, recoveri
 from holdfast.jobs.background.metrics_loop import Observing
 from holdfast.jobs.monitoring import metrics_snapshot
 from holdfast.jobs.monitoring.flink_metrics import flink_metrics
+from holdfast.jobs.recovery.timings import PHASES, Recovery
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
+from holdfast.observe.job_numbers import JobFacts
 from holdfast.observe.metrics import sample
 from holdfast.observe.routes import post_event, post_to_alertmanager
+from holdfast.observe.watcher import Watcher
 from holdfast.savepoints.catalog.drills import Drill, note
 from holdfast.storage.local import LocalStorage
 
@@ -413,6 +416,31 @@ def test_a_recovery_lasts_from_the_failure_to_the_commit_whatever_it_takes() -> 
     by_hand = [*plain, attempt(5, 9_000, None, None, recovers=False, failed=False)]
     assert recoveries(by_hand) == (30, None)
     assert recoveries([]) == (None, None)
+
+
+def test_an_alert_of_a_slow_recovery_ends_and_does_not_come_again(shop: Home) -> None:
+    shop.start()
+    took = dict(zip(PHASES, (0, 0, 0, 360_000, 0, 0, 0), strict=True))
+    shop.registry.add_recovery("shop", Recovery(1, MORNING, "source: it was away", took, idle_ms=40_000))
+    watcher = Watcher("shop", Alerts(), None)
+
+    def told(at_ms: int) -> list[tuple[str, str]]:
+        facts = facts_of(shop.registry, "shop", saved=False, drills_ms={})
+        return [(each.kind, each.alert.rule) for each in watcher.evaluate(facts, at_ms)]
+
+    assert told(MORNING + 400_001) == [("firing", "recovery_time")]
+    assert told(MORNING + 400_000 + 599_999) == []
+    assert told(MORNING + 400_000 + 600_000) == [("cleared", "recovery_time")]
+
+
+def test_a_dead_driver_is_not_at_work(shop: Home) -> None:
+    shop.start()
+    watcher = Watcher("shop", Alerts(), None)
+    failed = JobFacts("shop", running_ms=MORNING + 20_000, recovering_since_ms=MORNING + 10_000)
+    watcher.busy("visits", MORNING)
+    watcher.idle()
+    measured = {each.metric: each.value for each in watcher.measure(failed, MORNING + 500_000)}
+    assert measured["holdfast_recovery_lately_seconds"] == 10
 
 
 def test_the_registry_and_the_catalog_tell_the_rest(shop: Home, tmp_path: Path) -> None:

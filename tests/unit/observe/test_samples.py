@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,39 @@ def test_a_job_is_more_than_its_batches() -> None:
 def test_a_recovery_counts_while_it_lasts() -> None:
     facts = JobFacts("shop", recovery_ms=4_000, recovering_since_ms=MORNING - 400_000)
     assert one(job_samples(facts, MORNING), "holdfast_recovery_seconds") == 400
+    assert one(job_samples(facts, MORNING), "holdfast_recovery_lately_seconds") == 400
+
+
+@pytest.mark.parametrize(
+    ("busy_since_ms", "seconds"),
+    [
+        (None, 15),  # it took 15 s until the queries ran; they have waited for rows since
+        (MORNING - 30_000, 45),
+        (MORNING - 800_000, 415),  # since before it failed: the first batch runs since the queries do
+    ],
+)
+def test_a_recovery_does_not_count_the_wait_for_rows(busy_since_ms: int | None, seconds: int) -> None:
+    facts = JobFacts("shop", running_ms=MORNING - 400_000, recovering_since_ms=MORNING - 415_000)
+    samples = job_samples(facts, MORNING, busy_since_ms)
+    assert one(samples, "holdfast_recovery_seconds") == seconds
+    assert one(samples, "holdfast_recovery_lately_seconds") == seconds
+
+
+def test_a_recovery_is_of_late_for_ten_minutes_and_in_one_run() -> None:
+    facts = JobFacts("shop", started_ms=MORNING, recovery_ms=400_000, recovered_ms=MORNING + 500_000)
+
+    def lately(facts: JobFacts, at_ms: int) -> dict[tuple[str, ...], float]:
+        return found(job_samples(facts, at_ms), "holdfast_recovery_lately_seconds")
+
+    assert lately(facts, MORNING + 500_000) == {("shop",): 400}
+    assert lately(facts, MORNING + 500_000 + 10 * MINUTE - 1) == {("shop",): 400}
+    assert lately(facts, MORNING + 500_000 + 10 * MINUTE) == {}
+    # The next run of the job has not recovered from anything.
+    assert lately(replace(facts, started_ms=MORNING + 500_001), MORNING + 500_001) == {}
+    assert one(job_samples(facts, MORNING + 60 * MINUTE), "holdfast_recovery_seconds") == 400
+    # A failure soon after it does not hide it.
+    again = replace(facts, recovering_since_ms=MORNING + 520_000)
+    assert lately(again, MORNING + 521_000) == {("shop",): 400}
 
 
 def test_the_files_of_a_checkpoint_give_its_partitions(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
             if attempt.failure is not None and attempt.ended_ms is not None
         ),
         recovery_ms=kept[-1].recovery_ms if kept else recovery_ms,
+        recovered_ms=kept[-1].at_ms + kept[-1].recovery_ms + kept[-1].idle_ms if kept else None,
         recovering_since_ms=None if record.state.terminal else since_ms,
         savepoints={query.name: taken.get(query.name) for query in registry.queries(job)} if saved else {},
         drills_ms=drills_ms,

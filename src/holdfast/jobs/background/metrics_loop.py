@@ -112,6 +112,11 @@ class Observing:
         if self._watcher is not None:
             self._watcher.busy(query, self._clock() if busy else None)
 
+    def ended(self) -> None:
+        """The driver has ended."""
+        if self._watcher is not None:
+            self._watcher.idle()
+
     def heard(self) -> list[Event]:
         """What there is to tell since the last call."""
         return [*self._worker.heard(), *self._delivery.heard()]

@@ -420,6 +420,7 @@ class _Story:
         self._restarts = 0
         self._failures: list[tuple[int, str]] = []
         self._recovery_ms: int | None = None
+        self._recovered_ms: int | None = None
         self._since_ms: int | None = None
 
     def started(self, run_id: str, at_ms: int) -> None:
@@ -438,6 +439,7 @@ class _Story:
     def committed(self, at_ms: int) -> None:
         if self._since_ms is not None:
             self._recovery_ms, self._since_ms = at_ms - self._since_ms, None
+            self._recovered_ms = at_ms
 
     def facts(self, *, up: bool) -> JobFacts:
         return JobFacts(
@@ -448,6 +450,7 @@ class _Story:
             restarts=self._restarts,
             failures=tuple(self._failures),
             recovery_ms=self._recovery_ms,
+            recovered_ms=self._recovered_ms,
             recovering_since_ms=self._since_ms,
         )
 

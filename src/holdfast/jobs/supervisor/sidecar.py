@@ -76,7 +76,7 @@ class Sidecar:
 
     def ended(self) -> None:
         """The driver and its JVM have ended."""
-        for worker in (self._recording, self._savepointing):
+        for worker in (self._recording, self._savepointing, self._observing):
             if worker is not None:
                 worker.ended()
 
