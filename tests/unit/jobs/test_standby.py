@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sqlite3
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import CannotLead
+from holdfast.checkpoints.guard.terms import CannotLead, Term
 from holdfast.engine.state.ownership import lock_path, reserved
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.ha.candidacy import Candidacy
@@ -19,6 +21,16 @@ from holdfast.jobs.supervisor.standby import require_final, require_places, take
 from holdfast.storage.memory import MemoryStorage
 
 LEASE_S = 1000.0
+
+
+class Counting(LeaseElection):
+    """One that counts its renewals."""
+
+    renewals = 0
+
+    def renew(self, term: Term) -> Term:
+        self.renewals += 1
+        return super().renew(term)
 
 
 class Supervisors:
@@ -151,3 +163,19 @@ def test_a_standby_that_takes_over_looks_for_the_checkpoints(
     assert second.record is not None
     with pytest.raises(CannotLead, match="former leader is not here"):
         taken_over(second, tmp_path)
+
+
+def test_a_leader_renews_its_lease_while_somebody_holds_the_registry(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    # The lease is short, and the clock stands still: no renewal comes too late.
+    election = Counting(MemoryStorage(), "job", 0.1, lambda: 0.0, lambda: 1_800_000_000)
+    candidacy = Candidacy(lambda _: election, "job", Registry(path), lambda: 1_800_000_000_000, lambda: 0.0)
+    assert candidacy.stand()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        wanted, deadline = election.renewals + 6, time.monotonic() + 30
+        while election.renewals < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert election.renewals >= wanted
+    assert candidacy.lost is None
+    candidacy.close()

@@ -32,6 +32,8 @@ from holdfast.model import JobState
 
 # How long a new leader waits for somebody who writes to the registry, before it looks who that is.
 _PATIENCE_S: Final = 1.0
+# The part of a lease that a sign of life in the registry may take.
+_BEAT_PARTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,9 @@ class Candidacy:
             if self._watched is None:
                 self.watch()
             return False
-        registry = Registry(self._path, term.token)
+        # Renewals wait for it: a registry that is busy must not cost the lease.
+        patience_s = min(_PATIENCE_S, self._election.lease_s / _BEAT_PARTS)
+        registry = Registry(self._path, term.token, patience_s=patience_s)
         self._renewer = LeaseRenewer(
             self._election, term, self._now, lambda: registry.beat(self._job, self._clock())
         )
