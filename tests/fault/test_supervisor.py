@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -135,6 +136,21 @@ def test_a_killed_driver_is_started_again(case: Case) -> None:
     assert str(first.failure) == "signal 9: the driver was killed"
     assert (first.ending, second.ending, second.recovers) == ("failed", "finished", True)
     assert "recovered" in case.kinds()
+
+
+def test_a_driver_that_cannot_be_started_is_tried_again(case: Case) -> None:
+    tries: list[DriverSpec] = []
+
+    def launch(spec: DriverSpec) -> DriverProcess:
+        tries.append(spec)
+        if len(tries) == 2:  # what a fork says where no more processes are allowed
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return DriverProcess.start(spec, FAKE)
+
+    outcome = case.run(case.write(["batch", "die"], ["batch", "finish"]), launch=launch)
+    assert (outcome.state, outcome.attempts, len(tries)) == (JobState.FINISHED, 2, 3)
+    told = [event.text for event in case.events if event.kind == "restarting"]
+    assert "the driver could not begin: Resource temporarily unavailable" in told[1]
 
 
 def test_the_same_failure_without_progress_is_given_up(case: Case) -> None:

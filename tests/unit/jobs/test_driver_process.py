@@ -23,3 +23,11 @@ def test_a_driver_is_not_handed_the_token(tmp_path: Path, monkeypatch: pytest.Mo
     assert "a-token-that-is-long-enough" not in environment.read_text()
     # What the job itself needs reaches it.
     assert given["AWS_PROFILE"] == "shop"
+
+
+def test_a_driver_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    spec = DriverSpec(target=str(tmp_path / "job.py"), home=str(tmp_path))
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with pytest.raises(FileNotFoundError):
+        DriverProcess.start(spec, (str(tmp_path / "nothing"),))
+    assert sorted(Path("/proc/self/fd").iterdir()) == before

@@ -25,7 +25,7 @@ from holdfast.checkpoints.guard.terms import Leader
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.private_files import make_directory
-from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unsupported
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unavailable, Unsupported
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.jobs.events import Say
 from holdfast.jobs.operations.operation_context import undone
@@ -136,7 +136,15 @@ class Rescaler:
         spec = RescaleSpec(
             self._spec.target, str(self._home.path), self._job, moves, str(log), self._spec.master
         )
-        process = DriverProcess.start(spec, COMMAND, quiet=True)
+        try:
+            process = DriverProcess.start(spec, COMMAND, quiet=True)
+        except OSError as error:
+            raise Unavailable(
+                "the process that rescales cannot be started",
+                where=sys.executable,
+                found=error.strerror or str(error),
+                hint=_AGAIN,
+            ) from error
         last: Message | None = None
         try:
             last = self._follow(process, operation, attend)

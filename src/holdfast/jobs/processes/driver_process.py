@@ -32,7 +32,11 @@ class DriverProcess:
     def start(
         cls, spec: ChildSpec, command: tuple[str, ...] = COMMAND, *, quiet: bool = False
     ) -> DriverProcess:
-        """Start one; with `quiet` its standard output is thrown away instead of passed through."""
+        """Start one; with `quiet` its standard output is thrown away instead of passed through.
+
+        Raises:
+            OSError: There are no more processes or descriptors to be had.
+        """
         channel, theirs = Channel.pair()
         environment = {
             **without_secrets(os.environ),
@@ -50,6 +54,9 @@ class DriverProcess:
                 stdout=subprocess.DEVNULL if quiet else None,
                 start_new_session=True,
             )
+        except BaseException:
+            channel.close()
+            raise
         finally:
             theirs.close()
         return cls(process, channel)

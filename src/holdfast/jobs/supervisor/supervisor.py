@@ -19,7 +19,7 @@ from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.jobs.events import EventHandler, Outcome
-from holdfast.jobs.failures.summary import comes_again
+from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.operations.rescaler import Rescaler
 from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
@@ -122,7 +122,11 @@ class Supervisor:
 
     def _run_driver(self) -> Outcome | None:
         self._job.require_lead()
-        attempt = DriverSession(self._job, self._launch(self._spec), self._admit).run()
+        try:
+            process = self._launch(self._spec)
+        except OSError as error:  # processes or descriptors are used up; that may pass
+            return self._before_restart(failures.not_begun(error))
+        attempt = DriverSession(self._job, process, self._admit).run()
         return self._after(attempt) if attempt.leads else None
 
     # Before a driver begins.
@@ -189,21 +193,23 @@ class Supervisor:
         if attempt.ending == "canceled":
             return self._canceled()
         if attempt.failure is not None:
-            return self._before_restart(attempt, attempt.failure)
+            return self._before_restart(attempt.failure, attempt.failed_ms, committed=attempt.batches > 0)
         if attempt.ending == "stopped":
             return self._rescaled() if self._requests.rescale else self._stopped(attempt.ending)
         return self._end(JobState.FINISHED, attempt.ending)
 
-    def _before_restart(self, attempt: DriverAttempt, failure: Failure) -> Outcome | None:
+    def _before_restart(
+        self, failure: Failure, failed_ms: int | None = None, *, committed: bool = False
+    ) -> Outcome | None:
         """Wait as the strategy says; the outcome, if there is to be no other driver."""
         job = self._job
         if self._requests.stops:
             return self._stopped(f"stopped; the last driver failed: {failure}")
         ended_ms = job.clock()
-        failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
+        failed_ms = ended_ms if failed_ms is None else failed_ms
         job.recovery.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
         decision = job.policy.on_failure(
-            failure.fingerprint, attempt.batches > 0, ended_ms, comes_again=comes_again(failure)
+            failure.fingerprint, committed, ended_ms, comes_again=failures.comes_again(failure)
         )
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
