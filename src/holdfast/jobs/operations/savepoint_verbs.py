@@ -183,8 +183,8 @@ class _Savepoints:
         return made
 
     def complete(self, made: Made) -> bool:
-        """Whether there is one of each query."""
-        return 0 < len(made) == len(self.details.queries)
+        """Whether there is one of each query that is meant."""
+        return 0 < len(made) == len(self._chosen())
 
     def take_away(self, made: Made) -> None:
         """Undo what was taken, and clear up the bytes that nobody needs."""
@@ -203,7 +203,7 @@ class _Savepoints:
         catalog = self._catalog()
         if not self.details.queries:
             raise no_query_yet(self.details.status.job.name)
-        for query in self.details.queries:
+        for query in self._chosen():
             checkpoint = open_storage(query.checkpoint)
             check_apart(checkpoint, catalog)
             if Logs(checkpoint).newest is None:
