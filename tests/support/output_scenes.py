@@ -277,7 +277,7 @@ def _set_up(place: Path) -> Iterator[None]:
     (place / "job.py").write_text(JOB)
     (place / "lost.py").write_text(LOST)
     home = StateHome(place / "home")
-    written_state.write_registry(home.path, 3)
+    written_state.write_registry(home.path)
     Registry(home.registry, LEADER.token).lead("shop", LEADER)
     Registry(home.registry).add_recovery("shop", RECOVERY)
     for batch in _batches():

@@ -139,7 +139,7 @@ def furnished(folder: Path) -> Iterator[Path]:
     (folder / "JOB.py").write_text(JOB)
     (folder / "HISTORY.py").write_text(HISTORY)
     home = StateHome(folder / "home")
-    written_state.write_registry(home.path, 3)
+    written_state.write_registry(home.path)
     Registry(home.registry, written_state.LEADER.token).lead("shop", written_state.LEADER)
     lock = SupervisorLock(home, "shop")
     assert lock.take()

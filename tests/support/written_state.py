@@ -47,6 +47,7 @@ from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
 from holdfast.jobs.registry.operation_arguments import TakeSavepoint, Verify
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry.schema import VERSION
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import (
     BatchProgress,
@@ -196,7 +197,7 @@ def counted_later() -> Iterator[None]:
 
 def write_home(place: Path, checkpoint: Path) -> None:
     home = StateHome(place)
-    write_registry(place, 3)
+    write_registry(place)
     Registry(home.registry, LEADER.token).lead("shop", LEADER)
     Registry(home.registry).add_recovery("shop", RECOVERY)
     storage = LocalStorage(checkpoint)
@@ -226,8 +227,8 @@ def write_home(place: Path, checkpoint: Path) -> None:
     home_token(place)
 
 
-def write_registry(place: Path, version: int) -> None:
-    """A registry as a version of it was: the upgrades of `jobs.registry_file` taken back."""
+def write_registry(place: Path, version: int = VERSION) -> None:
+    """A registry as a version of it was: the upgrades of `jobs.registry.schema` taken back."""
     place.mkdir(exist_ok=True)
     registry = Registry(StateHome(place).registry)
     registry.start_job(JOB)
@@ -238,10 +239,12 @@ def write_registry(place: Path, version: int) -> None:
     registry.add_batch("shop", second, BATCH)
     registry.request("shop", "stop", NOW_MS)
     registry.add_savepoint("shop", SAVEPOINT)
-    if version == 3:
+    if version == VERSION:
         return
     with closing(sqlite3.connect(registry.path)) as db:
-        for table in ("leaders", "recoveries", *(("savepoints",) if version == 1 else ())):
+        db.execute("DROP VIEW attempt_kinds")
+        since = ("dropped_attempts", "leaders", "recoveries", *(("savepoints",) if version == 1 else ()))
+        for table in since:
             db.execute(f"DROP TABLE {table}")
         for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):
             db.execute(f"UPDATE {table} SET {column} = json_remove({column}, '$.{gone}')")

@@ -14,6 +14,7 @@ from holdfast.errors import Conflict, Invalid
 from holdfast.storage.file_lock import FileLock
 
 LOGS_KEPT = 10
+LOG_BYTES = 64 << 20
 # Where queries are run beside themselves, below a state home.
 SANDBOXES = "sandboxes"
 
@@ -45,6 +46,32 @@ class StateHome:
         for old in logs[: max(0, len(logs) - LOGS_KEPT + 1)]:
             old.unlink(missing_ok=True)
         return fresh
+
+
+def cut_log(log: Path, most: int = LOG_BYTES) -> None:
+    """Keep the first lines of a log that has grown too large, and its newest quarter.
+
+    Whoever writes to it appends: what he writes in that moment may be lost, and nothing else.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    size = log.stat().st_size
+    if size <= most:
+        return
+    with log.open("r+b") as file:
+        start = _whole_lines(file.read(most // 64))
+        file.seek(-(most // 4), os.SEEK_END)
+        newest = file.read()
+        newest = newest[newest.find(b"\n") + 1 :]
+        left_out = size - len(start) - len(newest)
+        file.seek(0)
+        file.write(b"%s... %d bytes were left out here ...\n%s" % (start, left_out, newest))
+        file.truncate()
+
+
+def _whole_lines(text: bytes) -> bytes:
+    return text[: text.rfind(b"\n") + 1]
 
 
 def state_home(home: str | Path | None = None) -> Path:

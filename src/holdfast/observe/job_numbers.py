@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,7 +34,8 @@ class JobFacts:
         started_ms: When it was started.
         running_ms: When the driver that runs was started.
         restarts: Drivers that followed a failed one.
-        failures: When each failed batch failed, with its cause.
+        failures: How many batches have failed, by cause.
+        failed_ms: When the newest of them failed.
         recovery_ms: What the last recovery took.
         recovered_ms: When that ended, as far as it is known.
         recovering_since_ms: When the failure happened that the job has not recovered from yet.
@@ -49,7 +49,8 @@ class JobFacts:
     started_ms: int | None = None
     running_ms: int | None = None
     restarts: int = 0
-    failures: tuple[tuple[int, str], ...] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)
+    failed_ms: tuple[int, ...] = ()
     recovery_ms: int | None = None
     recovered_ms: int | None = None
     recovering_since_ms: int | None = None
@@ -65,7 +66,7 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
         now_ms: The clock.
         busy_since_ms: Since when a query of it has been at work; None where all wait for rows.
     """
-    lately = sum(at_ms > now_ms - LATELY_MS for at_ms, _ in facts.failures)
+    lately = sum(at_ms > now_ms - LATELY_MS for at_ms in facts.failed_ms)
     recovering_ms = _recovering_ms(facts, now_ms, busy_since_ms)
     numbers = samples_of(
         (facts.name,),
@@ -82,7 +83,7 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
             "holdfast_recovery_lately_seconds": _in_seconds(_lately_ms(facts, now_ms, recovering_ms)),
         },
     )
-    for cause, number in Counter(cause for _, cause in facts.failures).items():
+    for cause, number in facts.failures.items():
         numbers.append(sample("holdfast_checkpoint_failures_total", number, facts.name, cause))
     for query, taken in facts.savepoints.items():
         numbers += samples_of((facts.name, query), _savepoint(facts, taken, now_ms))

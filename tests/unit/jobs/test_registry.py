@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.jobs.background.job_facts import recoveries
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.jobs.registry.attempt_counts import ATTEMPTS_KEPT, DETAILS_KEPT, AttemptCounts
 from holdfast.jobs.registry.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
@@ -67,7 +69,8 @@ def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:
 def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
-        for table in ("savepoints", "leaders", "recoveries"):
+        db.execute("DROP VIEW attempt_kinds")
+        for table in ("savepoints", "leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version = 1")
     assert registry.job("job") == RECORD
@@ -81,7 +84,8 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     registry.add_batch("job", 1, batch(0))
     registry.end_attempt("job", 1, "failed", Failure("query", "Error", "boom", "q"), 15)
     with closing(sqlite3.connect(registry.path)) as db:
-        for table in ("leaders", "recoveries"):
+        db.execute("DROP VIEW attempt_kinds")
+        for table in ("leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
         # What that version did not write of a batch and of a failure.
         for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):
@@ -92,11 +96,25 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     assert registry.batches("job") == [batch(0)]
     (attempt,) = registry.attempts("job")
     assert attempt.failure == Failure("query", "Error", "boom", "q")
+    assert registry.attempt_counts("job") == AttemptCounts(failed=1, causes={"unknown": 1})
     assert (registry.leader("job"), registry.recoveries("job")) == (None, [])
     recovery = Recovery(2, 15, "source: it was away", dict.fromkeys(PHASES, 10), size=StateSize(1000, 3))
     registry.add_recovery("job", recovery)
     assert registry.recoveries("job") == [recovery]
     assert recovery.recovery_ms == 70
+
+
+def test_a_registry_of_the_third_version_goes_on_with_its_attempts(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    number = registry.start_attempt("job", 1, 10, recovers=False)
+    registry.end_attempt("job", number, "failed", Failure("query", "E", "x", cause="sink"), 20)
+    registry.start_attempt("job", 2, 30, recovers=True)
+    with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("DROP VIEW attempt_kinds")
+        db.execute("DROP TABLE dropped_attempts")
+        db.execute("PRAGMA user_version = 3")
+    assert [each.number for each in registry.attempts("job")] == [1, 2]
+    assert registry.attempt_counts("job") == AttemptCounts(restarts=1, failed=1, causes={"sink": 1})
 
 
 def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:
@@ -180,6 +198,34 @@ def test_attempts_are_counted_over_a_jobs_life(registry: Registry) -> None:
     assert (first.ending, first.failure, first.recovers) == ("failed", failure, False)
     assert (second.ending, second.first_commit_ms, second.recovers) == ("lost", 100, True)
     assert third.ending is None
+
+
+def test_the_newest_attempts_stay_and_the_others_are_counted(registry: Registry) -> None:
+    total, causes = ATTEMPTS_KEPT + 30, ("sink", "source", "sink")
+    for each in range(1, total + 1):
+        number = registry.start_attempt("job", 1, each * 10, recovers=each not in (1, 4))
+        assert number == each
+        if each % 2 == 0:
+            registry.queries_started("job", each, [], each * 10 + 1)
+        if each == 6:
+            registry.add_batch("job", each, batch(0))
+        failure = Failure("query", "E", "x", detail="long text", cause=causes[each % 3])
+        registry.end_attempt("job", each, "failed", failure, each * 10 + 2)
+    kept = registry.attempts("job")
+    # 4 was started by hand and 6 has committed: a recovery that lasts began there.
+    assert [each.number for each in kept] == [4, 6, *range(31, total + 1)]
+    long = [each.number for each in kept if each.failure is not None and each.failure.detail]
+    assert long == list(range(total - DETAILS_KEPT + 1, total + 1))
+    assert registry.attempt_counts("job") == AttemptCounts(
+        restarts=228,
+        failed=230,
+        failed_running=115,
+        restored=115,
+        causes={"sink": 153, "source": 77},
+    )
+    # From the failure of 4, at 42, to that commit, at 100; the next one lasts since 6 failed.
+    assert recoveries(kept) == (58, 62)
+    assert registry.attempt_counts("other") == AttemptCounts()
 
 
 def test_batches_come_back_as_they_went_in(registry: Registry) -> None:

@@ -37,7 +37,11 @@ def test_a_rescale_whose_process_cannot_be_started_fails_and_changes_nothing(
     monkeypatch.setattr(DriverProcess, "start", start)
     spec = DriverSpec(target=str(tmp_path / "job.py"), home=str(home.path))
     said: list[str] = []
-    Rescaler(home, "shop", spec, lambda: 1).carry_out(lambda: True, lambda _, text, **__: said.append(text))
+
+    def say(kind: str, text: str, **facts: Any) -> None:
+        said.append(text)
+
+    Rescaler(home, "shop", spec, lambda: 1).carry_out(lambda: True, say)
     failed = operations.get(OPERATION)
     assert failed.state is OperationState.FAILED
     assert failed.error is not None

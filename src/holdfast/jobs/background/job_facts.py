@@ -21,7 +21,7 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
         drills_ms: What the newest drill of each query took.
     """
     record = registry.job(job)
-    attempts = registry.attempts(job)
+    attempts, counts = registry.attempts(job), registry.attempt_counts(job)
     recovery_ms, since_ms = recoveries(attempts)
     kept = registry.recoveries(job)
     running = attempts[-1] if attempts and attempts[-1].ending is None else None
@@ -36,9 +36,10 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
         failed=record.state is JobState.FAILED,
         started_ms=record.started_ms,
         running_ms=None if running is None else running.running_ms,
-        restarts=sum(1 for attempt in attempts if attempt.recovers),
-        failures=tuple(
-            (attempt.ended_ms, attempt.failure.cause)
+        restarts=counts.restarts,
+        failures=counts.causes,
+        failed_ms=tuple(
+            attempt.ended_ms
             for attempt in attempts
             if attempt.failure is not None and attempt.ended_ms is not None
         ),

@@ -31,12 +31,11 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
     """
     registry = Registry(home.registry)
     job = registry.job(name)
-    attempts = registry.attempts(job.name)
+    attempts, counts = registry.attempts(job.name), registry.attempt_counts(job.name)
     newest = {batch.query: batch for batch in registry.batches(job.name)}
     _, measured = AlertStore(home.path).numbers().get(job.name, (0, ()))
-    failed = sum(1 for attempt in attempts if attempt.failure is not None)
+    failed = sum(counts.causes.values())
     done = _sum(measured, "holdfast_batches_total")
-    restarts = sum(1 for attempt in attempts if attempt.recovers)
     batch = max(newest.values(), key=lambda progress: progress.committed_ms, default=None)
     ended_ms = job.ended_ms if job.state.terminal and job.ended_ms is not None else now_ms
     return {
@@ -52,8 +51,8 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
         "numberOfFailedCheckpoints": str(failed),
         "numberOfInProgressCheckpoints": "0",
         "totalNumberOfCheckpoints": UNKNOWN if done is None else _text(done + failed),
-        "numRestarts": str(restarts),
-        "fullRestarts": str(restarts),
+        "numRestarts": str(counts.restarts),
+        "fullRestarts": str(counts.restarts),
         "uptime": _text(_uptime_ms(attempts, job.state, now_ms)),
         "downtime": _text(_downtime_ms(attempts, job.state, now_ms)),
         "createdTime": str(ended_ms - job.started_ms),

@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LAST_LOOK_S: Final = 10.0
+_FAILURES_KEPT: Final = 200
 
 _LOG = logging.getLogger("holdfast.watch")
 # Who watches which query of this process, by the query's id.
@@ -418,7 +420,8 @@ class _Story:
         self._runs = {run_id}
         self._started_ms = self._running_ms = now_ms()
         self._restarts = 0
-        self._failures: list[tuple[int, str]] = []
+        self._failures: Counter[str] = Counter()
+        self._failed_ms: deque[int] = deque(maxlen=_FAILURES_KEPT)
         self._recovery_ms: int | None = None
         self._recovered_ms: int | None = None
         self._since_ms: int | None = None
@@ -432,7 +435,8 @@ class _Story:
 
     def terminated(self, at_ms: int, error: str | None) -> None:
         if error is not None:
-            self._failures.append((at_ms, from_text(error, label="query").cause))
+            self._failures[from_text(error, label="query").cause] += 1
+            self._failed_ms.append(at_ms)
             if self._since_ms is None:
                 self._since_ms = at_ms
 
@@ -448,7 +452,8 @@ class _Story:
             started_ms=self._started_ms,
             running_ms=self._running_ms,
             restarts=self._restarts,
-            failures=tuple(self._failures),
+            failures=dict(self._failures),
+            failed_ms=tuple(self._failed_ms),
             recovery_ms=self._recovery_ms,
             recovered_ms=self._recovered_ms,
             recovering_since_ms=self._since_ms,

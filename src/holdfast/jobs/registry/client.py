@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoints.guard.terms import Leader
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.attempt_counts import AttemptCounts
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.json_shapes import JsonShape, in_json, json_spread
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
@@ -46,11 +47,12 @@ class JobDetails(JsonShape):
     Attributes:
         status: The job.
         queries: Its queries, as its newest driver started them.
-        attempts: Its drivers, oldest first.
+        attempts: Its newest drivers, oldest first.
         batches: Its newest batches, oldest first.
         savepoints: The savepoints that its supervisor took, or failed to take.
         recoveries: What each recovery took, by phase.
         leader: Who leads, where several supervisors stand by.
+        counts: All of its drivers in numbers.
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -60,6 +62,7 @@ class JobDetails(JsonShape):
     savepoints: list[SavepointNote]
     recoveries: list[Recovery]
     leader: Leader | None
+    counts: AttemptCounts = field(metadata=NOT_IN_JSON)
 
     @property
     @in_json
@@ -150,6 +153,7 @@ class Control:
             self._registry.savepoints(job.name),
             self._registry.recoveries(job.name),
             self._registry.leader(job.name),
+            self._registry.attempt_counts(job.name),
         )
 
     def prediction(self, details: JobDetails) -> Prediction | None:

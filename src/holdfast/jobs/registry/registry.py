@@ -20,6 +20,7 @@ from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
 from holdfast.errors import NotFound
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.attempt_counts import COUNTED, AttemptCounts, make_room
 from holdfast.jobs.registry.schema import REGISTRY, insert
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 from holdfast.plain_values import READ, from_known
@@ -214,13 +215,17 @@ class Registry:
             )
 
     def start_attempt(self, job: str, driver_pid: int, now_ms: int, *, recovers: bool) -> int:
-        """Note a new driver and return its number; attempts that never ended are marked lost."""
+        """Note a new driver and return its number; attempts that never ended are marked lost.
+
+        The newest `ATTEMPTS_KEPT` stay, and of the others what `attempt_counts` tells.
+        """
         with self._writing(job) as db:
             db.execute("UPDATE attempts SET ending = 'lost' WHERE job = ? AND ending IS NULL", (job,))
             row = db.execute("SELECT coalesce(max(number), 0) + 1 FROM attempts WHERE job = ?", (job,))
             number = int(row.fetchone()[0])
             values = {"job": job, "number": number, "driver_pid": driver_pid, "began_ms": now_ms}
             insert(db, "attempts", {**values, "recovers": int(recovers)})
+            make_room(db, job, number)
         return number
 
     def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
@@ -321,8 +326,12 @@ class Registry:
         return named[0]
 
     def attempts(self, job: str) -> list[Attempt]:
-        """A job's attempts, oldest first."""
+        """A job's newest attempts, oldest first."""
         return self._read(Attempt, "SELECT * FROM attempts WHERE job = ? ORDER BY number", job)
+
+    def attempt_counts(self, job: str) -> AttemptCounts:
+        """A job's attempts over its whole life, in numbers."""
+        return AttemptCounts.of(self._file.read(COUNTED, job, job))
 
     def queries(self, job: str) -> list[QueryStarted]:
         """The queries of a job's newest attempt."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.storage.file_lock import lock_holder
 from holdfast.storage.shared_database import Shape
 
-VERSION: Final = 3
+VERSION: Final = 4
 # Where in a file SQLite locks a byte for the one who writes.
 _RESERVED: Final = 0x40000001
 
@@ -28,13 +28,27 @@ CREATE TABLE recoveries (
   job TEXT NOT NULL, attempt INTEGER NOT NULL, at_ms INTEGER NOT NULL, body TEXT NOT NULL,
   PRIMARY KEY (job, attempt))
 """
+# How many attempts of a kind have made room for newer ones.
+_DROPPED_ATTEMPTS: Final = """
+CREATE TABLE dropped_attempts (
+  job TEXT NOT NULL, cause TEXT NOT NULL, recovers INTEGER NOT NULL, failed INTEGER NOT NULL,
+  ran INTEGER NOT NULL, initial INTEGER NOT NULL, attempts INTEGER NOT NULL,
+  PRIMARY KEY (job, cause, recovers, failed, ran, initial))
+"""
+_ATTEMPT_KINDS: Final = """
+CREATE VIEW attempt_kinds AS SELECT job, number, recovers, ending IS 'failed' AS failed,
+  running_ms IS NOT NULL AS ran, number = 1 AS initial,
+  iif(failure IS NULL, '', coalesce(json_extract(failure, '$.cause'), 'unknown')) AS cause
+FROM attempts
+"""
 # What turns a registry of each earlier version into the next.
-_UPGRADES: Final = {1: (_SAVEPOINTS,), 2: (_LEADERS, _RECOVERIES)}
+_UPGRADES: Final = {1: (_SAVEPOINTS,), 2: (_LEADERS, _RECOVERIES), 3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS)}
 
 _SCHEMA: Final = (
     _SAVEPOINTS,
     _LEADERS,
     _RECOVERIES,
+    _DROPPED_ATTEMPTS,
     """
     CREATE TABLE jobs (
       name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,
@@ -62,6 +76,7 @@ _SCHEMA: Final = (
       id INTEGER PRIMARY KEY, job TEXT NOT NULL, verb TEXT NOT NULL, asked_ms INTEGER NOT NULL,
       taken_ms INTEGER)
     """,
+    _ATTEMPT_KINDS,
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints.guard.terms import LeadershipLost
@@ -17,6 +19,7 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import cut_log
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
@@ -39,6 +42,7 @@ class DriverSession:
         self._job = job
         self._admit = admit
         self._spark: str | None = None
+        self._log: Path | None = None
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
         job.attempts += 1
         job.driver = self._attempt
@@ -100,6 +104,9 @@ class DriverSession:
                     attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
                 self._look_at_slow_batches()
+                if self._log is not None:
+                    with suppress(OSError):  # it is not there yet, or the disk is away
+                        cut_log(self._log)
                 job.tell_of_sidecar()
 
     def _has_lost_lease(self) -> bool:
@@ -157,7 +164,7 @@ class DriverSession:
             job.clock(),
             recovers=attempt.recovers,
         )
-        log = job.home.start_log(definition.name, attempt.number)
+        self._log = log = job.home.start_log(definition.name, attempt.number)
         job.say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
         if candidacy is not None:
             candidacy.note(driver=DriverIdentity.of(attempt.process.pid, job.machine))

@@ -111,6 +111,7 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
             [],
             [],
             None,
+            plane.registry.attempt_counts(name),
         )
         return line_of(details, firing)
 
@@ -138,7 +139,7 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
         state_rows=_state_rows(of_queries),
         state_bytes=sum(state_bytes(batch) for batch in of_queries) if of_queries else None,
         recent_ms=tuple(batch.duration_ms for batch in recent),
-        restarts=sum(attempt.recovers for attempt in details.attempts),
+        restarts=details.counts.restarts,
         firing=firing[job.name],
     )
 

@@ -94,14 +94,10 @@ def history(call: Call) -> Any:
     pending = in_progress(call.plane, details, nodes)
     shown = sorted([*done, *saved], key=lambda one: (one.ended_ms, one.number), reverse=True)
     total = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches) + len(saved)
-    failed = sum(
-        attempt.ending == "failed" and attempt.running_ms is not None for attempt in details.attempts
-    )
+    failed = details.counts.failed_running
     return {
         "counts": {
-            "restored": sum(
-                attempt.number > 1 and attempt.running_ms is not None for attempt in details.attempts
-            ),
+            "restored": details.counts.restored,
             "total": total + failed + len(pending),
             "in_progress": len(pending),
             "completed": total,

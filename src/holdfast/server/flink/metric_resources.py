@@ -56,7 +56,7 @@ def _of_job(call: Call) -> dict[str, str]:
     record = details.status.job
     nodes = vertices(details)
     done = completed(call.plane, details, nodes)
-    restarts = sum(attempt.recovers for attempt in details.attempts)
+    restarts = details.counts.restarts
     running = details.attempts[-1].running_ms if details.attempts else None
     uptime = -1 if record.state.terminal or running is None else now - running
     committed = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches)
@@ -68,7 +68,7 @@ def _of_job(call: Call) -> dict[str, str]:
         "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
         "numberOfCompletedCheckpoints": committed,
         "totalNumberOfCheckpoints": committed,
-        "numberOfFailedCheckpoints": sum(attempt.ending == "failed" for attempt in details.attempts),
+        "numberOfFailedCheckpoints": details.counts.failed,
         "numberOfInProgressCheckpoints": 0,
     }
     if done:
