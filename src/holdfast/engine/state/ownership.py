@@ -134,7 +134,8 @@ def fence(path: Path, owner: Owner) -> bool:
         os.close(descriptor)
         return False
     try:
-        former = _read_owner(path)
+        # To open and close the file a second time would let go of the lock: POSIX has one a process.
+        former = _parsed(os.pread(descriptor, _LONGEST, 0))
         if former is not None and owner.is_older_than(former):
             raise outlived(path, owner, former)
         _write_owner(descriptor, _rendered(owner))
