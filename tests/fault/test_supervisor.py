@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.job.high_availability import Leading
-from holdfast.config.job.restart import exponential, fixed_delay, no_restart
+from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event, Outcome
@@ -166,6 +166,15 @@ def test_the_same_failure_after_progress_is_not_the_same(case: Case) -> None:
     restart = exponential(initial="1ms", max="2ms", same_failure=2)
     spec = case.write(*[["batch", "fail boom"]] * 4, ["finish"], restart=restart)
     assert case.run(spec).state is JobState.FINISHED
+
+
+def test_failures_are_an_hour_apart_whatever_the_wall_clock_says(case: Case) -> None:
+    hours = iter(range(100))
+    restart = failure_rate(1, "5m", "1ms", same_failure=None)
+    spec = case.write(*[["batch", "fail boom"]] * 3, ["finish"], restart=restart)
+    # The wall clock was set back meanwhile: by it, all failures come within a second.
+    outcome = case.run(spec, now=lambda: next(hours) * 3600.0)
+    assert (outcome.state, outcome.attempts) == (JobState.FINISHED, 4)
 
 
 def test_no_restart_means_none(case: Case) -> None:

@@ -52,7 +52,7 @@ class Supervisor:
         launch: How to start a driver; tests pass one that needs no JVM.
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
         elections: How to take part in elections; None where it has the job to itself.
-        now: The clock of the elections.
+        now: The clock of the elections and of the restart strategy; it does not go back.
         lease_s: How long the lease beside a checkpoint lasts without a sign of life, where there are no
             elections.
         machine: Names the machine that this process and its drivers run on.
@@ -76,6 +76,7 @@ class Supervisor:
         self._spec = spec
         self._rng = rng
         self._launch = launch
+        self._now = now
         self._leadership = Leadership(elections, clock, now, lease_s)
         self._job = SupervisedJob(
             spec,
@@ -209,7 +210,10 @@ class Supervisor:
         failed_ms = ended_ms if failed_ms is None else failed_ms
         job.recovery.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
         decision = job.policy.on_failure(
-            failure.fingerprint, committed, ended_ms, comes_again=failures.comes_again(failure)
+            failure.fingerprint,
+            committed,
+            int(self._now() * 1000),
+            comes_again=failures.comes_again(failure),
         )
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
