@@ -94,26 +94,31 @@ class _Version:
     """Whether anybody has written to the registry, at the price of a glance.
 
     SQLite counts for a connection that stays open what others have committed since. It is closed when nobody
-    asks any more.
+    asks any more, and where another file has come in the place of the one that it is of.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._opened = 0
         self._close: Callable[[], object] = lambda: None
 
-    def now(self) -> int | None:
-        """A number that changes with the registry; None where there is no telling."""
+    def now(self) -> tuple[int, int] | None:
+        """What changes with the registry; None where there is no telling."""
         with self._lock:
             try:
-                if self._connection is None:
-                    if not self._path.exists():
-                        return None
+                found = self._path.stat()
+                file = (found.st_dev, found.st_ino)
+                if self._connection is None or file != self._file:
+                    self._close()
                     self._connection = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
                     self._close = weakref.finalize(self, self._connection.close)
-                return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
-            except sqlite3.Error:
+                    self._file = file
+                    self._opened += 1
+                return self._opened, int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            except (OSError, sqlite3.Error):
                 self._close()
                 self._connection = None
                 return None
