@@ -137,6 +137,20 @@ def test_offsets_become_those_of_another_cluster(tmp_path: Path) -> None:
     ]
 
 
+def test_two_partitions_cannot_become_one() -> None:
+    """Behind the larger of two places, records of the other partition would be left out."""
+    points = (
+        SyncPoint("orders", 0, 38, "o2", 0, 30),
+        SyncPoint("orders", 1, 20, "o2", 0, 99),
+        SyncPoint("orders", 10, 7, "o2", 1, 7),
+        SyncPoint("refunds", 0, 1, "refunds", 0, 1),
+    )
+    error = refusal(reading(KAFKA), Translate(points))
+    assert isinstance(error, Invalid)
+    assert "two partitions" in error.fact
+    assert error.found == "orders,0,38,o2,0,30 and orders,1,20,o2,0,99"
+
+
 def test_a_table_goes_on_with_a_version(tmp_path: Path) -> None:
     ends, _ = moved(reading(DELTA), tmp_path, ToVersion(9))
     assert ends == [{**DELTA, "reservoirVersion": 9, "index": -1, "isStartingVersion": False}]

@@ -199,6 +199,11 @@ class SyncPoint:
     new_partition: int
     new_at: int
 
+    def __str__(self) -> str:
+        """The line of a mapping that says so."""
+        old = f"{self.topic},{self.partition},{self.at}"
+        return f"{old},{self.new_topic},{self.new_partition},{self.new_at}"
+
 
 @dataclass(frozen=True, slots=True)
 class Translate:
@@ -221,9 +226,19 @@ class Translate:
             if not is_of_kafka(value):
                 continue
             moved: dict[str, dict[str, int]] = {}
+            taken: dict[tuple[str, int], SyncPoint] = {}
             for topic, partitions in value.items():
                 for partition, at in partitions.items():
                     point = self._point(topic, int(partition), at, where)
+                    other = taken.setdefault((point.new_topic, point.new_partition), point)
+                    if other is not point:
+                        raise Invalid(
+                            "the mapping makes two partitions one, which has one offset only",
+                            where=f"{where}, source {name}",
+                            found=f"{other} and {point}",
+                            expected="another partition in the other cluster for each",
+                            hint="correct these two lines of the mapping",
+                        )
                     moved.setdefault(point.new_topic, {})[str(point.new_partition)] = point.new_at
                     renamed[topic, int(partition)] = point.new_topic, point.new_partition
             offsets[name] = _written(moved)
