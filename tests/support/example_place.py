@@ -12,7 +12,7 @@ from unittest.mock import patch
 from shown_commands import FILE
 from written_state import BATCH, JOB, QUERY
 
-from golden import KAFKA, files_on_disk, golden_on_disk, kafka_files
+from golden import KAFKA, files_on_disk, files_read_from, kafka_files
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
 from holdfast.jobs.registry.registry import Registry, job_id
@@ -27,7 +27,7 @@ EDITED = dt.datetime(2026, 3, 6, 8, tzinfo=dt.timezone.utc)
 
 def make_place(folder: Path) -> None:
     """Make all of it."""
-    checkpoint = golden_on_disk("visits", folder / "checkpoints" / "visits")
+    checkpoint = files_on_disk(files_read_from("visits", "file:///in"), folder / "checkpoints" / "visits")
     files_on_disk(kafka_files("visits"), folder / "checkpoints" / "orders")
     # What Kafka's tool prints, and records that two clusters have.
     (folder / "offsets.txt").write_text("orders:0:12\norders:1:20\n", encoding="utf-8")

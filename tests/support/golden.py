@@ -102,6 +102,23 @@ def files_on_disk(files: Mapping[str, bytes], folder: Path) -> Path:
     return folder
 
 
+def input_folder(name: str) -> str:
+    """The address of the directory whose files the query of one has read."""
+    [first] = [data for path, data in golden_files(name).items() if path == "sources/0/0"]
+    return str(json.loads(first.split(b"\n")[1])["path"].rpartition("/")[0])
+
+
+def files_read_from(name: str, folder: str) -> dict[str, bytes]:
+    """The files of one, as if its query had read files of another directory, which is given as an address."""
+    before, files = input_folder(name).encode(), {}
+    for path, data in golden_files(name).items():
+        if not path.startswith("sources/"):
+            files[path] = data
+        elif not path.endswith(".crc"):
+            files[path] = data.replace(before, folder.encode())
+    return files
+
+
 def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     """The same as an object store holds it under state-checkpoint format 1: no checksums."""
     return {path: data for path, data in files.items() if not path.endswith(".crc")}

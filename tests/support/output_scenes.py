@@ -23,7 +23,7 @@ import written_state
 from cli_runner import run_cli
 from written_state import BATCH, LEADER, RECOVERY
 
-from golden import golden_files, kafka_files
+from golden import golden_files, input_folder, kafka_files
 from holdfast.advice.advising import evidence as advice_evidence
 from holdfast.advice.facts.place import Lasting, Place
 from holdfast.cli import next_step
@@ -44,6 +44,8 @@ WIDTHS = (40, USUAL, 200)
 
 # The verbs in the order in which they run; what one makes, those below it find. `SP` stands for the newest
 # savepoint, `FIRST` for the oldest.
+# What stands for the directory that a query has read, which has another name in each archive.
+ARRIVALS = "file:///arrivals"
 SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("holdfast", ("",)),
     ("checkpoint-show", ("checkpoint show orders", "checkpoint show joined", "checkpoint show keyed")),
@@ -121,7 +123,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "offsets show orders",
             "offsets set topics rewound --at orders:0:12 --dry-run",
             "offsets skip topics past --rows orders:1:2 --dry-run",
-            "offsets skip FIRST past --file file:///arrivals/bad.json",
+            f"offsets skip FIRST past --file {ARRIVALS}/bad.json",
             "offsets translate topics elsewhere --topic orders=dc2.orders --dry-run",
         ),
     ),
@@ -188,6 +190,7 @@ def _said(place: Path, command: str, columns: int) -> str:
         for word, savepoint in (("FIRST", listed[0]), ("SP", listed[-1])):
             command = command.replace(f" {word}", f" saved/{savepoint.name}")
             typed = typed.replace(f" {word}", f" saved/{savepoint.name[:15]}")
+    command = command.replace(ARRIVALS, input_folder(CHECKPOINTS["sums"]))
     _Clock.at_ns += 600_000_000_000
     result = run_cli(
         shlex.split(command),
@@ -209,6 +212,7 @@ def _said(place: Path, command: str, columns: int) -> str:
     text = f"$ {f'holdfast {typed}'.rstrip()}\n{result.stdout}".replace(str(place), SHOWN)
     for pattern, fixed in CHANCE:
         text = pattern.sub(fixed, text)
+    text = text.replace(input_folder(CHECKPOINTS["sums"]), ARRIVALS)
     return f"{text}(exit code {result.returncode})\n" if result.returncode else text
 
 

@@ -14,7 +14,7 @@ import written_state
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from golden import files_on_disk, golden_on_disk, kafka_files
+from golden import files_on_disk, files_read_from, golden_on_disk, kafka_files
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
 from holdfast.cli import app
@@ -123,12 +123,12 @@ def lines_of(text: str) -> list[str]:
 def furnished(folder: Path) -> Iterator[Path]:
     """Everything that calls name; a job is supervised as long as this lasts."""
     for name, golden in (
-        ("CK", "4.2/aggregate-memory"),
         ("windows", "4.2/windowed-memory"),
         ("joined", "4.2/join-format2"),
         ("keyed", "4.2/keyed-format2"),
     ):
         golden_on_disk(golden, folder / name)
+    files_on_disk(files_read_from("4.2/aggregate-memory", "file:///arrivals"), folder / "CK")
     files_on_disk(kafka_files("4.2/aggregate-memory"), folder / "orders")
     taken = savepoints.take(folder / "CK", folder / "CAT", deep=True)
     edited = edit(taken.uri, "aggregate", set={"count": 1}, key="customer=c2", why="mistyped", who="ann")

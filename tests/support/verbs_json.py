@@ -12,7 +12,7 @@ import written_state
 from typer.testing import CliRunner
 from written_state import field_paths
 
-from golden import golden_on_disk
+from golden import golden_on_disk, input_folder
 from holdfast.cli import app
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 
@@ -129,7 +129,9 @@ def calls() -> tuple[str, ...]:
 def printed(words: str, folder: Path) -> Iterator[str]:
     """The fields of each line of JSON that a call prints."""
     places = named_savepoints(folder)
-    arguments = [places.get(word, word) for word in words.split()]
+    # The directory that the query has read has another name in each archive.
+    arrivals = input_folder(written_state.CHECKPOINT)
+    arguments = [places.get(word, word).replace("file:///arrivals", arrivals) for word in words.split()]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     found: set[str] = set()
     for line in result.stdout.splitlines():

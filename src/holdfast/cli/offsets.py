@@ -122,7 +122,7 @@ def set_(
 @app.command("skip")
 @examples(
     "checkpoints/orders new --rows orders:1:1 --stopped",
-    "checkpoints/visits new --file file:///bad.json --dry-run",
+    "checkpoints/visits new --file /in/bad.json --dry-run",
 )
 def skip(
     source: AtRest,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from catalogs import Hands, catalog
 
-from golden import KAFKA, golden_files, kafka_files
+from golden import KAFKA, files_read_from, golden_files, kafka_files
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
@@ -205,40 +206,91 @@ def test_a_savepoint_is_moved_too(tmp_path: Path) -> None:
     assert plan.original == "memory://ck"
 
 
+def reading_files(folder: Path) -> MemoryStorage:
+    """A real checkpoint whose source has read twelve files of this directory, and not `012.json`."""
+    folder.mkdir(exist_ok=True)
+    return MemoryStorage(files_read_from(NAME, folder.as_uri()), uri="memory://ck")
+
+
+def left_out(checkpoint: MemoryStorage, *files: str | Path) -> tuple[str, ...]:
+    wanted = Wanted(files=[str(file) for file in files])
+    return plan_offsets(Source(checkpoint), MemoryStorage(uri="memory://new"), wanted).skipped_files
+
+
 def test_a_file_is_left_out_as_if_it_had_been_read(tmp_path: Path) -> None:
     """The log of the twelve files of the golden query; the thirteenth entry is that of the file."""
-    checkpoint = MemoryStorage(golden_files(NAME), uri="memory://ck")
-    path = max(path for path in checkpoint.files if path.startswith("sources/0/11"))
-    last = parse_source(checkpoint.read(path), path).seen(path)[-1]
-    bad = last.path.replace("011.json", "bad.json")
+    checkpoint = reading_files(tmp_path / "in")
+    (tmp_path / "in/bad.json").touch()
+    os.utime(tmp_path / "in/bad.json", (1_772_697_700,) * 2)
+    bad = f"file://{tmp_path}/in/bad.json"
     new = MemoryStorage(uri="memory://new")
     plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
     assert plan.skipped_files == (bad,)
-    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    move_offsets(Source(checkpoint), new, plan, tmp_path / "work")
     assert read(new).sources[0].offset == '{"logOffset":12}'
     (file,) = parse_source(new.read("sources/0/12"), "sources/0/12").seen("sources/0/12")
-    assert (file.path, file.entry, file.timestamp_ms) == (bad, 12, last.timestamp_ms)
+    assert (file.path, file.entry, file.timestamp_ms) == (bad, 12, 1_772_697_700_000)
     assert contents(new) == contents(checkpoint)
     assert verify(new).problems == ()
-    again = plan_offsets(
-        Source(checkpoint), new_target(), Wanted(files=["/" + bad.partition(":/")[2].lstrip("/")])
+
+
+# Of each name, what Java's `Path.toUri` makes of it, as Spark's own logs show.
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [
+        ("bad.json", "bad.json"),
+        ("bad file #1.json", "bad%20file%20%231.json"),
+        ("a%20b.json", "a%2520b.json"),
+        ('[x]?{y}^|\\`<>".json', "%5Bx%5D%3F%7By%7D%5E%7C%5C%60%3C%3E%22.json"),
+        ("d=1;t=10:00,a&b+c@d$!~'(*).json", "d=1;t=10:00,a&b+c@d$!~'(*).json"),
+        ("größe\u00a0日.json", "größe%C2%A0日.json"),
+    ],
+)
+def test_a_file_is_noted_as_spark_spells_it(tmp_path: Path, name: str, noted: str) -> None:
+    folder = tmp_path / "in put#1"
+    checkpoint = reading_files(folder)
+    (folder / name).touch()
+    expected = (f"file://{tmp_path}/in%20put%231/{noted}",)
+    spelled = (
+        folder / name,
+        f"file://{folder}/{name}",
+        f"file:{folder}/{name}",
+        f"file:///..{folder}//{name}",
+        expected[0],
+        expected[0].replace("file:///", "file:/"),
     )
-    assert again.skipped_files == (bad,)
+    for given in spelled:
+        assert left_out(checkpoint, given) == expected
+    assert left_out(checkpoint, *spelled) == expected
 
 
-def new_target() -> MemoryStorage:
-    return MemoryStorage(uri="memory://other")
-
-
-def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out() -> None:
-    checkpoint = MemoryStorage(golden_files(NAME), uri="memory://ck")
-    path = max(path for path in checkpoint.files if path.startswith("sources/0/11"))
-    last = parse_source(checkpoint.read(path), path).seen(path)[-1]
-    for file, fact in ((last.path, "has read this file already"), ("/elsewhere/a.json", "in no directory")):
-        with pytest.raises(Invalid, match=fact):
-            plan_offsets(Source(checkpoint), new_target(), Wanted(files=[file]))
+def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "in put"
+    checkpoint = reading_files(folder)
+    (tmp_path / "a.json").touch()
+    for file in (
+        folder / "011.json",
+        f"file://{folder}/011.json",
+        f"file:{folder}/011.json",
+        f"file:{tmp_path}/in%20put/011.json",
+    ):
+        with pytest.raises(Invalid, match="has read this file already"):
+            left_out(checkpoint, file)
+    for elsewhere in (tmp_path / "a.json", "s3a://other/bucket/x.json", f"s3a://{folder}/011.json"):
+        with pytest.raises(Invalid, match="in no directory") as error:
+            left_out(checkpoint, elsewhere)
+        assert error.value.expected == f"file://{tmp_path}/in%20put"
+    with pytest.raises(NotFound, match="there is no such file") as missing:
+        left_out(checkpoint, f"file:{tmp_path}/in%20put/12.json")
+    assert missing.value.found == str(folder / "12.json")
     with pytest.raises(NotFound, match="no such source of files"):
-        plan_offsets(Source(reading(KAFKA)), new_target(), Wanted(files=["/a.json"]))
+        left_out(reading(KAFKA), "/a.json")
+
+
+def test_a_file_of_an_object_store_is_noted_as_the_ones_before() -> None:
+    checkpoint = MemoryStorage(files_read_from(NAME, "s3a://lake/day=1%253A00"), uri="memory://ck")
+    for given in ("s3a://lake/day=1%253A00/a%20b.json", "s3a://lake/day=1%3A00/a b.json"):
+        assert left_out(checkpoint, given) == ("s3a://lake/day=1%253A00/a%20b.json",)
 
 
 def test_a_batch_that_never_ends_is_planned_anew(tmp_path: Path) -> None:
@@ -257,7 +309,7 @@ def test_a_batch_that_never_ends_is_planned_anew(tmp_path: Path) -> None:
 
 
 def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
-    """It is in the source's log already, of the batch that was planned and never ends."""
+    """It is in the log already, of the batch that was planned and never ends; the file may be gone."""
     files = golden_files(NAME)
     checkpoint = MemoryStorage(
         {path: data for path, data in files.items() if path not in {"commits/11", "commits/.11.crc"}},
@@ -268,6 +320,7 @@ def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
     new = MemoryStorage(uri="memory://new")
     plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
     assert (plan.batch_id, plan.uncommitted, plan.skipped_files) == (10, 11, (bad,))
+    assert left_out(checkpoint, bad.removeprefix("file://")) == (bad,)
     move_offsets(Source(checkpoint), new, plan, tmp_path)
     assert read(new).sources[0].offset == '{"logOffset":11}'
     assert [file.path for file in parse_source(new.read(path), path).seen(path)] == [bad]
