@@ -12,10 +12,11 @@ from catalogs import Hands, catalog
 
 from golden import KAFKA, files_read_from, golden_files, kafka_files
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.logs.source_folders import read_again
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.errors import HoldfastError, Invalid, NotFound
-from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.formats.logs.source_log import parse_source
 from holdfast.savepoints.offsets.moving import OffsetPlan, Wanted, move_offsets, plan_offsets
 from holdfast.savepoints.offsets.offset_lists import listed_offsets, sync_points
@@ -30,11 +31,12 @@ from holdfast.savepoints.offsets.position_changes import (
     Translate,
 )
 from holdfast.savepoints.offsets.positions import SourceKind, read_positions
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 NAME = "4.2/aggregate-memory"
+JOIN = "4.2/join-memory"
 DELTA = {
     "sourceVersion": 1,
     "reservoirId": "7b0e",
@@ -291,6 +293,50 @@ def test_a_file_of_an_object_store_is_noted_as_the_ones_before() -> None:
     checkpoint = MemoryStorage(files_read_from(NAME, "s3a://lake/day=1%253A00"), uri="memory://ck")
     for given in ("s3a://lake/day=1%253A00/a%20b.json", "s3a://lake/day=1%3A00/a b.json"):
         assert left_out(checkpoint, given) == ("s3a://lake/day=1%253A00/a%20b.json",)
+
+
+def test_a_file_is_left_out_of_one_of_two_sources(tmp_path: Path) -> None:
+    """Each of the two sides of a join has a log of its own, and both have come to the same entry."""
+    checkpoint = MemoryStorage(files_read_from(JOIN, "s3a://lake/in"), uri="memory://ck")
+    end = read(checkpoint).sources[0].offset
+    assert [source.offset for source in read(checkpoint).sources] == [end, end]
+    entry = json.loads(end or "")["logOffset"]
+    new = MemoryStorage(uri="memory://new")
+    wanted = Wanted(files=["s3a://lake/in/bad.json"], source="0")
+    move_offsets(Source(checkpoint), new, plan_offsets(Source(checkpoint), new, wanted), tmp_path)
+    assert [json.loads(source.offset or "")["logOffset"] for source in read(new).sources] == [
+        entry + 1,
+        entry,
+    ]
+    assert verify(new).problems == ()
+
+
+def test_a_file_is_left_out_of_a_stream_that_is_read_twice(tmp_path: Path) -> None:
+    """It stands in the plan twice, and has one log."""
+    files = files_read_from(JOIN, "s3a://lake/in")
+    once = {path: data for path, data in files.items() if not path.startswith("sources/1/")}
+    checkpoint, new = MemoryStorage(once, uri="memory://ck"), MemoryStorage(uri="memory://new")
+    wanted = Wanted(files=["s3a://lake/in/bad.json"])
+    move_offsets(Source(checkpoint), new, plan_offsets(Source(checkpoint), new, wanted), tmp_path)
+    first, second = (json.loads(source.offset or "")["logOffset"] for source in read(new).sources)
+    assert first == second == json.loads(read(checkpoint).sources[0].offset or "")["logOffset"] + 1
+    assert verify(new).problems == ()
+
+
+def test_which_of_two_sources_is_read_twice_cannot_always_be_told() -> None:
+    ends = OffsetLog(1, None, dict.fromkeys(("0", "1", "2"), '{"logOffset":4}'))
+    begun = OffsetLog(1, None, {"0": '{"logOffset":1}', "1": '{"logOffset":2}', "2": '{"logOffset":1}'})
+    assert read_again("0", ["0", "1"], [begun, ends], "memory://ck") == ("2",)
+    assert read_again("1", ["0", "1"], [begun, ends], "memory://ck") == ()
+    with pytest.raises(Unsupported, match="cannot be told"):
+        read_again("0", ["0", "1"], [ends], "memory://ck")
+
+
+def test_what_is_wrong_in_the_copy_is_told_of_the_source(tmp_path: Path) -> None:
+    work = WorkingCopy(tmp_path, None)
+    with pytest.raises(Corrupt) as error, work.standing_for("memory://ck"):
+        raise Corrupt("a file is lost", where=f"{work.checkpoint.uri}/sources/1/12", hint="restore")
+    assert (error.value.where, error.value.hint) == ("memory://ck/sources/1/12", "restore")
 
 
 def test_a_batch_that_never_ends_is_planned_anew(tmp_path: Path) -> None:

@@ -42,13 +42,7 @@ def source_folders(
         tuple(sorted((folder, newest.offsets[name]) for folder, name in owners.items())) for owners in found
     }
     if len(ends) > 1:
-        raise Unsupported(
-            "which log belongs to which source cannot be told",
-            where=where,
-            found=f"{len(names)} sources, {len(folders)} folders with logs",
-            expected="a stream that is read twice beside others that have other offsets",
-            hint="give each reading of the stream a frame of its own, so that it has a log of its own",
-        )
+        raise _ambiguous(where, f"{len(names)} sources, {len(folders)} folders with logs")
     return found[0] if found else own
 
 
@@ -69,6 +63,41 @@ def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[s
         for name in _logged(newest)
         if name not in folders and any(_alike(name, other, batches) for other in names[: names.index(name)])
     ]
+
+
+def read_again(
+    name: str, owners: Collection[str], batches: Sequence[OffsetLog], where: str
+) -> tuple[str, ...]:
+    """The sources without a log of their own that are this one, read again.
+
+    Args:
+        name: The source.
+        owners: The sources that have a log.
+        batches: All batches that are kept.
+        where: The checkpoint, for messages.
+
+    Raises:
+        Unsupported: One may just as well be another one.
+    """
+    if batches[-1].version != 1:
+        return ()
+    found = tuple(
+        other for other in _logged(batches[-1]) if other not in owners and _alike(name, other, batches)
+    )
+    like = [owner for owner in owners if _alike(name, owner, batches)]
+    if found and len(like) > 1:
+        raise _ambiguous(where, f"source {found[0]} is like each of {', '.join(sorted(like))}")
+    return found
+
+
+def _ambiguous(where: str, found: str) -> Unsupported:
+    return Unsupported(
+        "which log belongs to which source cannot be told",
+        where=where,
+        found=found,
+        expected="a stream that is read twice beside others that have other offsets",
+        hint="give each reading of the stream a frame of its own, so that it has a log of its own",
+    )
 
 
 def _logged(offsets: OffsetLog) -> list[str]:

@@ -183,9 +183,10 @@ def move_offsets(
     """
     work = WorkingCopy(folder, tell)
     work.copied_at(source, plan.batch_id)
-    before = contents(work.checkpoint, tell=tell)
-    _write(work.checkpoint, plan)
-    after = contents(work.checkpoint, tell=tell)
+    with work.standing_for(plan.source):
+        before = contents(work.checkpoint, tell=tell)
+        _write(work.checkpoint, plan)
+        after = contents(work.checkpoint, tell=tell)
     if before != after:
         raise Internal(
             "a state is not what it was, and nothing was written",

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.logs.source_folders import log_files, source_folders
+from holdfast.checkpoints.logs.source_folders import log_files, read_again, source_folders
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.source_log import SeenFile, SourceLog, compact_interval, parse_source
@@ -66,6 +66,10 @@ class FilesOfSource:
         self._where = where
         [(self.source, self._folder)] = found.items()
         self._end = offsets.offsets[self.source]
+        self._same = (
+            self.source,
+            *read_again(self.source, owners.values(), logs.offsets_up_to(newest), where),
+        )
         self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
 
     def read_files(self) -> tuple[SeenFile, ...]:
@@ -156,9 +160,8 @@ class FilesOfSource:
         place = SourceLogFile(self._folder, entry, compact)
         self._checkpoint.write(place.render(), SourceLog(1, lines).render())
         value = json.loads(self._end or "{}")
-        for name, offset in offsets.items():
-            if offset == self._end:
-                offsets[name] = json.dumps({**value, "logOffset": entry}, separators=(",", ":"))
+        for name in self._same:
+            offsets[name] = json.dumps({**value, "logOffset": entry}, separators=(",", ":"))
 
 
 def _parts(address: str) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +82,18 @@ class WorkingCopy:
                 hint="stop it first",
             )
 
+    @contextmanager
+    def standing_for(self, address: str) -> Iterator[None]:
+        """What is found in the copy is told as found in what it was copied of."""
+        try:
+            yield
+        except HoldfastError as error:
+            facts = {
+                name: text and text.replace(self.checkpoint.uri, address)
+                for name, text in error.facts().items()
+            }
+            raise type(error)(error.fact.replace(self.checkpoint.uri, address), **facts) from error
+
     def published(
         self,
         target: Storage,
@@ -100,7 +114,8 @@ class WorkingCopy:
         """
         if guard is not None:
             guard.require_unmoved()
-        savepoint_id = self._taken(self.checkpoint)
+        with self.standing_for(named[0]):
+            savepoint_id = self._taken(self.checkpoint)
         made = plan_restore(
             self._catalog,
             savepoint_id,
