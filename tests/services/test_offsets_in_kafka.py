@@ -45,6 +45,9 @@ def test_a_query_goes_on_where_it_was_told_to(home: Path, tmp_path: Path, kafka_
     assert found["offsets"] == {"0": 3, "1": 1}
     # From record 1 of partition 0 on once more: both bobs.
     assert found["again"] == first + Counter(["bob", "bob"])
+    # Without an offset partition 0 is read from its first record on.
+    assert found["less"] == 3
+    assert found["anew"] == first + Counter(BEFORE["0"])
     # All but the record that comes next there.
     assert found["past"] == first + Counter(["ann", "dora"])
     assert found["renamed"] == first + Counter(["eve", "fay"])

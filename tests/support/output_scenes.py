@@ -122,6 +122,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "offsets show topics",
             "offsets show orders",
             "offsets set topics rewound --at orders:0:12 --dry-run",
+            """offsets set topics rewound --offset '{"orders":{"0":12,"2":5}}' --dry-run""",
             "offsets skip topics past --rows orders:1:2 --dry-run",
             f"offsets skip FIRST past --file {ARRIVALS}/bad.json",
             "offsets translate topics elsewhere --topic orders=dc2.orders --dry-run",

@@ -309,6 +309,11 @@ def _show_made(made: OffsetsMoved) -> None:
 def _lines(plan: OffsetPlan) -> list[str]:
     lines = [_change(change) for change in plan.positions]
     lines += [f"{file} is left out" for file in plan.skipped_files]
+    if any(change.topic is not None and change.after is None for change in plan.positions):
+        lines.append(
+            "a partition without an offset is read from the first record that the broker has; where that is"
+            " not record 0, the query stops unless failOnDataLoss is false"
+        )
     if plan.repeated:
         lines.append(
             f"at most {counted(plan.repeated, 'record')} read again: they count again in the state"
@@ -332,10 +337,16 @@ def _lines(plan: OffsetPlan) -> list[str]:
 
 def _change(change: PositionChange) -> str:
     if change.topic is None:
-        return f"source {change.source}: {change.before} to {change.after}"
+        if change.before is change.after is None:
+            return f"source {change.source}: to the offset that is given"
+        return f"source {change.source}: {_at(change.before)} to {_at(change.after)}"
     before = f"{change.topic} {change.partition}"
     if change.new_topic is not None or change.new_partition is not None:
         after = f"{change.new_topic or change.topic} "
         after += str(change.partition if change.new_partition is None else change.new_partition)
         return f"{before} at {change.before} is {after} at {change.after}"
-    return f"{before}: {change.before} to {change.after}"
+    return f"{before}: {_at(change.before)} to {_at(change.after)}"
+
+
+def _at(offset: int | None) -> str:
+    return "no offset" if offset is None else str(offset)

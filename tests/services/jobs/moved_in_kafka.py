@@ -17,7 +17,13 @@ from holdfast import savepoints
 from holdfast.savepoints.offsets.moving import Wanted
 from holdfast.savepoints.offsets.offset_lists import listed_offsets
 from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets
-from holdfast.savepoints.offsets.position_changes import RenameTopic, SkipRecords, SyncPoint, Translate
+from holdfast.savepoints.offsets.position_changes import (
+    RenameTopic,
+    SkipRecords,
+    SyncPoint,
+    ToOffset,
+    Translate,
+)
 
 
 class Counting:
@@ -71,6 +77,9 @@ def main(asked: dict[str, Any]) -> None:
     back = Wanted(listed_offsets(f"{topic}:0:1\n", "-"))
     move_offsets(saved, folder / "again", wanted=back)
     found["again"] = job.run(topic, "again")
+    less = Wanted([ToOffset(json.dumps({topic: {"1": 1}}))])
+    found["less"] = move_offsets(saved, folder / "less", wanted=less).plan.repeated
+    found["anew"] = job.run(topic, "less")
     job.write(topic, asked["after"])
     move_offsets(saved, folder / "past", wanted=Wanted([SkipRecords(topic, 0, 1)]))
     found["past"] = job.run(topic, "past")

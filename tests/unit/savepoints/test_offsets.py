@@ -22,6 +22,7 @@ from holdfast.savepoints.offsets.moving import OffsetPlan, Wanted, move_offsets,
 from holdfast.savepoints.offsets.offset_lists import listed_offsets, sync_points
 from holdfast.savepoints.offsets.position_changes import (
     OffsetChange,
+    PositionChange,
     RenameTopic,
     SkipRecords,
     SyncPoint,
@@ -29,6 +30,7 @@ from holdfast.savepoints.offsets.position_changes import (
     ToRecord,
     ToVersion,
     Translate,
+    changed,
 )
 from holdfast.savepoints.offsets.positions import SourceKind, read_positions
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
@@ -118,6 +120,81 @@ def test_a_topic_has_another_name(tmp_path: Path) -> None:
         ("orders", "dc2.orders", 7, 7),
     }
     assert (plan.repeated, plan.skipped) == (0, 0)
+
+
+def places(plan: OffsetPlan) -> set[tuple[Any, ...]]:
+    """Source, topic, partition and offset, before and after."""
+    return {
+        (
+            (each.source, each.topic, each.partition, each.before),
+            (
+                each.new_topic or each.topic,
+                each.partition if each.new_partition is None else each.new_partition,
+                each.after,
+            ),
+        )
+        for each in plan.positions
+    }
+
+
+def test_a_topic_is_renamed_twice(tmp_path: Path) -> None:
+    changes = RenameTopic("orders", "o2"), RenameTopic("o2", "o3")
+    ends, plan = moved(reading({"orders": {"0": 40}}), tmp_path, *changes)
+    assert ends == [{"o3": {"0": 40}}]
+    assert places(plan) == {(("0", "orders", 0, 40), ("o3", 0, 40))}
+
+
+def test_two_topics_exchange_their_names(tmp_path: Path) -> None:
+    changes = RenameTopic("orders", "tmp"), RenameTopic("refunds", "orders"), RenameTopic("tmp", "refunds")
+    ends, plan = moved(reading({"orders": {"0": 40}, "refunds": {"0": 3}}), tmp_path, *changes)
+    assert ends == [{"refunds": {"0": 40}, "orders": {"0": 3}}]
+    assert places(plan) == {
+        (("0", "orders", 0, 40), ("refunds", 0, 40)),
+        (("0", "refunds", 0, 3), ("orders", 0, 3)),
+    }
+    back = RenameTopic("orders", "o2"), RenameTopic("o2", "orders")
+    assert "go on there already" in refusal(reading(KAFKA), *back).fact
+
+
+def test_a_topic_is_renamed_in_every_source_that_reads_it(tmp_path: Path) -> None:
+    sources = {"orders": {"0": 40}}, {"orders": {"0": 38}}, {"refunds": {"0": 3}}
+    ends, plan = moved(reading(*sources), tmp_path, RenameTopic("orders", "o2"))
+    assert ends == [{"o2": {"0": 40}}, {"o2": {"0": 38}}, {"refunds": {"0": 3}}]
+    assert places(plan) == {
+        (("0", "orders", 0, 40), ("o2", 0, 40)),
+        (("1", "orders", 0, 38), ("o2", 0, 38)),
+    }
+
+
+def test_sources_of_one_topic_are_translated_each_from_its_own_place(tmp_path: Path) -> None:
+    points = SyncPoint("orders", 0, 38, "o2", 0, 30), SyncPoint("orders", 0, 40, "o2", 1, 31)
+    checkpoint = reading({"orders": {"0": 40}}, {"orders": {"0": 39}})
+    ends, plan = moved(checkpoint, tmp_path, Translate(points))
+    assert ends == [{"o2": {"1": 31}}, {"o2": {"0": 30}}]
+    assert places(plan) == {
+        (("0", "orders", 0, 40), ("o2", 1, 31)),
+        (("1", "orders", 0, 39), ("o2", 0, 30)),
+    }
+
+
+def test_an_offset_may_have_other_partitions(tmp_path: Path) -> None:
+    """Spark begins a partition without an offset with the first record, so all 25, 7 and 3 are read again."""
+    ends, plan = moved(reading(KAFKA), tmp_path, ToOffset('{"orders":{"0":42,"2":5}}', "0"))
+    assert ends == [{"orders": {"0": 42, "2": 5}}]
+    assert places(plan) == {
+        (("0", "orders", 0, 40), ("orders", 0, 42)),
+        (("0", "orders", 1, 25), ("orders", 1, None)),
+        (("0", "orders", 10, 7), ("orders", 10, None)),
+        (("0", "refunds", 0, 3), ("refunds", 0, None)),
+        (("0", "orders", 2, None), ("orders", 2, 5)),
+    }
+    assert (plan.repeated, plan.skipped) == (25 + 7 + 3, 2 + 5)
+
+
+def test_a_source_without_an_offset_gets_one() -> None:
+    ends, positions = changed({"0": None}, [ToOffset('{"orders":{"0":42}}')], "memory://ck")
+    assert ends == {"0": '{"orders":{"0":42}}'}
+    assert positions == (PositionChange("0", "orders", 0, None, 42),)
 
 
 def test_offsets_become_those_of_another_cluster(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_
 from holdfast.layout import HadoopChecksum, Log, LogFile
 from holdfast.savepoints.offsets.position_changes import (
     OffsetChange,
-    Offsets,
     PositionChange,
-    changed_positions,
+    changed,
 )
 from holdfast.savepoints.offsets.positions import newest_offsets
 from holdfast.savepoints.offsets.skipped_files import FilesOfSource
@@ -127,7 +126,7 @@ def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
     free(target, source.uri, Operation.OFFSETS)
     found = read(view)
     batch_id, offsets = newest_offsets(view)
-    _, positions = _changed(offsets, wanted, source.uri)
+    _, positions = changed(offsets.offsets, wanted.changes, source.uri)
     files: tuple[str, ...] = ()
     if wanted.files:
         files = FilesOfSource(view, wanted.source, source.uri).unread(wanted.files)
@@ -198,23 +197,15 @@ def move_offsets(
     return OffsetsMoved(plan, after)
 
 
-def _changed(offsets: OffsetLog, wanted: Wanted, where: str) -> tuple[Offsets, tuple[PositionChange, ...]]:
-    after: Offsets = dict(offsets.offsets)
-    renamed: dict[tuple[str, int], tuple[str, int]] = {}
-    for change in wanted.changes:
-        renamed |= change.apply(after, where)
-    return after, changed_positions(offsets.offsets, after, renamed)
-
-
 def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
     path = LogFile(Log.OFFSETS, plan.batch_id).render()
     written = parse_offsets(checkpoint.read(path), path)
-    after, _ = _changed(written, plan.wanted, plan.source)
+    after, _ = changed(written.offsets, plan.wanted.changes, plan.source)
     if plan.skipped_files:
         files = FilesOfSource(checkpoint, plan.wanted.source, plan.source)
         newest_ms = max((file.timestamp_ms for file in files.read_files()), default=0)
-        changed = [_changed_ms(file, newest_ms) for file in plan.skipped_files]
-        files.leave_out(plan.skipped_files, changed, after)
+        changed_ms = [_changed_ms(file, newest_ms) for file in plan.skipped_files]
+        files.leave_out(plan.skipped_files, changed_ms, after)
     # Spark asks some sources for the batch between the last two offsets once more when it starts. Where they
     # are the same, nothing is in it.
     for batch_id in (plan.batch_id, plan.batch_id - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,11 +11,19 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.formats.limits import HIGHEST_NUMBER
 from holdfast.formats.logs.offset_log import DELTA_VERSION
 from holdfast.json_shapes import JsonShape, in_json
-from holdfast.savepoints.offsets.positions import SourceKind, is_of_kafka, kind_of, positions_of
+from holdfast.savepoints.offsets.positions import (
+    SourceKind,
+    SourcePosition,
+    is_of_kafka,
+    kind_of,
+    positions_of,
+)
 
 Offsets = dict[str, str | None]
-# Topic and partition before, and what they are now.
-Renamed = Mapping[tuple[str, int], tuple[str, int]]
+# Source, topic and partition.
+Key = tuple[str, str | None, int | None]
+# What was before, and what it is now.
+Renamed = Mapping[Key, Key]
 _HINT = "`holdfast offsets show` shows where each source goes on"
 
 
@@ -26,7 +34,7 @@ class OffsetChange(Protocol):
         """Change the offsets, which are those of every source by name.
 
         Returns:
-            The partitions that have another name or number now.
+            The partitions that have another name or number now, and which that is.
 
         Raises:
             Invalid: The change does not fit the sources.
@@ -171,8 +179,8 @@ class RenameTopic:
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
         """Put the name in place of the old one."""
-        renamed: dict[tuple[str, int], tuple[str, int]] = {}
-        for name in _reading(offsets, self.old, None, where):
+        renamed: dict[Key, Key] = {}
+        for name in _readers(offsets, self.old, None, where):
             value = _parsed(offsets[name])
             if self.new in value:
                 raise Invalid(
@@ -181,7 +189,7 @@ class RenameTopic:
                     found=self.new,
                     hint="name a topic that it does not read yet",
                 )
-            renamed |= {(self.old, int(each)): (self.new, int(each)) for each in value[self.old]}
+            renamed |= {(name, self.old, int(each)): (name, self.new, int(each)) for each in value[self.old]}
             offsets[name] = _written(
                 {self.new if topic == self.old else topic: at for topic, at in value.items()}
             )
@@ -220,7 +228,7 @@ class Translate:
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
         """Put the other cluster's offsets in place of the old ones."""
-        renamed: dict[tuple[str, int], tuple[str, int]] = {}
+        renamed: dict[Key, Key] = {}
         for name, offset in list(offsets.items()):
             value = _parsed(offset)
             if not is_of_kafka(value):
@@ -240,7 +248,7 @@ class Translate:
                             hint="correct these two lines of the mapping",
                         )
                     moved.setdefault(point.new_topic, {})[str(point.new_partition)] = point.new_at
-                    renamed[topic, int(partition)] = point.new_topic, point.new_partition
+                    renamed[name, topic, int(partition)] = name, point.new_topic, point.new_partition
             offsets[name] = _written(moved)
         return renamed
 
@@ -267,8 +275,9 @@ class PositionChange(JsonShape):
         source: The source.
         topic: The topic before; null for other sources than Kafka.
         partition: The partition before; null for other sources than Kafka.
-        before: What would have come next.
-        after: What comes next now.
+        before: What would have come next; null where the checkpoint did not know the partition.
+        after: What comes next now; null where it no longer knows the partition, which Spark reads from its
+            first record on.
         new_topic: The topic now, where that has another name.
         new_partition: The partition now, where that has another number.
     """
@@ -294,53 +303,69 @@ class PositionChange(JsonShape):
         return self._by(-1)
 
     def _by(self, sign: int) -> int | None:
-        if self.topic is None or self.new_topic is not None or self.before is None or self.after is None:
+        if self.topic is None or (self.new_topic, self.new_partition) != (None, None):
             return None
-        return max(sign * (self.after - self.before), 0)
+        # What has no position begins with the first record that the broker has: with record 0, or later.
+        return max(sign * ((self.after or 0) - (self.before or 0)), 0)
 
 
-def changed_positions(
-    before: Mapping[str, str | None], after: Mapping[str, str | None], renamed: Renamed
-) -> tuple[PositionChange, ...]:
-    """What differs between offsets, position by position.
+def changed(
+    before: Mapping[str, str | None], changes: Sequence[OffsetChange], where: str
+) -> tuple[Offsets, tuple[PositionChange, ...]]:
+    """The offsets after some changes, and what differs, position by position.
 
     Args:
-        before: The offsets as they were.
-        after: The offsets as they are.
-        renamed: The partitions that are others now.
+        before: The offsets as they are.
+        changes: The changes, one after the other.
+        where: Where the offsets are, for messages.
+
+    Raises:
+        Invalid: A change does not fit the sources.
+        NotFound: There is no such source, topic or partition.
     """
-    return tuple(_changes(before, after, renamed))
+    after = dict(before)
+    renamed = {_key(position): _key(position) for position in positions_of(before)}
+    for change in changes:
+        step = change.apply(after, where)
+        renamed = {old: step.get(new, new) for old, new in renamed.items()}
+    return after, tuple(_differing(before, after, renamed))
 
 
-def _changes(
+def _differing(
     before: Mapping[str, str | None], after: Mapping[str, str | None], renamed: Renamed
 ) -> Iterator[PositionChange]:
-    now = {
-        (position.source, position.topic, position.partition): position for position in positions_of(after)
-    }
+    now = {_key(position): position for position in positions_of(after)}
     for old in positions_of(before):
-        topic, partition = old.topic, old.partition
-        if topic is not None and partition is not None:
-            topic, partition = renamed.get((topic, partition), (topic, partition))
-        new = now[old.source, topic, partition]
-        same_place = (topic, partition) == (old.topic, old.partition)
-        if same_place and (
-            old.next == new.next if topic is not None else _parsed(old.offset) == _parsed(new.offset)
-        ):
+        key = renamed[_key(old)]
+        new = now.pop(key, None)
+        if key == _key(old) and _same(old, new):
             continue
+        _, topic, partition = key
         yield PositionChange(
             old.source,
             old.topic,
             old.partition,
             old.next,
-            new.next,
+            None if new is None else new.next,
             topic if topic != old.topic else None,
             partition if partition != old.partition else None,
         )
+    for new in now.values():
+        yield PositionChange(new.source, new.topic, new.partition, None, new.next)
 
 
-def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
-    """The sources that read a topic: one, or one stream that stands in the plan twice."""
+def _same(old: SourcePosition, new: SourcePosition | None) -> bool:
+    if new is None:  # a source without an offset has one of Kafka now, whose positions are all new
+        return old.topic is None
+    return old.next == new.next if old.topic is not None else _parsed(old.offset) == _parsed(new.offset)
+
+
+def _key(position: SourcePosition) -> Key:
+    return position.source, position.topic, position.partition
+
+
+def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
+    """The sources that read a topic."""
     found = [
         name
         for name, offset in offsets.items()
@@ -355,6 +380,12 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
             expected=", ".join(known) or "a source of Kafka",
             hint=_HINT,
         )
+    return found
+
+
+def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
+    """The sources that read a topic at the same place: one, or one stream that stands in the plan twice."""
+    found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
         raise _which(found, f"sources of {topic}", where)
     return found
