@@ -16,14 +16,15 @@ from holdfast.advice.cost.report import CostReport, Origin, StateCost
 from holdfast.advice.cost.requests import DAY_MS, DailyRequests, Requests, daily_requests
 from holdfast.checkpoints.checkpoint import codec_of
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.values import Operator
+from holdfast.checkpoints.problems import batch_not_kept
+from holdfast.checkpoints.values import Checkpoint, Operator
 from holdfast.config.units import Duration, parse_duration
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.formats.files.compression import ZSTD, compressed, decompressed
 from holdfast.formats.operators import state_name
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.places import place_of
+from holdfast.savepoints.places import Place, place_of
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -60,8 +61,8 @@ def cost(
         memory: What each operator takes of memory, by its name, where that was measured.
 
     Raises:
-        NotFound: There is no such checkpoint, savepoint, or file of prices.
-        Invalid: The file of prices, the interval or the address is wrong.
+        NotFound: There is no such checkpoint, savepoint, or file of prices, or its batch is not kept.
+        Invalid: The file of prices, the interval or the address is wrong, or its batch is an older one.
         Corrupt: A file that was read is damaged.
         Unsupported: The state is in a database, or is of a provider that is not known here.
         Unavailable: The storage does not answer.
@@ -71,6 +72,8 @@ def cost(
     place = place_of(address)
     measured = measure(place.storage)
     checkpoint = measured.checkpoint
+    if not place.is_savepoint:
+        _require_newest(checkpoint, place)
     if place.is_savepoint:
         catalog_uri, savepoint_id = catalogs.split_address(place.name)
         saved = saved_bytes([(open_storage(catalog_uri), savepoint_id)], checkpoint.query_id)
@@ -95,7 +98,7 @@ def cost(
     memories = [state.memory_bytes for state in states]
     memory_bytes = None if None in memories else sum(size or 0 for size in memories)
     local_bytes = sum(state.local_bytes for state in states)
-    situation = Situation(measured, paid, medium, place.name, interval_ms, packed, codec)
+    situation = Situation(measured, paid, medium, place.storage.uri, interval_ms, packed, codec)
     return CostReport(
         place=place.name,
         is_savepoint=place.is_savepoint,
@@ -162,6 +165,22 @@ def forecast_cost(
         rate, keys, value_bytes=value_bytes, interval_ms=interval_ms, partitions=partitions, medium=medium
     )
     return forecast(plan, _prices(prices))
+
+
+def _require_newest(checkpoint: Checkpoint, place: Place) -> None:
+    """Refuse an older batch: a checkpoint's files are those of all its batches, and cost what they cost."""
+    if place.batch_id in (None, checkpoint.batch_id):
+        return
+    if place.batch_id not in checkpoint.committed:
+        raise batch_not_kept(place.storage, checkpoint.committed, place.batch_id)
+    raise Invalid(
+        "what a checkpoint costs is told of its newest batch alone",
+        where=place.storage.uri,
+        found=f"batch {place.batch_id}",
+        expected=f"batch {checkpoint.batch_id}, or none",
+        hint="leave the batch out; or take a savepoint of it with `holdfast savepoint take --batch`, and name"
+        " that",
+    )
 
 
 def _prices(given: Prices | Address | None) -> Prices:

@@ -81,6 +81,18 @@ def test_savepoints_share_bytes(tmp_path: Path) -> None:
     assert alone.changes == ()
 
 
+def test_an_older_batch_is_not_shown_as_the_newest(tmp_path: Path) -> None:
+    folder = golden_on_disk("4.2/aggregate-format2", tmp_path / "checkpoint")
+    newest = hf.checkpoints.read(folder).batch_id
+    assert newest is not None
+    with pytest.raises(Invalid, match="newest batch alone") as caught:
+        hf.cost(f"{folder}@{newest - 1}")
+    assert (caught.value.found, caught.value.expected) == (f"batch {newest - 1}", f"batch {newest}, or none")
+    with pytest.raises(NotFound, match="no longer kept"):
+        hf.cost(f"{folder}@99999999999999999999")
+    assert hf.cost(f"{folder}@{newest}").states == hf.cost(folder).states
+
+
 def test_the_interval_is_measured_or_given(tmp_path: Path) -> None:
     folder = golden_on_disk("4.2/aggregate-format2", tmp_path / "checkpoint")
     measured = hf.cost(folder)
