@@ -249,14 +249,14 @@ class StatesAtRest:
             ttl: A time to live, such as `"24h"`.
             watermark: A delay of the watermark.
             state: Only this state; all by default.
-            operator: The operator, where the state's name alone would not do.
+            operator: Only this operator; all by default.
             by: A column of the state that has the time, where the state carries none of itself.
             current_ttl: The time to live that a state of Spark's has now, where it cannot be worked out.
             tell: Called with stores done, stores in all, and what is being done.
 
         Raises:
             Invalid: Neither rule or both were given, or there is no such column of times.
-            NotFound: There is no such state, or a file that the batch needs is gone.
+            NotFound: There is no such state or operator, or a file that the batch needs is gone.
             Corrupt: A file or a row is damaged.
         """
         from holdfast.at_rest.insight.ttl_preview import what_if

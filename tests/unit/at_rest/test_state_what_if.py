@@ -8,10 +8,10 @@ import json
 import golden_model as model
 import pytest
 
-from golden import golden, golden_files
+from golden import STATELESS, golden, golden_files
 from holdfast.at_rest.insight.ttl_preview import WhatIf, what_if
 from holdfast.at_rest.read.state_reader import StateReader
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 
 WINDOWS = "4.2/windowed-memory"
 MINUTE_MS = 60_000
@@ -90,3 +90,25 @@ def test_one_rule_is_asked_about() -> None:
         one(WINDOWS, ttl_ms=0, watermark_ms=0)
     with pytest.raises(Invalid):
         one(WINDOWS, ttl_ms=0, by="window")
+
+
+def test_one_operator_can_be_asked_about() -> None:
+    reader = StateReader(golden(WINDOWS))
+    whole = what_if(reader, ttl_ms=MINUTE_MS)
+    [operator] = reader.operators
+    for name in (0, "0", operator.name):
+        assert what_if(reader, ttl_ms=MINUTE_MS, operator=name) == whole
+    with pytest.raises(NotFound, match="there is no operator '9'") as caught:
+        what_if(reader, ttl_ms=MINUTE_MS, operator="9")
+    assert caught.value.expected == f"0 {operator.name}"
+
+
+def test_a_query_without_state_is_at_its_newest_batch() -> None:
+    newest = max(int(path.removeprefix("commits/")) for path in golden_files(STATELESS) if commit_in(path))
+    assert newest > 0
+    assert StateReader(golden(STATELESS)).batch_id == newest
+    assert StateReader(golden(STATELESS), newest - 1).batch_id == newest - 1
+
+
+def commit_in(path: str) -> bool:
+    return path.startswith("commits/") and path.removeprefix("commits/").isdecimal()

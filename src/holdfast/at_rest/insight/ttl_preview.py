@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.at_rest.read.model import NamedState, StateAges, StateForm
+from holdfast.at_rest.read.state_catalog import pick_operators
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Invalid
@@ -115,14 +116,14 @@ def what_if(
         ttl_ms: A time to live.
         watermark_ms: A delay of the watermark.
         state: Only this state; all by default.
-        operator: The operator, where the state's name alone would not do.
+        operator: Only this operator; all by default.
         by: A column of the state that has the time, where the state carries none of itself.
         current_ttl_ms: The time to live that a state of Spark's has now, where it cannot be worked out.
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         Invalid: Neither rule or both were given, or there is no such column of times.
-        NotFound: There is no such state, or a file that the batch needs is gone.
+        NotFound: There is no such state or operator, or a file that the batch needs is gone.
         Corrupt: A file or a row is damaged.
     """
     if (ttl_ms is None) == (watermark_ms is None):
@@ -130,8 +131,9 @@ def what_if(
     if by is not None and state is None:
         raise Invalid("a column is one of a certain state", found=by, hint="name the state too")
     asked: NamedState | None = None
-    operators = reader.operators
-    if state is not None:
+    if state is None:
+        operators = pick_operators(reader.operators, operator)
+    else:
         chosen, asked = reader.pick(state, operator)
         operators = (chosen,)
     if asked is not None and asked.form is not StateForm.KEYED:

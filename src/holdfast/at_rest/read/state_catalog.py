@@ -86,9 +86,7 @@ def pick(
         NotFound: There is no such state; the message lists those that there are.
         Invalid: Several have this name.
     """
-    chosen = [
-        candidate for candidate in operators if operator is None or str(operator) in candidate.named.spellings
-    ]
+    chosen = _of_name(operators, operator)
     fits: list[tuple[NamedOperator, NamedState]] = []
     for candidate in chosen:
         for state in candidate.states:
@@ -126,6 +124,27 @@ def pick(
             hint="name the operator too: its number or its name, a dot, and the state",
         )
     return fits[0]
+
+
+def pick_operators(operators: Sequence[NamedOperator], operator: str | int | None) -> Sequence[NamedOperator]:
+    """The operators that a person means; all of them where none is named.
+
+    Raises:
+        NotFound: There is no such operator; the message lists those that there are.
+    """
+    chosen = _of_name(operators, operator)
+    if operator is not None and not chosen:
+        raise NotFound(
+            f"there is no operator {operator!r}",
+            expected=", ".join(f"{each.operator_id} {each.name}" for each in operators)
+            or "a query that keeps state",
+            hint="see them with `holdfast state list`",
+        )
+    return chosen
+
+
+def _of_name(operators: Sequence[NamedOperator], operator: str | int | None) -> list[NamedOperator]:
+    return [each for each in operators if operator is None or str(operator) in each.named.spellings]
 
 
 def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_catalog import named_operators, pick, table_names
 from holdfast.at_rest.read.written_keys import key_in, key_of
+from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.storage.port import Storage
 
@@ -32,7 +33,11 @@ class StateReader:
     def __init__(self, storage: Storage, batch_id: int | None = None) -> None:
         self.storage = storage
         self.operators: tuple[NamedOperator, ...] = named_operators(storage, batch_id)
-        self.batch_id: int = self.operators[0].files.batch_id if self.operators else batch_id or 0
+        if self.operators:
+            batch_id = self.operators[0].files.batch_id
+        elif batch_id is None:
+            batch_id = Logs(storage).newest
+        self.batch_id: int = batch_id or 0
 
     def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
         """The state that a person means; see `state_catalog.pick`."""
