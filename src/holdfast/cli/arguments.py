@@ -193,10 +193,14 @@ def place_of(given: str, home: str | None) -> str:
         NotFound: There is neither a directory nor a job of this name.
         Invalid: The job has several queries, each with a checkpoint of its own.
     """
+    place = without_batch(given)
+    return checkpoint_of(place, home) + given[len(place) :]
+
+
+def without_batch(given: str) -> str:
+    """What a person wrote, without the `@BATCH` behind it."""
     place, at, batch = given.rpartition("@")
-    if at and batch.isascii() and batch.isdigit():
-        return f"{checkpoint_of(place, home)}@{batch}"
-    return checkpoint_of(given, home)
+    return place if at and batch.isascii() and batch.isdigit() else given
 
 
 def is_address(given: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none
+from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none, without_batch
 from holdfast.cli.examples import examples
 from holdfast.errors import Invalid
 
@@ -109,9 +109,9 @@ def _cost(place: str, home: str | None, prices: Path | None, interval: str | Non
     """The report; of a job with its savepoints, and with the memory that its newest batch took."""
     from holdfast.advice.cost.cost_api import cost as told
 
+    if is_address(without_batch(place)):
+        return told(place, prices=prices, interval=interval)
     address = checkpoint_of(place, home)
-    if is_address(place):
-        return told(address, prices=prices, interval=interval)
     from holdfast.jobs.monitoring.job_cost import job_cost
 
     return job_cost(options.control(home).details(place), address, prices=prices, interval=interval)
