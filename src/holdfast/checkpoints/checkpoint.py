@@ -12,6 +12,7 @@ from holdfast.checkpoints.operator_naming import variables
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operators, partitions_of
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.formats.files.compression import codec_name
 from holdfast.formats.logs.offset_log import CODEC, OffsetLog
@@ -188,5 +189,6 @@ def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
         where=full(storage.uri, error.where or ""),
         found=error.found,
         expected=error.expected,
-        hint=error.hint or f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
+        hint=error.hint
+        or f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
     )

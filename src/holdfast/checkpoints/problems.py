@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast import layout
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt, NotFound
 from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full
@@ -31,7 +32,7 @@ def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | N
         where=storage.uri,
         found="no committed batch" if batch_id is None else f"batch {batch_id}",
         expected=f"batches {committed[0]} to {committed[-1]}" if committed else "none",
-        hint=f"see the batches that are kept with `holdfast checkpoint history {storage.uri}`",
+        hint=f"see the batches that are kept with `holdfast checkpoint history {place_word(storage.uri)}`",
     )
 
 

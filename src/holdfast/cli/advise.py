@@ -9,6 +9,7 @@ import typer
 from holdfast.cli import options, output, tables
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.examples import examples
+from holdfast.config.locations import place_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +119,6 @@ def _show(report: AdviceReport) -> None:
 
 
 def _typed(report: AdviceReport) -> str:
-    from holdfast.advice.advising.commands import place_word
 
     return place_word(report.place or "")
 

@@ -24,6 +24,7 @@ from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
 from holdfast.clock import now_ms
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.operators import OperatorName, state_name
@@ -385,7 +386,7 @@ def _expired(manifest: Manifest) -> list[tuple[str, str]]:
 def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
     """Whether the digests are recorded, for people."""
     if states is None:
-        return f"pending: `holdfast savepoint digest {savepoint}` reads the rows"
+        return f"pending: `holdfast savepoint digest {place_word(savepoint)}` reads the rows"
     rows = counted(sum(state.rows for state in states), "row")
     return f"recorded: {rows} of {counted(len(states), 'state')}"
 

@@ -11,6 +11,7 @@ from holdfast.cli.arguments import Savepoint, place_of, whole_address
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import key_words
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 
@@ -125,7 +126,7 @@ def _show_proof(proof: Proof) -> None:
 
 def _show_content(proof: Proof) -> None:
     """What was read of the rows, and what they were compared with."""
-    later = f"`holdfast savepoint digest {proof.uri}` records them"
+    later = f"`holdfast savepoint digest {place_word(proof.uri)}` records them"
     if proof.states is None:
         told = proof.recorded
         if told is None:

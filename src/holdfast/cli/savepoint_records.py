@@ -13,6 +13,7 @@ from holdfast.cli.arguments import Savepoint, catalog_of, say_unnameable, whole_
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Invalid, NotFound
 
@@ -160,7 +161,8 @@ def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> 
 
 def digests_later(uri: str) -> str:
     """What is said of a savepoint whose digests could not be waited for, or not be made."""
-    return f"the savepoint is whole, its digests are pending: `holdfast savepoint digest {uri}` makes them"
+    making = f"`holdfast savepoint digest {place_word(uri)}`"
+    return f"the savepoint is whole, its digests are pending: {making} makes them"
 
 
 def _show(digested: Digested, *, dry_run: bool) -> None:

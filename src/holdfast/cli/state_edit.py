@@ -12,6 +12,7 @@ from holdfast.cli.arguments import checkpoint_of, say_unnameable, whole_address
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
@@ -199,5 +200,5 @@ def _show_made(made: Edited) -> None:
     _preview(made.plan)
     output.say(
         f"every other row is proved to be the same; {made.plan.savepoint} is as it was, and"
-        f" `holdfast state undo {made.uri}` takes this back"
+        f" `holdfast state undo {place_word(made.uri)}` takes this back"
     )

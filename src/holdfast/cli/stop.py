@@ -14,6 +14,7 @@ from holdfast.cli.arguments import JobName, savepoints_of, say_unnameable
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
+from holdfast.config.locations import place_word
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
 if TYPE_CHECKING:
@@ -218,7 +219,9 @@ def _take(
                     where=error.where,
                     found=error.found,
                     expected=error.expected,
-                    hint=error.hint or f"take it with `holdfast savepoint take {checkpoint} {catalog}`",
+                    hint=error.hint
+                    or "take it with"
+                    f" `holdfast savepoint take {place_word(checkpoint)} {place_word(catalog)}`",
                 ) from error
             with suppress(HoldfastError):  # it is there, whether the registry knows of it or not
                 took_ms = int((time.monotonic() - began) * 1000)

@@ -14,6 +14,7 @@ from holdfast.cli.arguments import Checkpoint, checkpoint_of
 from holdfast.cli.examples import examples
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
@@ -112,7 +113,7 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
             "the checkpoint is damaged, and no record of it was begun",
             where=f"{storage.uri}/{problems[0].file}",
             found=problems[0].what,
-            hint=f"`holdfast checkpoint verify {storage.uri}` names all damage",
+            hint=f"`holdfast checkpoint verify {place_word(storage.uri)}` names all damage",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from holdfast.config.checks import refused
@@ -65,6 +66,12 @@ def canonical_uri(storage: str, base: Path) -> str:
 def local_path(uri: str) -> Path | None:
     """The path of a canonical URI on this machine, or None if it lies elsewhere."""
     return Path(uri.removeprefix("file://")) if uri.startswith("file://") else None
+
+
+def place_word(uri: str) -> str:
+    """An address as it is typed in a shell: a path where it is on this machine."""
+    path = local_path(uri)
+    return shlex.quote(uri if path is None else str(path))
 
 
 def _checked_uri(text: str, value: object, setting: str) -> str:

@@ -19,7 +19,7 @@ from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
+from holdfast.config.locations import local_path, place_word
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.external.view import with_state
@@ -382,7 +382,7 @@ class _Restore:
                 "the savepoint is damaged",
                 where=full(self.catalog.uri, object_path(file.sha256)),
                 found=f"other bytes than those of {file.path}",
-                hint=f"`holdfast savepoint verify {self.plan.savepoint}` names all damage",
+                hint=f"`holdfast savepoint verify {place_word(self.plan.savepoint)}` names all damage",
             )
         return data
 

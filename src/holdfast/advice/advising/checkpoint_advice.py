@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.advice.advising.advice import Advice, Cost, Kind, Sureness, Topic, count
-from holdfast.advice.advising.commands import conf, place_word, trigger
+from holdfast.advice.advising.commands import conf, trigger
 from holdfast.advice.advising.evidence import DAY_MS, Evidence
 from holdfast.advice.advising.figures import ROCKSDB
 from holdfast.advice.cost.money import request_money, storage_money
@@ -18,6 +18,7 @@ from holdfast.advice.facts.checkpoint_checks import retains_few, without_changel
 from holdfast.advice.facts.place import Lasting
 from holdfast.advice.findings import Severity
 from holdfast.checkpoints.values import Store
+from holdfast.config.locations import place_word
 from holdfast.config.spark_defaults import (
     ABORTABLE_MANAGER,
     CHANGELOG_KEY,

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-
-from holdfast.config.locations import local_path
-
-
-def place_word(uri: str) -> str:
-    """A checkpoint's address as it is typed: a path where it is on this machine."""
-    path = local_path(uri)
-    return shlex.quote(uri if path is None else str(path))
+from holdfast.config.locations import place_word
 
 
 def rescale(uri: str, partitions: int) -> str:

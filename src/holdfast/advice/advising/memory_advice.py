@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.advice.advising.advice import Advice, Cost, Kind, Sureness, Topic, count
-from holdfast.advice.advising.commands import conf, place_word
+from holdfast.advice.advising.commands import conf
 from holdfast.advice.advising.evidence import DAY_MS, Evidence
 from holdfast.advice.facts.checkpoint_checks import grown, lacks_watermark, least_of_thirds
 from holdfast.advice.findings import Severity
 from holdfast.checkpoints.values import Operator
 from holdfast.config.job.backend import BLOCK_CACHE_KEY, MAX_MEMORY_KEY, WRITE_BUFFER_KEY
+from holdfast.config.locations import place_word
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, ROCKSDB, ROCKSDB_PROVIDER
 from holdfast.config.units import MIB, counted, rounded_duration
 from holdfast.formats.providers import provider_class

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.advice.advising.advice import Advice, Cost, Kind, Sureness, Topic, count
-from holdfast.advice.advising.commands import conf, place_word, rescale
+from holdfast.advice.advising.commands import conf, rescale
 from holdfast.advice.advising.evidence import Evidence
 from holdfast.advice.facts.checkpoint_checks import name_of, tiny_partitions, uneven
 from holdfast.advice.findings import Severity
 from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Operator
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted, rounded_duration, rounded_size
 
 # What a partition should hold at most: its store is loaded by one task.

@@ -12,6 +12,7 @@ from holdfast.advice.cost.money import request_money, storage_money
 from holdfast.advice.cost.prices import Prices
 from holdfast.advice.cost.report import Change
 from holdfast.advice.cost.requests import QueryShape, Requests, daily_requests
+from holdfast.config.locations import place_word
 from holdfast.config.spark_defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY
 from holdfast.config.units import exact_duration, rounded_duration
 
@@ -35,7 +36,7 @@ class Situation:
         measured: The checkpoint.
         prices: What is paid.
         medium: What the checkpoint is on.
-        place: What the person named.
+        place: The checkpoint.
         interval_ms: The time from one batch to the next; None where nobody knows.
         packed: How much smaller than now zstd would make the changes, as a share; None where that is not
             known, or the codec is zstd.
@@ -149,7 +150,7 @@ def _ttl(now: Situation) -> Iterator[Change]:
         safe=False,
         price="what has expired is forgotten, and results of such keys begin anew",
         recovery_ms=0,
-        how=f"holdfast ttl {now.place} --what-if 24h",
+        how=f"holdfast ttl {place_word(now.place)} --what-if 24h",
         local_bytes=now.state_bytes // 10 if now.measured.provider == "rocksdb" else 0,
     )
 
@@ -180,7 +181,7 @@ def _partitions(now: Situation) -> Iterator[Change]:
         safe=False,
         price=f"at most {wanted} tasks work side by side, and each loads {count / wanted:.3g} times as much",
         recovery_ms=round(largest / _BYTES_PER_MS * (1 / wanted - 1 / count)),
-        how=f"holdfast rescale {now.place} --partitions {wanted}",
+        how=f"holdfast rescale {place_word(now.place)} --partitions {wanted} --stopped",
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.checkpoints.state.families import Families
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.rows import base_families
 from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import records_of
@@ -277,7 +278,7 @@ def checked(view: SavepointView, path: str) -> bytes:
             where=full(view.uri, path),
             found=f"SHA-256 {hash_of(data)[:16]}…",
             expected=f"{view.sha256(path)[:16]}…",
-            hint=f"`holdfast savepoint verify {view.uri}` names all damage",
+            hint=f"`holdfast savepoint verify {place_word(view.uri)}` names all damage",
         )
     return data
 

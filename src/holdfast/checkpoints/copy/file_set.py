@@ -21,6 +21,7 @@ from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.stores import StoreFolder, partitions_of, store_names
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.lost_state import require_state
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import log_offset
 from holdfast.formats.logs.operator_metadata import parse_operator
@@ -127,7 +128,7 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
             where=full(storage.uri, layout.COMMITS),
             found=f"no commit, though batch {logs.offered[-1]} was planned",
             expected="the commit of every batch before it",
-            hint=f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
+            hint=f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     if wanted is None or wanted not in logs.committed:
         raise batch_not_kept(storage, logs.committed, wanted)
@@ -198,7 +199,7 @@ def _entries(
             "a source's log cannot be as long as it says",
             where=full(storage.uri, f"{layout.SOURCES}/{source}"),
             found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
-            hint=f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
+            hint=f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     later = min((entry for entry in compact if entry >= last), default=None)
     for entry in range(max(base, 0), last + 1):

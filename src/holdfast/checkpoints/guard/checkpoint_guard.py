@@ -24,7 +24,7 @@ from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
+from holdfast.config.locations import local_path, place_word
 from holdfast.config.settings import Settings
 from holdfast.engine.state.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
 from holdfast.errors import Conflict, Unavailable
@@ -271,7 +271,7 @@ def refuse_supervised(checkpoint: Storage) -> None:
                 "the checkpoint belongs to a job that is supervised",
                 where=checkpoint.uri,
                 found=f"a live supervisor of job {owner.job!r} in state home {owner.home}",
-                hint=f"stop it first: `holdfast stop {owner.job} --home {owner.home}`",
+                hint=f"stop it first: `holdfast stop {owner.job} --home {place_word(owner.home)}`",
             )
 
 

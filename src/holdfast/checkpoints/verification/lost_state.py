@@ -18,6 +18,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.operator_naming import noted_plan
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.verification.log_checks import readable
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.plan_note import NOTE
 from holdfast.storage.port import Storage, full
@@ -102,7 +103,7 @@ def require_state(
             where=full(storage.uri, path),
             found=what,
             hint="restore it from a savepoint or another copy; see what else is wrong with "
-            f"`holdfast checkpoint verify {storage.uri}`",
+            f"`holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     return evidence
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from holdfast.config.locations import canonical_uri, parse_storage
+from holdfast.config.locations import canonical_uri, parse_storage, place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.jobs.failures.summary import from_text
 from holdfast.jobs.guarded import exit_codes
@@ -144,7 +144,8 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
             "the checkpoint is damaged, and the query was not started",
             where=f"{found.checkpoint}/{found.problem.file}",
             found=found.problem.what,
-            hint=f"see all of it with `holdfast checkpoint verify {found.checkpoint}`; restore a savepoint"
+            hint=f"see all of it with `holdfast checkpoint verify {place_word(found.checkpoint)}`;"
+            " restore a savepoint"
             + ("" if found.whole is None else f", or take one of batch {found.whole}, which is whole"),
         )
 

@@ -30,7 +30,7 @@ from holdfast.checkpoints.record import find_record
 from holdfast.checkpoints.verification.findings import Problem, Verification
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.job.recovery import Fallback
-from holdfast.config.locations import local_path
+from holdfast.config.locations import local_path, place_word
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.json_shapes import JsonShape
@@ -75,7 +75,7 @@ class Damage:
             f"the checkpoint of query {self.query!r} is damaged, so it was not started again",
             where=f"{self.checkpoint}/{self.problem.file}",
             found=self.problem.what,
-            hint=f"see all of it with `holdfast checkpoint verify {self.checkpoint}`; {ways}",
+            hint=f"see all of it with `holdfast checkpoint verify {place_word(self.checkpoint)}`; {ways}",
         )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.config.locations import canonical_uri, local_path, parse_storage
+from holdfast.config.locations import canonical_uri, local_path, parse_storage, place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, parse_manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange, parse_label_change
@@ -175,7 +175,8 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
         raise NotFound(
             "there is no such savepoint",
             where=savepoint_uri(catalog, savepoint_id),
-            hint=f"see the savepoints of this catalog with `holdfast savepoint list {catalog.uri}`",
+            hint="see the savepoints of this catalog with"
+            f" `holdfast savepoint list {place_word(catalog.uri)}`",
         ) from error
     manifest = parse_manifest(data, full(catalog.uri, path))
     if manifest.savepoint_id != savepoint_id:

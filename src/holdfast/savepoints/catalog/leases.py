@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.clock import now_ms
+from holdfast.config.locations import place_word
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
 from holdfast.storage.bulk import passing
@@ -102,7 +103,7 @@ class TakeLease:
                 where=full(self._catalog.uri, SWEEP),
                 found=sweep.owner,
                 hint="take it again when that is done; if that process was killed, "
-                f"`holdfast savepoint gc {self._catalog.uri} --older-than 0s` clears up after it",
+                f"`holdfast savepoint gc {place_word(self._catalog.uri)} --older-than 0s` clears up after it",
             )
 
     def beat(self) -> None:
@@ -210,7 +211,7 @@ class GcLease:
             raise Conflict(
                 "another removal has taken over from this one",
                 where=full(self._catalog.uri, SWEEP),
-                hint=f"what is left is removed by `holdfast savepoint gc {self._catalog.uri}`",
+                hint=f"what is left is removed by `holdfast savepoint gc {place_word(self._catalog.uri)}`",
             )
         if now - self._beat_ms >= BEAT_MS:
             self._write(replace=True)
@@ -292,7 +293,7 @@ def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
         where=full(catalog.uri, path),
         found=note.owner,
         hint="try again when that is done; if that process was killed, "
-        f"`holdfast savepoint gc {catalog.uri} --older-than 0s` clears up after it",
+        f"`holdfast savepoint gc {place_word(catalog.uri)} --older-than 0s` clears up after it",
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.locations import canonical_uri, local_path, parse_storage
+from holdfast.config.locations import canonical_uri, local_path, parse_storage, place_word
 from holdfast.errors import Invalid, NotFound
 from holdfast.savepoints.catalog.catalog import (
     SAVEPOINTS,
@@ -141,7 +141,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
             f"no savepoint here has the label {label!r}",
             where=catalog.uri,
             found=f"the labels {_some([repr(known) for known in labels])}" if labels else "no label",
-            hint=f"see the savepoints with `holdfast savepoint list {catalog.uri}`",
+            hint=f"see the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
         )
     return matching[0].uri
 

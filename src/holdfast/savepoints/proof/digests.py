@@ -21,6 +21,7 @@ from holdfast.checkpoints.state.contents import ContentSum, StateContent, state_
 from holdfast.checkpoints.state.states import OperatorStates, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
+from holdfast.config.locations import place_word
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import (
@@ -315,7 +316,7 @@ class _Pass:
                 where=full(self._catalog.uri, path),
                 found=f"SHA-256 {sha256[:16]}…",
                 expected=f"the bytes of {file.path}",
-                hint=f"`holdfast savepoint verify {uri}` names all damage; use another savepoint",
+                hint=f"`holdfast savepoint verify {place_word(uri)}` names all damage; use another savepoint",
             )
 
 
@@ -344,7 +345,7 @@ def _require_same(catalog: Storage, manifest: Manifest) -> None:
         raise Conflict(
             "the savepoint has changed while its rows were read, and its digests were not recorded",
             where=uri,
-            hint=f"read it again with `holdfast savepoint digest {uri}`",
+            hint=f"read it again with `holdfast savepoint digest {place_word(uri)}`",
         )
 
 

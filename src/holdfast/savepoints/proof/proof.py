@@ -10,6 +10,7 @@ from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
@@ -100,7 +101,8 @@ class Proof(JsonShape):
             "the savepoint is damaged, and nothing was done",
             where=f"{self.uri}, {self.problems[0].file}",
             found=in_short(self.problems),
-            hint=f"`holdfast savepoint verify {self.uri}` names all damage; use another savepoint",
+            hint=f"`holdfast savepoint verify {place_word(self.uri)}` names all damage;"
+            " use another savepoint",
         )
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 
+from holdfast.config.locations import place_word
 from holdfast.errors import Conflict
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange
@@ -86,7 +87,7 @@ def set_label(
         raise Conflict(
             "somebody else has changed the label at the same moment",
             where=uri,
-            hint=f"see it with `holdfast savepoint show {uri}`, and label it again",
+            hint=f"see it with `holdfast savepoint show {place_word(uri)}`, and label it again",
         ) from error
     try:
         load(catalog, savepoint_id)

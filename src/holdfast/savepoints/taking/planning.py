@@ -11,6 +11,7 @@ from holdfast.checkpoints.copy.file_set import CutFile, FileSet, How, cut
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.record import Record
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.external.view import is_external
 from holdfast.formats.savepoint.manifest import SavedFile
@@ -231,8 +232,8 @@ def too_fast(error: NotFound) -> Unavailable:
 def see_damage(checkpoint: Storage) -> str:
     """What to do about a damaged checkpoint."""
     return (
-        f"`holdfast checkpoint verify {checkpoint.uri}` names all damage and the batches that are whole; "
-        "take one of those with --batch"
+        f"`holdfast checkpoint verify {place_word(checkpoint.uri)}` names all damage and the batches that are"
+        " whole; take one of those with --batch"
     )
 
 

@@ -18,6 +18,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
+from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import open_checkpoint
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
@@ -110,7 +111,7 @@ class DryRunCheckpoint:
                 where=full(self.uri, path),
                 found=f"SHA-256 {hash_of(data)}",
                 expected=listed.sha256,
-                hint=f"`holdfast savepoint verify {self.uri}` names all damage",
+                hint=f"`holdfast savepoint verify {place_word(self.uri)}` names all damage",
             )
         return data
 

@@ -1,0 +1,77 @@
+"""A call that a hint names can be pasted: it means the same directory, whatever that is called."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command import Holdfast
+
+from golden import golden_files, golden_on_disk
+from holdfast import savepoints
+from holdfast.advice.cost.changes import Situation, changes
+from holdfast.advice.cost.measured import measure
+from holdfast.advice.cost.prices import Prices
+from holdfast.config.locations import place_word
+from holdfast.storage.memory import MemoryStorage
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = golden_on_disk("4.2/aggregate-format2", tmp_path / "my ck")
+    savepoints.take(folder, tmp_path / "my saved", label="first")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["state", "list", "my ck@9999"], ["checkpoint", "history", "{}/my ck"]),
+        (["savepoint", "take", "my ck", "other", "--batch", "9999"], ["checkpoint", "history", "{}/my ck"]),
+        (["savepoint", "show", "my saved@second"], ["savepoint", "list", "{}/my saved"]),
+        (
+            ["savepoint", "show", "my saved/savepoints/20260305T080000.000Z-c8c0d424-b11-9d2e"],
+            ["savepoint", "list", "{}/my saved"],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("checkpoint")
+def test_a_directory_with_a_blank_is_one_word(
+    holdfast: Holdfast, tmp_path: Path, asked: list[str], words: list[str]
+) -> None:
+    refused = holdfast(*asked, "--json")
+    assert refused.returncode == 3, refused.stderr
+    [call] = re.findall("`holdfast (.*?)`", json.loads(refused.stdout)["hint"])
+    assert shlex.split(call) == [word.format(tmp_path) for word in words]
+    assert holdfast(*shlex.split(call)).returncode == 0
+
+
+def test_what_costs_less_is_a_call_for_the_same_checkpoint(holdfast: Holdfast, checkpoint: Path) -> None:
+    newest = json.loads(holdfast("cost", "my ck", "--json").stdout)["batch_id"]
+    told = json.loads(holdfast("cost", f"my ck@{newest}", "--json").stdout)
+    [how] = [change["how"] for change in told["changes"] if change["kind"] == "ttl"]
+    assert shlex.split(how) == ["holdfast", "ttl", str(checkpoint), "--what-if", "24h"]
+
+
+def test_a_checkpoint_is_rescaled_once_its_query_is_stopped() -> None:
+    measured = measure(MemoryStorage(golden_files("4.2/aggregate-memory"), uri="memory://x"))
+    [operator] = measured.checkpoint.operators
+    measured = replace(
+        measured,
+        checkpoint=replace(measured.checkpoint, operators=(replace(operator, partitions=8),)),
+        shape=replace(measured.shape, stores=8),
+    )
+    prices = Prices(writes=5e-6, reads=4e-7)
+    now = Situation(measured, prices, "s3", "file:///data/my ck", 10_000, None, "lz4")
+    [how] = [change.how for change in changes(now) if change.kind == "partitions"]
+    assert how == "holdfast rescale '/data/my ck' --partitions 2 --stopped"
+
+
+def test_an_address_is_typed_as_a_shell_reads_it() -> None:
+    assert place_word("file:///data/my ck") == "'/data/my ck'"
+    assert place_word("file:///data/ck") == "/data/ck"
+    assert place_word("s3a://bucket/my ck") == "'s3a://bucket/my ck'"
