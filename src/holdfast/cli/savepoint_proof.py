@@ -10,12 +10,17 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Savepoint, place_of, whole_address
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.state import key_words
+from holdfast.cli.state import key_words, opened
 from holdfast.config.locations import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.at_rest.read.model import NamedOperator, NamedState
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.checkpoints.state.states import StateName
     from holdfast.savepoints.differences.key_diff import Sample, StatesDifference
     from holdfast.savepoints.differences.manifest_diff import Difference
     from holdfast.savepoints.proof.proof import Proof
@@ -97,19 +102,49 @@ def _after_proof(savepoint: str, proof: Proof) -> tuple[str, ...]:
 
 def _after_difference(first: str, second: str, found: StatesDifference, home: str | None) -> tuple[str, ...]:
     """Why the first key that differs has its value, or had it where it is gone."""
-    shown = [
-        difference for difference in found.states if difference.samples and not difference.state.internal
-    ]
-    if not shown:
-        return ()
-    state, sample = shown[0].state, shown[0].samples[0]
-    operator = (
-        str(state.operator_id) if len({other.state.operator_id for other in found.states}) > 1 else None
-    )
-    name = state.state_name if len(found.states) > 1 else None
-    place = first if sample.change == "removed" else second
-    key = next_step.key_word(sample.as_dict()["key"])
-    return key_words("explain", place, name, [key], operator, None, home)
+    from holdfast.at_rest.read.state_catalog import is_the_only
+
+    readers: dict[str, StateReader] = {}
+    for difference in found.states:
+        if not difference.samples:
+            continue
+        sample = difference.samples[0]
+        place = first if sample.change == "removed" else second
+        if place not in readers:
+            readers[place] = opened(place, home, None)
+        operators = readers[place].operators
+        state = _named(operators, difference.state)
+        word = None if state is None else _key_word(state, sample)
+        if state is not None and word is not None:
+            name = None if is_the_only(operators, word) else state.full_name
+            return key_words("explain", place, name, [word], None, None, home)
+    return ()
+
+
+def _named(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
+    """A state that differs, as people name it; None of what Spark keeps for itself beside their states."""
+    from holdfast.at_rest.read.model import StateForm
+    from holdfast.savepoints.differences.key_diff import KEYED
+
+    for state in (state for operator in operators for state in operator.states):
+        family = KEYED if state.form is StateForm.KEYED else state.codec and state.codec.name.family
+        store = stored.store if state.codec is None else state.codec.name.store
+        if (state.operator_id, store, family) == (stored.operator_id, stored.store, stored.family):
+            return state
+    return None
+
+
+def _key_word(state: NamedState, sample: Sample) -> str | None:
+    """The key of a row as it is typed; None where the row as it is stored has other columns.
+
+    A stored key has more columns than people name: a session's start, a row's place.
+    """
+    key, names = sample.as_dict()["key"], state.key.names
+    if not isinstance(key, dict):
+        key = dict(zip(names, [key], strict=False))
+    if not set(names) <= key.keys():
+        return None
+    return next_step.key_word({name: key[name] for name in names})
 
 
 def _show_proof(proof: Proof) -> None:
