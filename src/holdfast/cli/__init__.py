@@ -66,6 +66,8 @@ TRACEBACK = "HOLDFAST_TRACEBACK"
 _WRONG_PATHS = frozenset(
     {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
 )
+# The library's error for arguments that it cannot read, which it exports under the names of its kinds alone.
+_WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class _Verbs(TyperGroup):
@@ -107,6 +109,9 @@ class _Verbs(TyperGroup):
             # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
             if interrupts.is_one(end.__context__):
                 output.insist("interrupted")
+            # What is wrong with a call the library has said itself, for people.
+            elif isinstance(end.__context__, _WRONG_CALL) and "--json" in sys.argv:
+                output.emit_json(_wrong_call(end.__context__).as_dict())
             raise
         except HoldfastError as error:
             failed = error
@@ -131,6 +136,14 @@ def _require_text(words: list[str]) -> None:
             found=" ".join(ascii(word) for word in words if not word.isprintable()),
             hint="rename what it names",
         ) from error
+
+
+def _wrong_call(error: Any) -> Invalid:
+    """What the library says of arguments that it cannot read, as an error of ours."""
+    return Invalid(
+        error.format_message().removesuffix("."),
+        hint=None if error.ctx is None else f"see `{error.ctx.command_path} --help`",
+    )
 
 
 def _told(error: Exception) -> HoldfastError:

@@ -93,6 +93,34 @@ main()
     assert (said.returncode, said.stderr) == (130, "interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "fact", "verb"),
+    [
+        (("checkpoint", "history", "ck", "--last", "0"), "Invalid value for '--last'", "checkpoint history"),
+        (("state", "get"), "Missing argument 'CHECKPOINT|JOB|SP'", "state get"),
+        (("cost", "--no-such"), "No such option: --no-such", "cost"),
+        (("no-such",), "No such command 'no-such'", ""),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_told_in_json_too(
+    holdfast: Holdfast, words: tuple[str, ...], fact: str, verb: str
+) -> None:
+    plain, told = holdfast(*words), holdfast(*words, "--json")
+    assert (plain.returncode, plain.stdout) == (2, "")
+    assert plain.stderr.startswith(f"Usage: holdfast {verb}".rstrip())
+    assert (told.returncode, told.stderr) == (2, plain.stderr)
+    document = json.loads(told.stdout)
+    assert document.pop("error").startswith(fact)
+    assert document == {
+        "kind": "invalid",
+        "exit_code": 2,
+        "where": None,
+        "found": None,
+        "expected": None,
+        "hint": f"see `{' '.join(filter(None, ('holdfast', verb, '--help')))}`",
+    }
+
+
 def test_the_version(holdfast: Holdfast) -> None:
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
 
