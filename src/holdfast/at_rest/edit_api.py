@@ -32,7 +32,7 @@ from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
-from holdfast.savepoints.places import workplace
+from holdfast.savepoints.places import scratch, workplace
 from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person
@@ -262,7 +262,7 @@ def plan_erase(
     catalog, storage = _places_of(everywhere, checkpoint)
     first: tuple[Searched, ...] = ()
     if storage is not None:
-        with workplace(storage, "plan") as folder:
+        with scratch(storage) as folder:
             first = (erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, tell=tell),)
     plan = erasing.plan_erase(catalog, meant, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
@@ -365,7 +365,7 @@ def source_of(
         )
     require_stopped(checkpoint)
     target = open_storage(os.fspath(to), "to")
-    with nullcontext() if keep else workplace(checkpoint, "plan") as folder:
+    with nullcontext() if keep else scratch(checkpoint) as folder:
         into = target if folder is None else LocalStorage(folder / "catalog")
         plan = plan_take(checkpoint, into)
         taken = taking.take(checkpoint, into, plan, tell=tell)

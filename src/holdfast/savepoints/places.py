@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.locations import local_path
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unavailable
 from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
@@ -84,3 +85,22 @@ def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
     local = local_path(target.uri)
     folder = Path(tempfile.gettempdir()) if local is None else local.parent
     return sandbox(folder, purpose, os.urandom(8).hex())
+
+
+@contextmanager
+def scratch(target: Storage) -> Iterator[Path]:
+    """A directory for what is only looked at, and kept by nobody.
+
+    It is beside the checkpoint, so that files of state are linked and not copied; among the temporary files
+    where nothing may be written there.
+
+    Args:
+        target: A checkpoint.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(workplace(target, "plan"))
+        except Unavailable:
+            elsewhere = sandbox(Path(tempfile.gettempdir()), "plan", os.urandom(8).hex())
+            folder = stack.enter_context(elsewhere)
+        yield folder
