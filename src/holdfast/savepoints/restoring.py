@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import CutFile, How
+from holdfast.checkpoints.guard.checkpoint_guard import MACHINE_TIMING, Timing
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
@@ -38,6 +39,7 @@ from holdfast.savepoints.catalog.catalog import (
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
+from holdfast.savepoints.making import Claim, claimed, refuse_claimed
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
@@ -51,6 +53,7 @@ _LOG: Final = logging.getLogger("holdfast.savepoints")
 ORIGIN: Final = layout.ORIGIN
 # What the names of the stores in a database have in them, which this restore has made.
 _STORES: Final = "stores"
+_MADE_MS: Final = "made_ms"
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
 _FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
 
@@ -213,8 +216,15 @@ def free(
         The files of that try, and what it has said of itself.
 
     Raises:
-        Conflict: Something else is there.
+        Conflict: Something else is there, or is being made there.
     """
+    refuse_claimed(target)
+    return _left_over(target, savepoint, operation)
+
+
+def _left_over(
+    target: Storage, savepoint: str, operation: Operation
+) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
     left = _present(target)
     origin = _origin(target) if left else None
     if left and origin is None:
@@ -236,13 +246,15 @@ def restore(
     plan: RestorePlan,
     *,
     clock: Clock = now_ms,
+    timing: Timing = MACHINE_TIMING,
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make the checkpoint that was planned, its `metadata` last, and read it back.
 
     Until `metadata` is there, Spark refuses to start on the directory. Killed before that, a restore is begun
-    again by the same call; what it left is marked as its own.
+    again by the same call; what it left is marked as its own. Of several at once one makes it, and what
+    another one has left is deleted only when that one is dead.
 
     Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
     every file is read and written. What is no link is read back.
@@ -252,33 +264,34 @@ def restore(
         target: The checkpoint.
         plan: What `plan_restore` gave for these.
         clock: The time in epoch milliseconds.
+        timing: The clocks by which the owner of a lease is watched.
         workers: How many files to work on at a time.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        Conflict: Somebody else has begun to write there since.
+        Conflict: Somebody else makes a checkpoint there, or has made one since.
         Corrupt: What was written does not read as it should.
         NotFound: The savepoint was deleted meanwhile.
         Unavailable: The database of the state does not answer, or is full.
     """
-    if not plan.done:
+    if plan.done:
+        _check_as_checkpoint(target, plan)
+    else:
         _LOG.debug("restoring %s to %s", catalog.uri, target.uri)
-        if ORIGIN not in plan.left:
-            target.write(ORIGIN, _origin_file(plan, clock()))
-        with in_bulk(target) as quick:
-            links = same_disk(catalog, target) or copies_by_itself(catalog, target)
-            one = _Restore(catalog, quick, plan, links)
-            each(quick.delete, [path for path in plan.left if path != ORIGIN], workers)
-            files = [file for file in plan.manifest.files if one.wanted(file)]
-            each(one.put, files, workers, tell, "copying")
-            each(one.check, files, workers, tell, "reading back")
-            if plan.external is not None:
-                view = SavepointView(catalog, plan.manifest.files, plan.manifest.checkpoint)
-                write_stores(
-                    view, quick, plan.manifest.batch_id, plan.query_id, plan.external, plan.stores, tell
-                )
-        target.write(layout.METADATA, one.metadata())
-    _check_as_checkpoint(target, plan)
+        begun_ms = clock()
+        _, origin = _left_over(target, plan.savepoint, plan.operation)
+        note = _origin_file(plan, begun_ms) if origin is None else None
+        with claimed(target, note, timing=timing, tell=tell) as claim:
+            # Whoever was at work here may have gone on since the plan, and is dead or has finished by now.
+            left, origin = _left_over(target, plan.savepoint, plan.operation)
+            if layout.METADATA in left:
+                raise _taken(target, f"a finished {plan.operation.value} of this savepoint", _FINISHED)
+            plan = _as_begun(plan, origin)
+            if not _says(origin, plan):
+                claim.rewrite(_origin_file(plan, begun_ms))
+            _make(catalog, target, plan, left, claim, workers, tell)
+            _check_as_checkpoint(target, plan)
+            claim.require()
     linked = [
         file.size_bytes
         for file in plan.manifest.files
@@ -292,15 +305,44 @@ def withdraw(target: Storage) -> None:
     """Take away a checkpoint that was just made, and that nobody has been told of.
 
     Its `metadata` goes first: from then on Spark refuses to start on it. Its mark as made here goes last.
+
+    Raises:
+        Conflict: Another command makes a checkpoint there by now.
     """
-    paths = [path for path, _ in Tree(target).places()]
-    target.delete(layout.METADATA)
-    clear_stores(target)
-    for path in sorted(paths, key=lambda path: (path == ORIGIN, path != layout.METADATA)):
-        target.delete(path)
+    with claimed(target, None):
+        paths = [path for path, _ in Tree(target).places()]
+        target.delete(layout.METADATA)
+        clear_stores(target)
+        for path in sorted(paths, key=lambda path: (path == ORIGIN, path != layout.METADATA)):
+            target.delete(path)
     place = local_path(target.uri)
-    if place is not None:
-        shutil.rmtree(place, ignore_errors=True)
+    for folder, _, _ in os.walk(place, topdown=False) if place is not None else ():
+        with suppress(OSError):  # another command has begun there since
+            Path(folder).rmdir()
+
+
+def _make(
+    catalog: Storage,
+    target: Storage,
+    plan: RestorePlan,
+    left: tuple[str, ...],
+    claim: Claim,
+    workers: int,
+    tell: ProgressCallback | None,
+) -> None:
+    with in_bulk(target) as quick:
+        links = same_disk(catalog, target) or copies_by_itself(catalog, target)
+        one = _Restore(catalog, quick, plan, links)
+        each(quick.delete, [path for path in left if path != ORIGIN], workers)
+        files = [file for file in plan.manifest.files if one.wanted(file)]
+        each(one.put, files, workers, tell, "copying")
+        each(one.check, files, workers, tell, "reading back")
+        if plan.external is not None:
+            view = SavepointView(catalog, plan.manifest.files, plan.manifest.checkpoint)
+            write_stores(view, quick, plan.manifest.batch_id, plan.query_id, plan.external, plan.stores, tell)
+    metadata = one.metadata()
+    claim.require()
+    target.write(layout.METADATA, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,11 +455,24 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
             "from_checkpoint": plan.original,
             "from_query_id": plan.manifest.query_id,
             "query_id": plan.query_id,
-            "made_ms": now_ms,
+            _MADE_MS: now_ms,
             **({} if plan.external is None else {"database": plan.external.database, _STORES: plan.stores}),
             **({} if plan.manifest.expired is None else {EXPIRED: dict(plan.manifest.expired)}),
         }
     ).encode()
+
+
+def _as_begun(plan: RestorePlan, origin: Mapping[str, Any] | None) -> RestorePlan:
+    """A plan with the names that a killed try has given to what it has made."""
+    begun = origin or {}
+    query_id = str(begun["query_id"]) if origin and plan.operation is Operation.FORK else plan.query_id
+    return replace(plan, query_id=query_id, stores=str(begun.get(_STORES) or plan.stores))
+
+
+def _says(origin: Mapping[str, Any] | None, plan: RestorePlan) -> bool:
+    """Whether a mark says what is being made, whenever that was begun."""
+    wanted = json.loads(_origin_file(plan, 0))
+    return origin is not None and {**origin, _MADE_MS: 0} == wanted
 
 
 def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:

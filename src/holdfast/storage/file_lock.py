@@ -66,7 +66,7 @@ def _lock_now(descriptor: int) -> bool:
 
 
 class FileLock:
-    """A lock on a file of this machine, which stays there empty.
+    """A lock on a file of this machine, which is not written to and stays there.
 
     Args:
         path: The file; it and its folder are made when the lock is first taken.
@@ -76,16 +76,20 @@ class FileLock:
         self._path = path
         self._descriptor: int | None = None
 
-    def take(self) -> bool:
+    def take(self, *, make: bool = True) -> bool:
         """Take it if nobody has it.
 
+        Args:
+            make: Whether to make the file where there is none.
+
         Raises:
-            OSError: The file cannot be made.
+            OSError: The file cannot be made, or is not there.
         """
-        make_directory(self._path.parent)
+        if make:
+            make_directory(self._path.parent)
         # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
         for _ in range(_TRIES):
-            self._descriptor = self._locked(fcntl.LOCK_EX, os.O_CREAT)
+            self._descriptor = self._locked(fcntl.LOCK_EX, os.O_CREAT if make else 0)
             if self._descriptor is not None:
                 return True
             time.sleep(_AGAIN_S)
@@ -96,6 +100,15 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def holds(self) -> bool:
+        """Whether this one has it still: the file is the one that was locked."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return False
 
     def taken(self) -> bool:
         """Whether somebody has it. Leaves no trace, not even in a folder that does not exist.

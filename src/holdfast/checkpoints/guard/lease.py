@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -125,6 +126,18 @@ class LeaseElection:
             return None
         claim = self._read(self._at(newest, _CLAIM))
         return Incumbent(str(claim.get("holder") or UNKNOWN), max(self._lease_s, self._lease_of(newest)))
+
+    def end_term_of_dead(self, has_died: Callable[[str], bool]) -> None:
+        """Give up the newest term in the name of its holder, if that is known to have died.
+
+        Raises:
+            Unavailable: The place of the elections does not answer.
+        """
+        newest = self._newest()
+        if newest is not None and has_died(
+            str(self._read(self._at(newest, _CLAIM)).get("holder") or UNKNOWN)
+        ):
+            self._storage.write(self._at(newest, _BEAT), _ENDED, replace=True)
 
     def campaign(self) -> Term | None:
         """See `Election`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise
@@ -46,6 +47,21 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
     yield from _gaps(layout.Log.COMMITS, logs.committed, stateful)
     yield from _ends(logs, stateful)
     yield from _neighbours(logs)
+
+
+def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
+    """Whether a checkpoint that was made of a savepoint has reached the savepoint's batch still."""
+    try:
+        origin = json.loads(storage.read(layout.ORIGIN))
+    except (NotFound, ValueError):
+        return
+    batch_id = origin.get("batch") if isinstance(origin, dict) else None
+    if type(batch_id) is not int or (logs.newest is not None and logs.newest >= batch_id):
+        return
+    # A savepoint of the batch before, taken of such a checkpoint, has nothing of that batch.
+    if logs.newest != batch_id - 1 or batch_id in logs.offered:
+        what = f"it was made at batch {batch_id}, and no commit of that is there"
+        yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, RESTORE)
 
 
 def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[Problem | Remark]:

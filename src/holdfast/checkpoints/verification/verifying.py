@@ -18,7 +18,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
-from holdfast.checkpoints.verification.log_checks import check_logs, check_sources, readable
+from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources, readable
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
 from holdfast.external.view import is_external
@@ -123,7 +123,13 @@ def _look(
             content.misleading.add(finding.file)
     state = StateCheck(check, logs)
     state.run()
-    found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
+    found = [
+        *check_logs(tree, logs),
+        *check_origin(storage, logs),
+        *check_sources(storage, tree, logs),
+        *state.found,
+        *from_record,
+    ]
     problems = dict(content.problems)
     for finding in found:
         if isinstance(finding, Problem):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import layout
-from holdfast.checkpoints.tree import Tree
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.operations.operation_context import OperationContext, undone
 from holdfast.jobs.registry.operation_arguments import MakeCheckpoint
-from holdfast.savepoints.restoring import Restored
+from holdfast.savepoints.restoring import Restored, withdraw
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -47,7 +45,7 @@ class CheckpointMaker:
         except HoldfastError as error:
             if target.size(layout.METADATA) is not None or not self._made(target, work.wanted.savepoint):
                 raise  # it is complete and in use, or another's
-            _remove(target)
+            withdraw(target)
             raise undone(work.operation, error.fact) from error
 
     def _made(self, target: Storage, savepoint: str) -> bool:
@@ -58,11 +56,3 @@ class CheckpointMaker:
             return False
         mark = (self.verb, open_storage(savepoint).uri)
         return isinstance(origin, dict) and (origin.get("operation"), origin.get("savepoint")) == mark
-
-
-def _remove(target: Storage) -> None:
-    """Take away what a killed one has left; its mark last, so that it stays known as that."""
-    paths = [path for path, _ in Tree(target).places()]
-    for path in sorted(paths, key=lambda path: path == layout.ORIGIN):
-        with suppress(NotFound):
-            target.delete(path)

@@ -312,8 +312,13 @@ def _has_died(note: Note) -> bool:
     words = note.owner.split()
     if len(words) != 4 or words[3] != socket.gethostname() or not words[1].isdigit():
         return False
+    return is_gone(int(words[1]))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether this machine has no such process."""
     try:
-        os.kill(int(words[1]), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:  # it lives, and is somebody else's
