@@ -61,8 +61,8 @@ def take_and_retain(
     """Take a savepoint, unless the newest of its kind is of the same batch; delete those that are too many.
 
     Of a kind are savepoints of one query and one checkpoint with the same label; no other is looked at, and
-    one that was given another label later is no longer of the kind. One that cannot be deleted now, since a
-    take is under way for example, is deleted after a later take.
+    one that was given another label later is no longer of the kind, nor is one whose state was edited. One
+    that cannot be deleted now, since a take is under way for example, is deleted after a later take.
 
     Args:
         checkpoint: The checkpoint.
@@ -104,6 +104,11 @@ def take_and_retain(
     return PeriodicTake(plan.query_id, taken.manifest.batch_id, taken, tuple(removed), left)
 
 
+def handed_on(label: str | None) -> str | None:
+    """The label of what a person makes of a savepoint with this one: not that of those that come and go."""
+    return None if label == LABEL else label
+
+
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
     """When the newest savepoint of a kind was taken; None if there is none."""
     return max(
@@ -118,6 +123,8 @@ def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> 
             listed = described(catalog, savepoint_id)
             manifest = listed.manifest
             if manifest is None or listed.problem is not None:
+                continue
+            if manifest.change is not None:  # a person has made it, whatever its label
                 continue
             if (manifest.query_id, manifest.checkpoint, manifest.label) == (query_id, checkpoint, label):
                 yield manifest

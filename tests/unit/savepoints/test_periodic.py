@@ -9,6 +9,7 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.catalog.leases import TakeLease
 from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
+from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.storage.memory import MemoryStorage
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"
@@ -94,3 +95,23 @@ def test_when_the_newest_was_taken() -> None:
     taken = turn(hands, checkpoint, into, 2).taken
     assert taken is not None
     assert newest_ms(into, query_id, checkpoint.uri, "nightly") == taken.manifest.created_ms
+
+
+def test_what_a_person_has_made_of_one_stays_whatever_its_label() -> None:
+    hands, into = Hands(), catalog()
+    taken = turn(hands, MemoryStorage(file_query(1)), into, 1).taken
+    assert taken is not None
+    changed = derive(
+        into,
+        taken.manifest,
+        FileChanges(MemoryStorage()),
+        {"kind": "edit"},
+        origin=into,
+        label="nightly",
+        clock=hands.clock,
+        chance=hands.chance,
+    ).manifest.savepoint_id
+    for count in range(2, 5):
+        turn(hands, MemoryStorage(file_query(count)), into, 1)
+    assert batches(into) == [0, 3]
+    assert changed in manifests(into)

@@ -39,6 +39,7 @@ from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import followed
+from holdfast.savepoints.periodic import handed_on
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
@@ -209,7 +210,7 @@ def edit(
         plan.changes,
         folder,
         audit.as_dict(),
-        label=current_label(catalog, manifest) if label is None else label,
+        label=handed_on(current_label(catalog, manifest)) if label is None else label,
         deep=manifest.has_content,
         clock=clock,
         chance=chance,

@@ -14,6 +14,7 @@ from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.periodic import handed_on
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.savepoints.taking.labels import current_label
@@ -145,7 +146,7 @@ def undo(
         FileChanges(MemoryStorage()),
         audit.as_dict(),
         origin=origin,
-        label=current_label(origin, plan.manifest),
+        label=handed_on(current_label(origin, plan.manifest)),
         clock=clock,
         chance=chance,
         tell=tell,
