@@ -162,6 +162,7 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
     """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
     from holdfast.savepoints.catalog.catalog import ids
+    from holdfast.savepoints.nesting import check_catalog
     from holdfast.savepoints.taking.planning import check_apart
     from holdfast.savepoints.taking.taking import check_label
     from holdfast.storage import open_storage
@@ -170,6 +171,7 @@ def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None
     into = open_storage(catalog, "catalog")
     for checkpoint in checkpoints.values():
         check_apart(open_storage(checkpoint), into)
+    check_catalog(into)
     ids(into)
 
 

@@ -40,6 +40,7 @@ from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
 from holdfast.savepoints.making import Claim, claimed, refuse_claimed
+from holdfast.savepoints.nesting import check_target
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
@@ -217,7 +218,9 @@ def free(
 
     Raises:
         Conflict: Something else is there, or is being made there.
+        Invalid: It lies within a checkpoint or a catalog.
     """
+    check_target(target)
     refuse_claimed(target)
     return _left_over(target, savepoint, operation)
 

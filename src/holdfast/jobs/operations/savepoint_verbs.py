@@ -29,6 +29,7 @@ from holdfast.savepoints.catalog.catalog import ids, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import TakeLease, let_go
 from holdfast.savepoints.catalog.removal import delete as remove
 from holdfast.savepoints.catalog.removal import sweep
+from holdfast.savepoints.nesting import check_catalog
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.savepoint_api import delete
@@ -201,6 +202,7 @@ class _Savepoints:
         """
         check_label(self.work.wanted.label)
         catalog = self._catalog()
+        check_catalog(catalog)
         if not self.details.queries:
             raise no_query_yet(self.details.status.job.name)
         for query in self._chosen():

@@ -17,6 +17,7 @@ from holdfast.external.view import is_external
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 from holdfast.savepoints.catalog.catalog import ids_of_query, load, modified_ns, object_path, same_file
+from holdfast.savepoints.nesting import check_catalog
 from holdfast.storage.port import Storage, full
 
 # A running query deletes what old batches needed; the next cut is of a newer batch.
@@ -98,10 +99,12 @@ def plan_take(
         NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
         Corrupt: The checkpoint is damaged, or has lost its state.
         Unsupported: The state is of a provider that is not known here.
-        Invalid: One of the two directories is inside the other.
+        Invalid: One of the two directories is inside the other, or the catalog is within another checkpoint.
+        Conflict: A file is where the catalog should be.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be listed.
     """
     check_apart(checkpoint, catalog)
+    check_catalog(catalog)
     places: set[str | None] = set()
     for _ in range(LOOKS):
         try:
