@@ -28,11 +28,17 @@ def restore(
 ) -> None:
     """Make a new checkpoint from a savepoint; the same query resumes from it, exactly once."""
     from holdfast import savepoints
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.leases import require_no_turn
     from holdfast.savepoints.restoring import Operation
 
     if dry_run:
         plan = plan_of_savepoint(savepoint, checkpoint, Operation.RESTORE, database)
+        if claim:
+            require_no_turn(opened(savepoint)[0])
         output.show_plan(plan, json, show_plan)
+        if claim:
+            output.say(f"the savepoint would be deleted afterwards: {plan.savepoint}")
         next_step.say_for_real(json)
         return
     with progress("restore", "files") as tell:

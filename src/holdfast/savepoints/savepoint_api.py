@@ -35,6 +35,7 @@ from holdfast.savepoints.access import (
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import Listed
+from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
@@ -280,15 +281,20 @@ def restore(
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged; nothing was done.
-        Conflict: The target exists.
+        Conflict: The target exists; or the savepoint is to be deleted, and others are being taken or deleted.
         Unsupported: What had expired cannot be dropped.
         Unavailable: The database of the state does not answer.
     """
     savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     make = _make_without_expired if drop_expired else _make
+    if claim:
+        require_no_turn(opened(savepoint)[0])
     made = make(savepoint, checkpoint, Operation.RESTORE, tell, database=database)
     if claim:
-        delete(savepoint)
+        try:
+            delete(savepoint)
+        except HoldfastError as error:
+            raise _not_claimed(savepoint, made.checkpoint, error) from error
     return made
 
 
@@ -500,6 +506,22 @@ def _make(
             catalog, savepoint_id, target, operation, again=again, database=database, tell=tell
         )
         return restoring.restore(catalog, target, plan, tell=tell)
+
+
+def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
+    """The error where a checkpoint was made of a savepoint that then could not be deleted."""
+    catalog, savepoint_id = opened(savepoint)
+    stays = True
+    with suppress(HoldfastError):
+        stays = catalog.size(catalogs.manifest_path(savepoint_id)) is not None
+    left = "the savepoint stays" if stays else "files of the savepoint stay"
+    again = f"delete {savepoint}" if stays else f"gc {catalog.uri}"
+    return type(error)(
+        f"the checkpoint is made and whole, and {left}",
+        where=checkpoint,
+        found=f"{error.fact} ({error.found or error.where})",
+        hint=f"start the query on the checkpoint, and later `holdfast savepoint {again}`",
+    )
 
 
 def _make_without_expired(

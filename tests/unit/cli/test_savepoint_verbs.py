@@ -103,6 +103,8 @@ def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
     for part in ("0 aggregate", "offsets/11", "spark.sql.shuffle.partitions", "before the upgrade"):
         assert part in shown
     assert holdfast("savepoint", "verify", savepoint).stdout.startswith("whole (batch 11")
+    planned = holdfast("restore", savepoint, "new", "--claim", "--dry-run")
+    assert f"the savepoint would be deleted afterwards: {savepoint}" in planned.stderr
     made = holdfast("restore", savepoint, "new", "--claim")
     assert (
         made.returncode,

@@ -14,8 +14,10 @@ from catalogs import QUERY, Hands, catalog, file_query, target
 from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
 from holdfast.engine.state.ownership import Owner, fence, holder, lock_path, reserved
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.savepoints.catalog.leases import TakeLease
 from holdfast.savepoints.restoring import Operation
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -139,6 +141,33 @@ def test_claim_deletes_the_savepoint_and_leaves_the_checkpoint(tmp_path: Path) -
     assert [path for path in (tmp_path / "catalog").rglob("*") if path.is_file()] == []
     assert verify(LocalStorage(tmp_path / "new")).ok
     assert verify(LocalStorage(source)).ok
+
+
+def test_a_claim_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    saved = savepoints.take(golden_on_disk("4.2/aggregate-memory", tmp_path / "ck"), tmp_path / "sp").uri
+    busy = TakeLease(LocalStorage(tmp_path / "sp"), "somebody", now_ms)
+    busy.begin()
+    with pytest.raises(Conflict, match="a savepoint is being taken into this catalog"):
+        savepoints.restore(saved, tmp_path / "new", claim=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_claim_that_fails_afterwards_says_what_is_there(tmp_path: Path) -> None:
+    saved = savepoints.take(golden_on_disk("4.2/aggregate-memory", tmp_path / "ck"), tmp_path / "sp").uri
+    busy = TakeLease(LocalStorage(tmp_path / "sp"), "somebody", now_ms)
+
+    def begin(done: int, total: int, what: str) -> None:
+        if what == "copying" and done == total:
+            busy.begin()
+
+    with pytest.raises(Conflict, match="the checkpoint is made and whole, and the savepoint stays") as told:
+        savepoints.restore(saved, tmp_path / "new", claim=True, tell=begin)
+    assert told.value.where == f"file://{tmp_path}/new"
+    assert "a savepoint is being taken into this catalog" in (told.value.found or "")
+    assert f"holdfast savepoint delete {saved}" in (told.value.hint or "")
+    busy.end()
+    assert verify(LocalStorage(tmp_path / "new")).ok
+    assert savepoints.verify(saved).ok
 
 
 @pytest.mark.parametrize(
