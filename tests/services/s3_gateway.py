@@ -16,6 +16,8 @@ import pytest
 from absent_service import absent_service
 from loopback import free_ports, listens
 
+from holdfast.storage.remote import connect
+
 SERVICES = Path(__file__).parents[2] / ".services"
 PROGRAM = SERVICES / "bin" / "versitygw"
 # Spark's client of S3, and the file manager that Spark has for it.
@@ -109,9 +111,7 @@ class Gateway:
 
 def filesystem() -> Any:
     """The file system of the environment, as `RemoteStorage` opens it."""
-    import fsspec
-
-    return fsspec.filesystem("s3")
+    return connect("s3", "", "s3://")
 
 
 @pytest.fixture(scope="session")
@@ -119,10 +119,12 @@ def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for the whole session."""
     if not PROGRAM.exists():
         absent_service("the S3 gateway is not there; `make services-s3` builds it")
-    pytest.importorskip("s3fs", reason="comes with the extra s3")
+    s3fs = pytest.importorskip("s3fs", reason="comes with the extra s3")
     gateway = Gateway(tmp_path_factory.mktemp("s3"))
     with pytest.MonkeyPatch.context() as patched:
         for name, value in gateway.environment().items():
             patched.setenv(name, value)
+        # Connections that were made before have no credentials, and keep to that.
+        s3fs.S3FileSystem.clear_instance_cache()
         yield gateway
     gateway.stop()

@@ -5,8 +5,11 @@ from __future__ import annotations
 # What `signal` is made of, and here before it; see `holdfast.__main__`.
 import _signal as signal  # type: ignore[import-not-found]  # it is in no stub
 from types import FrameType
-from typing import NoReturn
+from typing import Final
 
+# The files of the interpreter's own that import.
+_IMPORTING: Final = "<frozen importlib"
+_LATER_S: Final = 0.001
 _came: list[int] = []
 
 
@@ -28,6 +31,11 @@ def stands_for_one(error: BaseException) -> bool:
     return bool(_came) or is_one(error)
 
 
-def _raise(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as handlers are called
+def _raise(number: int, frame: FrameType | None) -> None:
     _came.append(number)
+    if frame is not None and frame.f_code.co_filename.startswith(_IMPORTING):
+        # What is raised there may be lost in a callback, with a traceback: a moment later it is not.
+        signal.signal(signal.SIGALRM, _raise)
+        signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+        return
     raise KeyboardInterrupt

@@ -121,6 +121,38 @@ def test_a_call_that_cannot_be_read_is_told_in_json_too(
     }
 
 
+def test_ctrl_c_in_a_callback_of_an_import_is_not_lost(home: Path) -> None:
+    """What such a callback raises is printed with a traceback, and passed over."""
+    program = """
+import signal, time
+from typer.core import TyperGroup
+from holdfast.__main__ import main
+
+CALLBACK = '''
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("lost")
+'''
+
+def passed_over(*given):
+    exec(compile(CALLBACK, "<frozen importlib._bootstrap>", "exec"), {"signal": signal})
+    time.sleep(30)
+
+TyperGroup.parse_args = passed_over
+main()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program, "list"],
+        check=False,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (130, "", "interrupted\n")
+
+
 def test_the_version(holdfast: Holdfast) -> None:
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
 
