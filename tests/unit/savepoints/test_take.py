@@ -12,6 +12,7 @@ from catalogs import QUERY, Hands, catalog, file_query, manifests, target
 from golden import NAMES, golden, golden_files, golden_on_disk, without_checksums
 from holdfast.errors import Corrupt, Invalid, NotFound, Unavailable
 from holdfast.formats.logs.source_log import parse_source
+from holdfast.savepoints import nesting
 from holdfast.savepoints.catalog.catalog import listed
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking import facts
@@ -411,7 +412,9 @@ class ObjectStore(MemoryStorage):
         MemoryStorage.write(self, target, (origin or self).read(source))
 
 
-def test_in_one_object_store_state_is_copied_on_its_side() -> None:
+def test_in_one_object_store_state_is_copied_on_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The directories above are looked at, and nobody is asked over the network here.
+    monkeypatch.setattr(nesting, "open_storage", lambda uri: MemoryStorage(uri=uri))
     name = next(name for name in NAMES if name.endswith("4.2/aggregate-format2"))
     hands = Hands()
     checkpoint, into = ObjectStore("s3a://data/ck", golden_files(name)), ObjectStore("s3a://safe/catalog")
