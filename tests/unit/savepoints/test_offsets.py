@@ -403,10 +403,10 @@ def test_a_file_is_left_out_of_a_stream_that_is_read_twice(tmp_path: Path) -> No
 def test_which_of_two_sources_is_read_twice_cannot_always_be_told() -> None:
     ends = OffsetLog(1, None, dict.fromkeys(("0", "1", "2"), '{"logOffset":4}'))
     begun = OffsetLog(1, None, {"0": '{"logOffset":1}', "1": '{"logOffset":2}', "2": '{"logOffset":1}'})
-    assert read_again("0", ["0", "1"], [begun, ends], "memory://ck") == ("2",)
-    assert read_again("1", ["0", "1"], [begun, ends], "memory://ck") == ()
+    assert read_again("0", ["0", "1"], ends, lambda: [begun, ends], "memory://ck") == ("2",)
+    assert read_again("1", ["0", "1"], ends, lambda: [begun, ends], "memory://ck") == ()
     with pytest.raises(Unsupported, match="cannot be told"):
-        read_again("0", ["0", "1"], [ends], "memory://ck")
+        read_again("0", ["0", "1"], ends, lambda: [ends], "memory://ck")
 
 
 def test_what_is_wrong_in_the_copy_is_told_of_the_source(tmp_path: Path) -> None:

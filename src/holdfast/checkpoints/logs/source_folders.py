@@ -66,24 +66,29 @@ def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[s
 
 
 def read_again(
-    name: str, owners: Collection[str], batches: Sequence[OffsetLog], where: str
+    name: str,
+    owners: Collection[str],
+    newest: OffsetLog,
+    kept: Callable[[], Sequence[OffsetLog]],
+    where: str,
 ) -> tuple[str, ...]:
     """The sources without a log of their own that are this one, read again.
 
     Args:
         name: The source.
         owners: The sources that have a log.
-        batches: All batches that are kept.
+        newest: The batch in question.
+        kept: All batches up to it; asked for only where a source has no log of its own.
         where: The checkpoint, for messages.
 
     Raises:
         Unsupported: One may just as well be another one.
     """
-    if batches[-1].version != 1:
+    others = [other for other in _logged(newest) if other not in owners]
+    if newest.version != 1 or not others:
         return ()
-    found = tuple(
-        other for other in _logged(batches[-1]) if other not in owners and _alike(name, other, batches)
-    )
+    batches = kept()
+    found = tuple(other for other in others if _alike(name, other, batches))
     like = [owner for owner in owners if _alike(name, owner, batches)]
     if found and len(like) > 1:
         raise _ambiguous(where, f"source {found[0]} is like each of {', '.join(sorted(like))}")

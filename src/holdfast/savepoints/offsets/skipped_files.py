@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
@@ -46,7 +47,8 @@ class FilesOfSource:
         newest = 0 if logs.newest is None else logs.newest
         offsets = logs.offsets(newest) or OffsetLog(1, None, {})
         folders = checkpoint.list(layout.SOURCES).names
-        owners = source_folders(folders, offsets, lambda: logs.offsets_up_to(newest), where)
+        kept = partial(logs.offsets_up_to, newest)
+        owners = source_folders(folders, offsets, kept, where)
         found = {
             name: folder
             for folder, name in owners.items()
@@ -66,10 +68,7 @@ class FilesOfSource:
         self._where = where
         [(self.source, self._folder)] = found.items()
         self._end = offsets.offsets[self.source]
-        self._same = (
-            self.source,
-            *read_again(self.source, owners.values(), logs.offsets_up_to(newest), where),
-        )
+        self._same = (self.source, *read_again(self.source, owners.values(), offsets, kept, where))
         self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
 
     def read_files(self) -> tuple[SeenFile, ...]:
