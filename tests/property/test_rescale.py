@@ -57,7 +57,7 @@ def test_rows_stay_as_they_are(name: str, partitions: int, tmp_path: Path) -> No
     assert made.rows > 0
     found, old = read(new), read(checkpoint)
     assert old.batch_id is not None
-    assert found.batch_id == made.batch_id == old.batch_id + (partitions != 2)
+    assert found.batch_id == made.batch_id == old.batch_id
     assert {operator.partitions for operator in found.operators} == {partitions}
     assert (found.query_id, found.watermark_ms, found.sources) == (
         old.query_id,
@@ -76,7 +76,7 @@ def test_of_a_savepoint_too(tmp_path: Path) -> None:
     made = do(Source(into, taken.manifest.savepoint_id), target(), 5, tmp_path)
     assert made.plan.source == taken.uri
     assert made.plan.original == golden(HEAP[0]).uri
-    assert made.batch_id == taken.manifest.batch_id + 1
+    assert made.batch_id == taken.manifest.batch_id
 
 
 def test_a_key_in_a_strange_place_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: P
         do(Source(source), new, 3, tmp_path / f"{at} again")
         assert set(new.files) == set(whole.files)
         assert contents(new) == contents(whole)
-    assert at > 20
+    assert at > 15
 
 
 def test_a_finished_one_is_not_made_again(tmp_path: Path) -> None:

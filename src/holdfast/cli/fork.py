@@ -53,6 +53,7 @@ def fork(  # noqa: PLR0917 - each is an option
     ] = 5,
     drop_expired: options.DropExpired = False,
     database: options.Database = None,
+    table: options.Table = None,
     query: options.Query = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
@@ -67,8 +68,14 @@ def fork(  # noqa: PLR0917 - each is an option
     named is made either way.
     """
     if compare is None:
-        _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired, database=database)
+        _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired, database=database, table=table)
         return
+    if table is not None:
+        raise Invalid(
+            "--table cannot be combined with --compare",
+            where="--compare --table",
+            hint="compare first, without CHECKPOINT; then fork with --table",
+        )
     if database is not None:
         raise Invalid(
             "a comparison makes its fork where the state was",
@@ -126,6 +133,7 @@ def _fork(
     *,
     drop_expired: bool,
     database: str | None,
+    table: str | None,
 ) -> None:
     from holdfast import savepoints
     from holdfast.savepoints.restoring import Operation
@@ -137,11 +145,13 @@ def _fork(
             hint="name a directory that does not exist",
         )
     if dry_run:
-        plan = plan_of_savepoint(savepoint, checkpoint, Operation.FORK, database)
+        plan = plan_of_savepoint(savepoint, checkpoint, Operation.FORK, database, table)
         output.show_plan(plan, json, show_plan)
         next_step.say_for_real(json)
         return
     with progress("fork", "files") as tell:
-        made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, database=database, tell=tell)
+        made = savepoints.fork(
+            savepoint, checkpoint, drop_expired=drop_expired, database=database, table=table, tell=tell
+        )
     output.show(made, json, show_restored)
     next_step.say_option(json, made.checkpoint)

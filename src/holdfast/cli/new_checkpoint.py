@@ -16,17 +16,25 @@ if TYPE_CHECKING:
 
 
 def plan_of_savepoint(
-    savepoint: str, checkpoint: str, operation: Operation, database: str | None = None
+    savepoint: str,
+    checkpoint: str,
+    operation: Operation,
+    database: str | None = None,
+    table: str | None = None,
 ) -> RestorePlan:
     """What a restore or a fork would do; the savepoint is proved."""
     from holdfast.savepoints.access import opened
     from holdfast.savepoints.restoring import plan_restore
+    from holdfast.savepoints.sink_table import open_table
     from holdfast.storage import open_storage
 
     catalog, savepoint_id = opened(savepoint)
     with progress("verify", "files") as tell:
         target = open_storage(checkpoint)
-        return plan_restore(catalog, savepoint_id, target, operation, database=database, tell=tell)
+        into = None if table is None else open_table(table, target)
+        return plan_restore(
+            catalog, savepoint_id, target, operation, database=database, table=into, tell=tell
+        )
 
 
 def show_plan(plan: RestorePlan) -> None:
@@ -37,6 +45,8 @@ def show_plan(plan: RestorePlan) -> None:
     )
     if plan.database is not None:
         output.line(f"its state would be written to {plan.database}, into stores of its own")
+    if plan.table is not None:
+        output.line(f"the log of the new table {plan.table} would be prepared")
 
 
 def show_restored(made: Restored) -> None:
@@ -48,6 +58,8 @@ def show_restored(made: Restored) -> None:
     )
     if made.plan.database is not None:
         output.say(f"its state is in {made.plan.database}, in stores of its own")
+    if made.plan.table is not None:
+        output.say(f"the log of {made.plan.table} is prepared: let the query write its files there")
     if made.plan.state_format is not None and made.plan.has_formats:
         say_format(made.plan.state_format, ", as it had")
 

@@ -55,6 +55,14 @@ Database = Annotated[
         " [where it was]",
     ),
 ]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="DIR",
+        help="A new directory for the files that the query writes; prepares the log of its file sink.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]

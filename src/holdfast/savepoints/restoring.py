@@ -42,9 +42,11 @@ from holdfast.savepoints.external_stores import clear_stores, offsets_outside, o
 from holdfast.savepoints.making import Claim, claimed, refuse_claimed
 from holdfast.savepoints.nesting import check_target
 from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.sink_table import prepare, require_new
 from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
 from holdfast.savepoints.view import SavepointView
+from holdfast.storage import open_storage
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.hashing import hash_file, hash_of
@@ -88,6 +90,7 @@ class RestorePlan(JsonShape):
         done: Whether such a try has written all of it.
         external: The database that the state goes to; None where it stays in files.
         stores: What the stores there have in their names, and no others.
+        table: The address of a new table whose log is prepared for the query; None where none was named.
     """
 
     operation: Operation
@@ -100,6 +103,7 @@ class RestorePlan(JsonShape):
     done: bool = field(metadata=NOT_IN_JSON)
     external: ExternalState | None = field(default=None, metadata=NOT_IN_JSON)
     stores: str = field(default="", metadata=NOT_IN_JSON)
+    table: str | None = None
 
     @property
     @in_json
@@ -160,6 +164,7 @@ def plan_restore(
     again: bool = False,
     database: str | None = None,
     in_files: bool = False,
+    table: Storage | None = None,
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
@@ -175,13 +180,14 @@ def plan_restore(
         again: Whether what the same call has finished before, and nobody has used since, will do.
         database: The database for state that was in another one; by default that one.
         in_files: Whether such state stays in files, as Spark's memory provider has it.
+        table: The directory of a new table, whose log is to be prepared for the query.
         workers: How many files to read at a time.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged.
-        Conflict: Something is at the target already.
+        Conflict: Something is at the target already, or in the table.
         Invalid: Target and catalog are inside one another, or a database is named for state of files.
         Unavailable: The database does not answer.
     """
@@ -190,6 +196,8 @@ def plan_restore(
     savepoint = uri if named is None else named[0]
     left, origin = free(target, savepoint, operation)
     manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
+    if table is not None:
+        require_new(table, manifest.batch_id)
     done = layout.METADATA in left
     if done and _gone_on(left, manifest.batch_id):
         raise _taken(target, f"a {operation.value} of this savepoint that has gone on since")
@@ -204,7 +212,17 @@ def plan_restore(
         external = outside(external_state(manifest.fields.get("confs") or {}), database, savepoint)
     stores = str((origin or {}).get(_STORES) or ("" if external is None else chance(6).hex()))
     return RestorePlan(
-        operation, savepoint, original, target.uri, manifest, query_id, left, done, external, stores
+        operation,
+        savepoint,
+        original,
+        target.uri,
+        manifest,
+        query_id,
+        left,
+        done,
+        external,
+        stores,
+        None if table is None else table.uri,
     )
 
 
@@ -255,9 +273,10 @@ def restore(
 ) -> Restored:
     """Make the checkpoint that was planned, its `metadata` last, and read it back.
 
-    Until `metadata` is there, Spark refuses to start on the directory. Killed before that, a restore is begun
-    again by the same call; what it left is marked as its own. Of several at once one makes it, and what
-    another one has left is deleted only when that one is dead.
+    The log of a new table is written right before `metadata`. Until that is there, Spark refuses to start on
+    the directory. Killed before that, a restore is begun again by the same call; what it left is marked as
+    its own. Of several at once one makes it, and what another one has left is deleted only when that one is
+    dead.
 
     Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
     every file is read and written. What is no link is read back.
@@ -344,6 +363,8 @@ def _make(
             view = SavepointView(catalog, plan.manifest.files, plan.manifest.checkpoint)
             write_stores(view, quick, plan.manifest.batch_id, plan.query_id, plan.external, plan.stores, tell)
     metadata = one.metadata()
+    if plan.table is not None:
+        prepare(open_storage(plan.table), plan.manifest.batch_id)
     claim.require()
     target.write(layout.METADATA, metadata)
 

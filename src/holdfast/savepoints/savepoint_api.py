@@ -45,6 +45,7 @@ from holdfast.savepoints.proof.digests import Digested
 from holdfast.savepoints.proof.proof import Proof, prove
 from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore
 from holdfast.savepoints.rewrite import whole_take
+from holdfast.savepoints.sink_table import open_table
 from holdfast.savepoints.taking import labels, taking
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
 from holdfast.savepoints.taking.planning import check_apart, plan_take
@@ -262,6 +263,7 @@ def restore(
     claim: bool = False,
     drop_expired: bool = False,
     database: str | None = None,
+    table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
@@ -276,12 +278,16 @@ def restore(
         database: For state that was in a database: the one of that kind that it goes to, such as
             `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default it
             goes back to where it was, into stores of its own.
+        table: A new directory for the files of a query that writes Parquet, JSON or the like. The log of the
+            table is prepared: without that the query fails up to ten batches later, since Spark looks for the
+            entries of the batches before. By default no table is changed.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged; nothing was done.
-        Conflict: The target exists; or the savepoint is to be deleted, and others are being taken or deleted.
+        Conflict: The target or the table exists; or the savepoint is to be deleted, and others are being
+            taken or deleted.
         Unsupported: What had expired cannot be dropped.
         Unavailable: The database of the state does not answer.
     """
@@ -289,7 +295,7 @@ def restore(
     make = _make_without_expired if drop_expired else _make
     if claim:
         require_no_turn(opened(savepoint)[0])
-    made = make(savepoint, checkpoint, Operation.RESTORE, tell, database=database)
+    made = make(savepoint, checkpoint, Operation.RESTORE, tell, database=database, table=table)
     if claim:
         try:
             delete(savepoint)
@@ -304,6 +310,7 @@ def fork(
     *,
     drop_expired: bool = False,
     database: str | None = None,
+    table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make a new checkpoint with the same state for another query, with an id of its own.
@@ -315,16 +322,17 @@ def fork(
         checkpoint: A directory that does not exist.
         drop_expired: Leave out what had expired at the savepoint's batch, as `restore` does.
         database: As of `restore`.
+        table: As of `restore`; a fork must not write to the table of the first query.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged; nothing was done.
-        Conflict: The target exists.
+        Conflict: The target or the table exists.
         Unsupported: What had expired cannot be dropped.
     """
     make = _make_without_expired if drop_expired else _make
-    return make(savepoint, checkpoint, Operation.FORK, tell, database=database)
+    return make(savepoint, checkpoint, Operation.FORK, tell, database=database, table=table)
 
 
 def rescale(
@@ -339,8 +347,8 @@ def rescale(
     """Make a new checkpoint with the same state in another number of partitions.
 
     The rows of every state are counted and hashed before and after, and are the same, or nothing is made.
-    What is rescaled stays as it is. The state is moved in a batch of its own, which reads nothing; the query
-    goes on with the batch after that one. Let no other query run on the old checkpoint afterwards.
+    What is rescaled stays as it is. The query resumes after the same batch, so its sink sees no gap in the
+    batch numbers. Let no other query run on the old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
     Spark. Only where RocksDB has keys whose place is not known here (rows encoded as Avro; intervals and maps
@@ -497,13 +505,21 @@ def _make(
     *,
     again: bool = False,
     database: str | None = None,
+    table: Address | None = None,
 ) -> Restored:
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
         plan = plan_restore(
-            catalog, savepoint_id, target, operation, again=again, database=database, tell=tell
+            catalog,
+            savepoint_id,
+            target,
+            operation,
+            again=again,
+            database=database,
+            table=None if table is None else open_table(table, target),
+            tell=tell,
         )
         return restoring.restore(catalog, target, plan, tell=tell)
 
@@ -531,6 +547,7 @@ def _make_without_expired(
     tell: ProgressCallback | None,
     *,
     database: str | None = None,
+    table: Address | None = None,
 ) -> Restored:
     """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
     catalog, savepoint_id = opened(savepoint)
@@ -548,6 +565,7 @@ def _make_without_expired(
             operation,
             named=(uri, made.manifest.checkpoint),
             database=database,
+            table=None if table is None else open_table(table, target),
             tell=tell,
         )
         return restoring.restore(kept, target, plan, tell=tell)

@@ -64,7 +64,7 @@ class Evolved(JsonShape):
 
     Attributes:
         plan: What was done.
-        batch_id: The newest batch in it: the one that changed the state, and read nothing.
+        batch_id: The newest batch in it: that of the source.
         before: What each state held.
         states: What each state holds.
         merged: How many rows were put together with another one that got the same key.
@@ -150,11 +150,11 @@ def apply_evolution(
     place = folder / "evolved"
     evolution = _Evolution(work.checkpoint, LocalStorage(place), plan, code, folder / "stores", shape)
     written = evolution.written(tell)
-    made = LocalStorage(place)
-    after = contents(made, tell=tell)
-    _prove(plan, before, after, written)
-    accepts(made)
     work.go_on_with(place)
+    work.end_at(plan.batch_id)
+    after = contents(work.checkpoint, tell=tell)
+    _prove(plan, before, after, written)
+    accepts(work.checkpoint)
     restored = work.published(target, Operation.EVOLVE, (plan.source, plan.original), guard)
     merged = sum(operator.merged for operator in written.values())
     return Evolved(plan, restored.batch_id, before, after, merged)
@@ -242,7 +242,7 @@ class _Evolution:
         for number, step in steps:
             if not step.moved:
                 written[number] = self._changed(batch, states[number], step)
-        self._note_plan(batch.batch_id)
+        self._note_plan(self._plan.batch_id)
         batch.commit(
             {number: operator.ids for number, operator in sorted(written.items())}
             if self._shape.state_format > 1

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.state.checkpoint_files import names_in
-from holdfast.formats.logs.sink_log import LOG_DIRECTORY, newest_batch
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def newest_in_files(spark: SparkSession, path: str) -> int | None:
-    """The newest batch in the log of a table of files; None where it has none.
-
-    Raises:
-        Unavailable: The storage does not answer.
-    """
-    return newest_batch(names_in(spark, path, LOG_DIRECTORY))
 
 
 def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool) -> dict[str, int]:

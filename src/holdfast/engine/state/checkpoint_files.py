@@ -42,15 +42,15 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
             stream.close()
 
 
-def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
-    """Write a file beside the old one and put it in its place; call it only while no query runs.
+def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folder: str = FOLDER) -> None:
+    """Write a file next to the old one and rename it over that; call it only while no query runs.
 
     Raises:
         Unavailable: The storage does not answer.
     """
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    with _files(spark, _at(checkpoint, FOLDER, name), "written") as (files, path):
-        beside = files.makeQualified(hadoop.Path(_at(checkpoint, FOLDER, f".{name}.new")))
+    with _files(spark, _at(checkpoint, folder, name), "written") as (files, path):
+        beside = files.makeQualified(hadoop.Path(_at(checkpoint, folder, f".{name}.new")))
         stream = files.create(beside, True)
         try:
             stream.write(bytearray(text.encode()))

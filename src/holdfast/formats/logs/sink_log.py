@@ -6,6 +6,12 @@ batch. A file that no log names belongs to a batch that died on the way. Spark r
 
 The log is a set of files named by batch id. Every few batches one is named `N.compact` and repeats all
 entries before it. The first line is the version, each further line one JSON entry.
+
+Spark compacts at every batch N where N + 1 is a multiple of the interval, and then reads the compacted entry
+before N and every entry since. A missing one ends the query for good, up to an interval after the batch that
+has no entry. The interval is that between the two newest compacted entries, a divisor of N + 1 where there is
+one compacted entry N, and else the session's `spark.sql.streaming.fileSink.log.compactInterval`, by default
+10.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
 
 LOG_DIRECTORY: Final = "_spark_metadata"
 VERSION: Final = "v1"
+INTERVAL: Final = 10
 _BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
 
 
@@ -65,6 +72,36 @@ def newest_batch(names: Iterable[str]) -> int | None:
     """
     found = (_BATCH_FILE.fullmatch(name) for name in names)
     return max((int(name.group(1)) for name in found if name), default=None)
+
+
+def missing_batch(names: Iterable[str], first: int) -> int | None:
+    """Return the first batch that Spark will look for in a log and not find; None if it finds all.
+
+    Args:
+        names: The names of the log's files.
+        first: The batch with which the query resumes.
+    """
+    found = [name for name in map(_BATCH_FILE.fullmatch, names) if name]
+    plain = {int(name.group(1)) for name in found if not name.group(2)}
+    compacted = max((int(name.group(1)) for name in found if name.group(2)), default=-1)
+    return next((batch_id for batch_id in range(compacted + 1, first) if batch_id not in plain), None)
+
+
+def empty_log(batch_id: int) -> dict[str, bytes]:
+    """Return the log of a table without files whose query resumes after a batch, as content by name.
+
+    From batch 19 on, two compacted entries fix the interval at 10. Before batch 9 there is none, and a
+    session with an interval of 9 or less may find an entry missing; between the two, one with an interval of
+    4 or less.
+
+    Args:
+        batch_id: The newest batch that the checkpoint has committed.
+    """
+    entry = VERSION.encode()
+    newest = (batch_id + 1) // INTERVAL * INTERVAL - 1  # the newest batch at which Spark has compacted
+    compacted = [number for number in (newest - INTERVAL, newest) if number >= 0]
+    plain = range(newest + 1, batch_id + 1)
+    return {f"{number}.compact": entry for number in compacted} | {str(number): entry for number in plain}
 
 
 def _batches(log: Path) -> list[Path]:

@@ -31,7 +31,7 @@ from holdfast.storage.port import Storage, full
 
 # Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
 Repartition = Callable[[Path, int, int], None]
-# Brings the state of a copy into another shape, in a batch of its own.
+# Brings the state of a copy into another shape, in a maintenance batch.
 Backend = Callable[[WorkingCopy], object]
 
 _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
@@ -62,7 +62,7 @@ class Moved:
 
     Attributes:
         plan: What was done.
-        batch_id: The newest batch in it: the one that moved the state, and read nothing.
+        batch_id: The newest batch in it: that of the source.
         before: What each state held.
         after: What each state holds: the same.
     """
@@ -238,6 +238,7 @@ def move(
     before = contents(work.checkpoint, tell=tell)
     if backend is not None:
         backend(work)
+    work.end_at(plan.batch_id)
     after = contents(work.checkpoint, tell=tell)
     _prove_same(before, after, plan.source)
     made = work.published(target, operation, (plan.source, plan.original), guard)

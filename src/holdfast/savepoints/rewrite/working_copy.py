@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
+from holdfast.savepoints.rewrite.maintenance_commit import copy_as_batch
 from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.view import SavepointView
@@ -81,6 +83,21 @@ class WorkingCopy:
                 expected=f"batch {batch_id}",
                 hint="stop it first",
             )
+
+    def end_at(self, batch_id: int) -> None:
+        """Give the state of the newest batch to an earlier one, if maintenance batches came after that.
+
+        So no sink sees a gap in the batch numbers.
+
+        Raises:
+            Internal: A maintenance batch has not written the whole state.
+        """
+        newest = read(self.checkpoint).batch_id
+        if newest is None or newest <= batch_id:
+            return
+        place = self.place.with_name(f"{self.place.name}-at-{batch_id}")
+        copy_as_batch(self.checkpoint, LocalStorage(place), batch_id)
+        self.go_on_with(place)
 
     @contextmanager
     def standing_for(self, address: str) -> Iterator[None]:

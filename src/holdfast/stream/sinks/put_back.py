@@ -1,8 +1,9 @@
-"""A checkpoint that was put back, under a table that has later batches.
+"""A checkpoint whose batch numbers do not fit the table that its query writes to.
 
 A sink of files and a Delta table skip a batch that they have. A query runs again only the batch that it ran
 last, so that loses nothing, until somebody puts an older checkpoint, or a new one, under the same table: the
-batches that come have the numbers of others, and their rows would be thrown away without a word.
+batches that come have the numbers of others, and their rows would be thrown away without a word. Conversely
+Spark's file sink fails for good if its log lacks a batch before the one with which the query resumes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.engine.connect.classic_only import is_connect
-from holdfast.engine.queries.written_batches import newest_in_delta, newest_in_files
-from holdfast.engine.state.checkpoint_files import newest_number, read_text
+from holdfast.engine.queries.written_batches import newest_in_delta
+from holdfast.engine.state.checkpoint_files import names_in, newest_number, read_text, write_text
 from holdfast.errors import Conflict
 from holdfast.formats.logs.query import parse_query
-from holdfast.layout import METADATA, OFFSETS
+from holdfast.formats.logs.sink_log import LOG_DIRECTORY, empty_log, missing_batch, newest_batch
+from holdfast.layout import COMMITS, METADATA, OFFSETS
 from holdfast.stream.query.cautions import ForkWarning
 
 if TYPE_CHECKING:
@@ -26,17 +28,37 @@ if TYPE_CHECKING:
 
 
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
-    """Refuse to start a query whose table of files has batches that its checkpoint has not planned.
+    """Refuse to start a query whose table of files does not fit its checkpoint.
 
-    Costs a listing of the table's log and of the checkpoint's. Over Spark Connect it is not looked at.
+    The log of a table without files is prepared for a query that does not begin with batch 0.
+
+    Cost: a listing of the table's log and of the checkpoint's. Over Spark Connect nothing is checked.
 
     Raises:
-        Conflict: It has.
+        Conflict: The table has batches that the checkpoint has not planned, or lacks one before these.
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
         return  # the server's reader hides the log of a table from a client
-    _require_in_step(newest_in_files(spark, path), spark, path, checkpoint)
+    names = names_in(spark, path, LOG_DIRECTORY)
+    _require_in_step(newest_batch(names), spark, path, checkpoint)
+    committed = newest_number(spark, checkpoint, COMMITS)
+    if committed is None or (missing := missing_batch(names, committed + 1)) is None:
+        return
+    wanted = empty_log(committed)
+    if wanted.keys() >= set(names) and set(names_in(spark, path, ".")) <= {LOG_DIRECTORY}:
+        for name in wanted.keys() - set(names):  # a killed start may have left some
+            write_text(spark, path, name, wanted[name].decode(), folder=LOG_DIRECTORY)
+        return
+    where = f"{path.rstrip('/')}/{LOG_DIRECTORY}/{missing}"
+    raise Conflict(
+        "the log of the table lacks a batch, so Spark's file sink would fail at its next compaction",
+        where=path,
+        found=f"no entry for batch {missing}",
+        expected=f"an entry for every batch up to {committed}, the newest that the checkpoint has committed",
+        hint=f"if batch {missing} wrote no files, as after a rescale by an earlier release, add an empty"
+        f" entry: a file {where} with the two characters v1; otherwise give the query a new, empty directory",
+    )
 
 
 def require_delta_in_step(
