@@ -327,6 +327,34 @@ def test_the_sink_log_names_what_spark_reads(
 
 
 @pytest.mark.parametrize("adopted", [False, True])
+def test_a_new_table_of_files_is_prepared_and_one_that_lacks_a_batch_is_refused(
+    shop: Shop, tmp_path: Path, adopted: bool
+) -> None:
+    """Without that Spark fails for good at batch 9, which reads the entries of all batches before."""
+
+    def to(table: Path) -> Sink:
+        writer = shop.stream().writeStream.format("parquet").option("path", str(table))
+        return adopt(writer) if adopted else sink(shop.stream()).parquet(table)
+
+    for number in range(3):
+        shop.put(str(number), ("ann", number))
+    shop.run(to(tmp_path / "first"))
+    for number in range(3, 12):
+        shop.put(f"{number:02}", ("bob", number))
+    second = tmp_path / "second"
+    shop.run(to(second))
+    table = shop.spark.read.parquet(str(second))
+    assert sorted(row.amount for row in table.collect()) == list(range(3, 12))
+    assert (second / "_spark_metadata" / "9.compact").exists()
+    (second / "_spark_metadata" / "10").unlink()
+    shop.put("12", ("bob", 12))
+    with pytest.raises(Conflict, match="lacks a batch") as caught:
+        to(second).start(checkpoint=str(shop.checkpoint), trigger=AvailableNow())
+    assert caught.value.found == "no entry for batch 10"
+    assert f"{second}/_spark_metadata/10" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
 def test_a_checkpoint_that_was_put_back_under_a_table_of_files_is_refused(
     spark: SparkSession, shop: Shop, tmp_path: Path, adopted: bool
 ) -> None:

@@ -81,6 +81,40 @@ def test_output_that_would_be_lost_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("committed", "written", "missing"),
+    [
+        (2, ("0", "1", "2"), None),
+        (2, ("0", "1", "2", "3"), None),
+        (2, ("0", "2"), 1),
+        (5, (), 0),
+        (10, ("9.compact", "10"), None),
+        (11, ("9.compact", "11"), 10),
+        (2, ("0", "2", "9"), None),
+    ],
+)
+def test_a_sink_log_that_lacks_a_batch_is_an_error(
+    tmp_path: Path, committed: int, written: tuple[str, ...], missing: int | None
+) -> None:
+    """The last case is HF413: the table is ahead of the checkpoint."""
+    for folder in ("CK/offsets", "CK/commits", "OUT/_spark_metadata"):
+        (tmp_path / folder).mkdir(parents=True)
+    for batch_id in range(committed + 1):
+        (tmp_path / "CK" / "offsets" / str(batch_id)).touch()
+        (tmp_path / "CK" / "commits" / str(batch_id)).touch()
+    for name in written:
+        (tmp_path / "OUT" / "_spark_metadata" / name).touch()
+    code = (
+        'events = spark.readStream.table("events")\n'
+        f'events.writeStream.format("parquet").option("checkpointLocation", "{tmp_path}/CK")'
+        f'.start("{tmp_path}/OUT")'
+    )
+    findings = [finding for finding in hf.lint(job(tmp_path, code)).findings if finding.rule == "HF414"]
+    assert [f"no entry for batch {missing}," in finding.seen for finding in findings] == [True] * (
+        missing is not None
+    )
+
+
+@pytest.mark.parametrize(
     ("comment", "rules"),
     [
         ("# holdfast: ignore[HF102] 40 countries", []),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.formats.logs.sink_log import committed_files, empty_log, missing_batch, newest_batch
 
 
 def entry(path: str, action: str = "add") -> str:
@@ -111,3 +111,36 @@ def test_a_newer_version_and_a_remote_file_are_not_supported(tmp_path: Path) -> 
     write(tmp_path, "0", entry("s3a://bucket/a"))
     with pytest.raises(Unsupported, match="local disk"):
         committed_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "names"),
+    [
+        (0, "0"),
+        (5, "0 1 2 3 4 5"),
+        (8, "0 1 2 3 4 5 6 7 8"),
+        (9, "9.compact"),
+        (11, "9.compact 10 11"),
+        (19, "9.compact 19.compact"),
+        (1003, "989.compact 999.compact 1000 1001 1002 1003"),
+    ],
+)
+def test_the_log_of_a_new_table_has_what_spark_looks_for(tmp_path: Path, batch_id: int, names: str) -> None:
+    log = empty_log(batch_id)
+    assert set(log) == set(names.split())
+    for name in log:
+        write(tmp_path, name)
+    assert {file.read_bytes() for file in (tmp_path / "_spark_metadata").iterdir()} == set(log.values())
+    assert committed_files(tmp_path) == []
+    assert newest_batch(log) == batch_id
+    assert missing_batch(log, batch_id + 1) is None
+    assert missing_batch(log, batch_id + 2) == batch_id + 1
+
+
+def test_a_log_lacks_what_neither_an_entry_nor_a_compacted_one_holds() -> None:
+    assert missing_batch([], 0) is None
+    assert missing_batch([], 3) == 0
+    assert missing_batch(["0", "1", "3", ".2.crc", "2.tmp"], 4) == 2
+    assert missing_batch(["4.compact", "5", "6"], 7) is None
+    assert missing_batch(["4.compact", "6"], 7) == 5
+    assert missing_batch(["4.compact", "9.compact"], 10) is None

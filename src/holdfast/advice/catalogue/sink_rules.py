@@ -203,9 +203,23 @@ SINK_RULES: Final = (
         " its query has planned. Both are directories that the code names in full, on this machine.",
         "A sink of files writes nothing for a batch number that it has already. With a new or an older"
         " checkpoint the numbers come again, and Spark throws their rows away without an error.",
-        "give the query a new directory for its output, or the checkpoint that belongs to this one; readers"
-        " can take both directories together",
+        "give the query a new directory for its output and prepare its log, by `holdfast restore SAVEPOINT"
+        " CHECKPOINT --table DIR`, or the checkpoint that belongs to this directory",
         "a new checkpointLocation, and the path that was there before",
         "a new checkpointLocation, and a new path",
+    ),
+    Rule(
+        "HF414",
+        "sink-log-gap",
+        Severity.ERROR,
+        (Evidence.FACTS,),
+        "In `lint FILE.py`, a sink of files whose `_spark_metadata` lacks a batch that the checkpoint of its"
+        " query has committed. Both are directories that the code names in full, on this machine.",
+        "Every ten batches Spark reads the entry of every batch since the last compaction of the log. If one"
+        " is missing, the query fails with BATCH_METADATA_NOT_FOUND, and at every start from then on.",
+        "give the query a new directory whose log is prepared, by `holdfast restore SAVEPOINT CHECKPOINT"
+        " --table DIR`",
+        "a checkpoint that was restored at batch 5, and an empty path",
+        "the same, and a path that `holdfast restore --table` has prepared",
     ),
 )

@@ -1,4 +1,4 @@
-"""Output that Spark would throw away: its sink has later batches than the checkpoint."""
+"""Sinks of files whose log does not fit the checkpoint: it has later batches, or lacks one before."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.values import Const, Writer
 from holdfast.checkpoints.logs.logs import numbers
 from holdfast.config.locations import SCHEME, local_path
-from holdfast.formats.logs.sink_log import LOG_DIRECTORY, newest_batch
-from holdfast.layout import OFFSETS
+from holdfast.formats.logs.sink_log import LOG_DIRECTORY, missing_batch, newest_batch
+from holdfast.layout import COMMITS, OFFSETS
 
 
 def sink_hits(writers: Iterable[Writer]) -> Iterator[Hit]:
-    """The sinks of files of a program that have later batches than the checkpoints beside them.
+    """Find the sinks of files of a program whose log does not fit the checkpoint of the query.
 
     Looks at directories that the code names in full and that are on this machine; a relative one is below
     the working directory, as it is for Spark.
@@ -26,12 +26,13 @@ def sink_hits(writers: Iterable[Writer]) -> Iterator[Hit]:
         place, output = _local(checkpoint), _local(path)
         if node is None or place is None or output is None:
             continue
-        try:
-            seen = _ahead(place, output)
-        except (OSError, ValueError):  # what cannot be read is no evidence; no file has such a name
-            continue
-        if seen is not None:
-            yield Hit("HF413", node, seen)
+        for rule, look in (("HF413", _ahead), ("HF414", _gap)):
+            try:
+                seen = look(place, output)
+            except (OSError, ValueError):  # what cannot be read is no evidence; no file has such a name
+                continue
+            if seen is not None:
+                yield Hit(rule, node, seen)
 
 
 def _ahead(checkpoint: Path, output: Path) -> str | None:
@@ -44,6 +45,19 @@ def _ahead(checkpoint: Path, output: Path) -> str | None:
     return (
         f"{output} has batch {written} already, and the checkpoint goes on with batch {first}:"
         f" {lost} would be lost"
+    )
+
+
+def _gap(checkpoint: Path, output: Path) -> str | None:
+    committed = max(numbers(_names(checkpoint / COMMITS)), default=-1)
+    names = list(_names(output / LOG_DIRECTORY))
+    missing = missing_batch(names, committed + 1)
+    written = newest_batch(names)
+    if missing is None or (written is not None and written > committed + 1):  # that is HF413
+        return None
+    return (
+        f"{output} has no entry for batch {missing}, and the checkpoint has committed batch {committed}:"
+        " the query would fail at the next compaction of the log"
     )
 
 

@@ -118,9 +118,9 @@ def migrate(
 
     Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and goes on in the
     partitions that it has. The rows of every state are counted and hashed before and after, whatever the
-    backend puts around them, and are the same, or nothing is made. The source stays as it is. The state is
-    moved in a batch of its own, which reads nothing; the query goes on with the batch after that one. Let no
-    other query run on the old checkpoint afterwards.
+    backend puts around them, and are the same, or nothing is made. The source stays as it is. The query
+    resumes after the same batch, so its sink sees no gap in the batch numbers. Let no other query run on the
+    old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core. No Spark
     and no JVM.

@@ -90,8 +90,8 @@ def evolve(
     Of aggregations, session windows and deduplication columns may be new, gone, renamed or wider, and any
     stateful operator may be inserted, removed, or stand at another place. Operators and columns are found
     again by name. The values of columns that stay are exact; a new aggregate starts with what is given and
-    goes on with the rows that come. The source stays as it is. The state is changed in a batch of its own,
-    which reads nothing. Let no other query run on the old checkpoint afterwards.
+    goes on with the rows that come. The source stays as it is. The query resumes after the same batch. Let
+    no other query run on the old checkpoint afterwards.
 
     Cost: a Spark session on this machine for some seconds; then all state is read twice and written once,
     without Spark.
