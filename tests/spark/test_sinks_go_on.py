@@ -1,6 +1,7 @@
-"""Every verb that makes a checkpoint, into every sink, and 25 batches behind it: every row is right.
+"""Every verb that makes a checkpoint, with every sink, and 25 more batches: every row is right.
 
-The whole grid takes half an hour; `HOLDFAST_GRID=all` runs it. Otherwise each sink has one cell.
+The whole grid takes half an hour; `HOLDFAST_GRID=all` runs it. Otherwise each sink has one cell of 12
+batches.
 """
 
 from __future__ import annotations
