@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients jar bench docs output lock clean
+.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -38,7 +38,7 @@ lint: $(READY)  ## style, types and layers
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
-services: services-debian services-kafka services-s3 services-state-clients  ## the servers that CI's tests start
+services: services-debian services-kafka services-s3 services-state-clients services-suites  ## the servers that CI's tests start
 
 services-debian:  ## install PostgreSQL, MariaDB, Redis, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
 	@scripts/services.sh
@@ -72,6 +72,9 @@ services-tikv:  ## build the test double of TiKV for the tests of it (needs Go, 
 
 services-state-clients:  ## fetch the clients of Redis, Cassandra and TiKV for Spark (needs Java and Maven)
 	@scripts/state-clients.sh
+
+services-suites:  ## fetch Spark's own tests of its file managers (70 MB; needs Java and Maven)
+	@scripts/services-suites.sh
 
 jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)
 	@scripts/jar.sh $(BIN)/python

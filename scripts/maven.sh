@@ -10,19 +10,20 @@ need() {
 
 # fetch WHAT DIRECTORY PIN ARTIFACT…: put artifacts and what they need at run time into a directory.
 #
-# A group in $without, or one artifact as GROUP:ARTIFACT, is left out of what they need. Every file has to be the one
+# An artifact is GROUP:ARTIFACT:VERSION, with :CLASSIFIER behind it where it has one.
+# A group in $without, or one artifact as GROUP:ARTIFACT, is left out of what they need; *:* leaves out all of it. Every file has to be the one
 # whose SHA-256 is in PIN, a file of scripts/pins; to pin others, run with HOLDFAST_PIN=1 and look at what has changed in it.
 fetch() {
-  local what=$1 directory=$2 pin=$PWD/scripts/pins/$3 artifact group name version left dependencies= exclusions=
+  local what=$1 directory=$2 pin=$PWD/scripts/pins/$3 artifact group name version classifier left dependencies= exclusions=
   shift 3
   for left in ${without:-}; do
     IFS=: read -r group name <<<"$left"
     exclusions+="<exclusion><groupId>$group</groupId><artifactId>${name:-*}</artifactId></exclusion>"
   done
   for artifact; do
-    IFS=: read -r group name version <<<"$artifact"
+    IFS=: read -r group name version classifier <<<"$artifact"
     dependencies+="<dependency><groupId>$group</groupId><artifactId>$name</artifactId><version>$version</version>"
-    dependencies+="<exclusions>$exclusions</exclusions></dependency>"
+    dependencies+="${classifier:+<classifier>$classifier</classifier>}<exclusions>$exclusions</exclusions></dependency>"
   done
   project=$(mktemp -d)
   trap 'rm -rf "$project"' EXIT

@@ -110,7 +110,7 @@ def holdfast_at_once(tmp_path: Path, home: Path) -> Holdfast:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of all tests, as Holdfast makes it, on two cores."""
-    from holdfast.config.spark_defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
+    from holdfast.config.spark_defaults import LOCAL_FILES
     from holdfast.engine.session.session import session
 
     place = tmp_path_factory.mktemp("spark")
@@ -122,9 +122,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             **small_session("1g"),
             **state_jars(),
             "spark.sql.warehouse.dir": str(place / "warehouse"),
-            FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
         },
     )
+    for key, value in LOCAL_FILES.items():
+        started.conf.set(key, value)
     started.sparkContext.setLogLevel("ERROR")
     yield started
     started.stop()

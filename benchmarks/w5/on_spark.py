@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import holdfast as hf
-from holdfast.config.spark_defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
+from holdfast.config.spark_defaults import LOCAL_FILES
 
 OUTPUT = "user long, amount double, average double"
 
@@ -66,11 +66,12 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": "2",
-        FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
     }
     with tempfile.TemporaryDirectory(prefix="w5-") as place:
         spark = hf.session("w5", master="local[2]", conf=conf, home=Path(place) / "home")
         spark.sparkContext.setLogLevel("ERROR")
+        for key, value in LOCAL_FILES.items():
+            spark.conf.set(key, value)
         events = (
             spark.readStream.schema("user long, amount double")
             .option("maxFilesPerTrigger", 1)

@@ -278,6 +278,7 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NUMBER = r"0|[1-9][0-9]{0,18}"
 _DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
+_TEMPORARY_FILE = re.compile(rf"\.(.+)\.{_UUID}(?:\.TID[0-9]+)?\.tmp")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
@@ -306,6 +307,16 @@ def state_file(path: str) -> StoreFile | SharedFile | None:
     while isinstance(place, (SparkChecksum, HadoopChecksum)):
         place = parse(place.of)
     return place if isinstance(place, (StoreFile, SharedFile)) else None
+
+
+def left_state_file(place: Place) -> StoreFile | None:
+    """Return the state file of format 1 that a temporary file was to become; None for any other file."""
+    if not isinstance(place, Temporary):
+        return None
+    folder, name = split(place.path)
+    match = _TEMPORARY_FILE.fullmatch(name)
+    target = None if match is None else parse(join(folder, match[1]))
+    return target if isinstance(target, StoreFile) and target.unique_id is None else None
 
 
 def version_file(store: StoreId, name: str) -> StoreFile | None:

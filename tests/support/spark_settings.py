@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.config.spark_defaults import LOCAL_FILES
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,3 +29,12 @@ def settings(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
             spark.conf.unset(key)
         else:
             spark.conf.set(key, value)
+
+
+@pytest.fixture
+def unprepared(spark: SparkSession, settings: Callable[[dict[str, str]], None]) -> SparkSession:
+    """The session without its settings for local files, as a user has it."""
+    settings(LOCAL_FILES)
+    for key in LOCAL_FILES:
+        spark.conf.unset(key)
+    return spark

@@ -182,8 +182,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     from holdfast.config.spark_defaults import (
-        FILE_MANAGER_KEY,
-        LOCAL_FILE_MANAGER,
+        LOCAL_FILES,
         RETAIN_KEY,
         SHUFFLE_PARTITIONS_KEY,
     )
@@ -198,7 +197,6 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         SHUFFLE_PARTITIONS_KEY: "2",
-        FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
         # All batches' figures and all state files are still there at the end.
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         RETAIN_KEY: "100000",
@@ -208,6 +206,8 @@ def main() -> None:
     with no_jvm_left():
         spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    for name, value in LOCAL_FILES.items():
+        spark.conf.set(name, value)
     try:
         result = measure(spark, task)
     finally:

@@ -220,8 +220,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     from holdfast.config.spark_defaults import (
-        FILE_MANAGER_KEY,
-        LOCAL_FILE_MANAGER,
+        LOCAL_FILES,
         SHUFFLE_PARTITIONS_KEY,
     )
     from holdfast.engine.session.interrupted_start import no_jvm_left
@@ -236,7 +235,6 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         SHUFFLE_PARTITIONS_KEY: str(task.tasks),
-        FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
         # As many tasks before the shuffle as behind it.
         "spark.sql.files.minPartitionNum": str(task.tasks),
         "spark.sql.files.openCostInBytes": "1",
@@ -256,6 +254,8 @@ def main() -> None:
     with no_jvm_left():
         spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    for name, value in LOCAL_FILES.items():
+        spark.conf.set(name, value)
     try:
         ran = measure(spark, task)
     finally:

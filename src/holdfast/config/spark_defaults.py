@@ -27,12 +27,18 @@ SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
 # More partitions than key groups would leave some without state, and `hf.keyed` makes so many groups.
 MOST_PARTITIONS = 128
 
-# Spark's manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
-# life: over a hundred in each batch. The one for object stores does not, and a local rename is atomic
-# under both.
+# The file manager for local checkpoints, and the file system without which it keeps old files:
+# engine/state/file_manager.py says why.
 LOCAL_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+LOCAL_FILE_SYSTEM_KEY = "fs.file.impl"
+LOCAL_FILES = {
+    LOCAL_FILE_SYSTEM_KEY: "org.apache.hadoop.fs.LocalFileSystem",
+    # Hadoop otherwise reuses the file system that the JVM opened first, whatever its settings were.
+    "fs.file.impl.disable.cache": "true",
+    FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
+}
 
 # A JVM that lives for half a minute gains nothing from its optimising compiler, and nobody opens its pages.
 SHORT_LIVED = {

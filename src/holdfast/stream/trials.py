@@ -15,6 +15,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.engine.plans.plan_sources import FILES, IDLE_TICKS, SourceRead, sources_in
 from holdfast.engine.plans.plans import watermark_count
 from holdfast.engine.queries.watch import await_end, failure_text, frame_of, load_ms, written_mode
+from holdfast.engine.state.file_manager import choose_file_manager
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.model import TrialBatch
 from holdfast.storage import open_storage
@@ -175,7 +176,10 @@ class Trial:
                 batch.write.mode("overwrite").parquet(f"{self._output}/{batch_id}")
 
         writer = self.frame.writeStream.outputMode(self._mode).foreachBatch(take).trigger(**trigger)
-        with checked_operators(self.frame, self._checkpoint, trial=True):
+        with (
+            checked_operators(self.frame, self._checkpoint, trial=True),
+            choose_file_manager(self.frame.sparkSession, self._checkpoint),
+        ):
             query = writer.option("checkpointLocation", self._checkpoint).start()
         await_end(query)
         text = failure_text(query)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, asked: dict[str, Any]) -> dict[int, list[Any]]:
-    from holdfast.engine.session.object_store import files_of
+    from holdfast.engine.state.file_manager import choose_file_manager
 
     kind, batches = KINDS[asked["kind"]], {}
 
@@ -31,7 +31,7 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> dict[int, list[Any]]:
         spark.conf.set(key, value)
     writer = kind.build(spark, Path(asked["folder"])).writeStream.foreachBatch(take).outputMode(kind.mode)
     writer = writer.option("checkpointLocation", asked["checkpoint"]).trigger(availableNow=True)
-    with files_of(spark, asked["checkpoint"]):
+    with choose_file_manager(spark, asked["checkpoint"]):
         query = writer.start()
     query.awaitTermination()
     return batches

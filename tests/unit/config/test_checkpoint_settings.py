@@ -31,16 +31,12 @@ def test_durations_are_kept_in_milliseconds_however_they_were_written() -> None:
     assert pickle.loads(pickle.dumps(written)) == written
 
 
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
-
-
 def test_the_spark_settings_of_the_defaults() -> None:
     assert Checkpoint("./checkpoints/coffee-shop", retain=10).spark_conf() == {
         f"{S}.minBatchesToRetain": "10",
         f"{S}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         f"{S}.stateStore.compression.codec": "lz4",
         f"{S}.stateStore.unloadOnCommit": "false",
-        f"{S}.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
     }
 
 

@@ -18,6 +18,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
+from holdfast.checkpoints.verification.left_files import find_left_files
 from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources, readable
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
@@ -129,6 +130,7 @@ def _look(
         *check_sources(storage, tree, logs),
         *state.found,
         *from_record,
+        *(() if newest is None or is_external(storage) else find_left_files(storage, tree, codec, newest)),
     ]
     problems = dict(content.problems)
     for finding in found:

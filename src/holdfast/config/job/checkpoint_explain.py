@@ -32,8 +32,8 @@ def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             SettingOutcome.SPARK,
             f"checkpointLocation = {checkpoint.storage}" + (_LOCAL if checkpoint.is_local else ""),
             "Everything that a restart needs lies there. Two jobs must never share it; a job with several "
-            "queries gives each its own directory below it. For a local place Spark is told to leave its "
-            "usual file manager, which starts over a hundred processes in each batch.",
+            "queries gives each its own directory below it. On a local disk each query gets the file manager "
+            "named here; Spark's usual one starts three times as many processes in each batch.",
         ),
         _interval(checkpoint),
         _min_pause(checkpoint),

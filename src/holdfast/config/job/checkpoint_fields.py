@@ -15,8 +15,6 @@ from holdfast.config.setting_report import shown
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     COMPRESSION_KEY,
-    FILE_MANAGER_KEY,
-    LOCAL_FILE_MANAGER,
     RETAIN_KEY,
     UNLOAD_KEY,
 )
@@ -116,12 +114,9 @@ class CheckpointFields:
         offset log what the first start set, and uses that. The changelog setting speaks to RocksDB
         alone; the memory backend always writes changes.
         """
-        conf = {
+        return {
             RETAIN_KEY: str(self.retain),
             CHANGELOG_KEY: shown(self.incremental),
             COMPRESSION_KEY: self.compression,
             UNLOAD_KEY: shown(not self.local_recovery),
         }
-        if self.is_local:
-            conf[FILE_MANAGER_KEY] = LOCAL_FILE_MANAGER
-        return conf

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.plans.described import RELATIONS
 from holdfast.engine.queries.watch import await_end, failure_text
+from holdfast.engine.state.file_manager import choose_file_manager
 from holdfast.errors import Unsupported
 from holdfast.model import Try
 
@@ -158,9 +159,12 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
     writer = frame.writeStream.outputMode(mode).foreachBatch(end)
     with _in_silence(frame.sparkSession):
         try:
-            query = (
-                writer.option("checkpointLocation", checkpoint.as_uri()).trigger(availableNow=True).start()
-            )
+            with choose_file_manager(frame.sparkSession, checkpoint.as_uri()):
+                query = (
+                    writer.option("checkpointLocation", checkpoint.as_uri())
+                    .trigger(availableNow=True)
+                    .start()
+                )
         except Exception as error:
             return _refused(str(error))
         await_end(query)

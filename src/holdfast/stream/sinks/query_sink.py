@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from holdfast.engine.connect.classic_only import refuse_connect
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
-from holdfast.engine.session.object_store import files_of
+from holdfast.engine.state.file_manager import choose_file_manager
 from holdfast.errors import Conflict, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanSink
 from holdfast.storage.hadoop_address import hadoop_address
@@ -211,11 +211,11 @@ class Sink:
 
 @contextmanager
 def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
-    """Within the block a query on S3 starts with the file manager for S3; a frame may be hidden."""
+    """Start a query within the block with the file manager for its checkpoint; a frame may be hidden."""
     if frame is None:
         yield
         return
-    with files_of(frame.sparkSession, checkpoint) as ready:
+    with choose_file_manager(frame.sparkSession, checkpoint) as ready:
         if not ready:
             warnings.warn(renames_caution(checkpoint), stacklevel=4)
         yield
