@@ -10,9 +10,9 @@ need() {
 
 # fetch WHAT DIRECTORY PIN ARTIFACT…: put artifacts and what they need at run time into a directory.
 #
-# An artifact is GROUP:ARTIFACT:VERSION, with :CLASSIFIER behind it where it has one.
-# A group in $without, or one artifact as GROUP:ARTIFACT, is left out of what they need; *:* leaves out all of it. Every file has to be the one
-# whose SHA-256 is in PIN, a file of scripts/pins; to pin others, run with HOLDFAST_PIN=1 and look at what has changed in it.
+# An artifact is GROUP:ARTIFACT:VERSION or GROUP:ARTIFACT:VERSION:CLASSIFIER. A group in $without, or one artifact as
+# GROUP:ARTIFACT, is left out of what they need; *:* leaves out all of it. Every file has to be the one whose SHA-256 is
+# in PIN, a file of scripts/pins; to pin others, run with HOLDFAST_PIN=1 and look at what has changed in it.
 fetch() {
   local what=$1 directory=$2 pin=$PWD/scripts/pins/$3 artifact group name version classifier left dependencies= exclusions=
   shift 3

@@ -54,7 +54,7 @@ def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> It
     path, target = left[0]
     is_in_place = tree.has(target.render())
     relation = f"differs from {target.name}" if is_in_place else f"has no {target.name} next to it"
-    more = f"; so do {len(left) - 1} more" if len(left) > 1 else ""
+    more = f" ({len(left) - 1} more like it)" if len(left) > 1 else ""
     yield Remark(
         path,
         f"batch {target.version - 1} ran more than once, and this complete state file of one run {relation}"

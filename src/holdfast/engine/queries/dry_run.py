@@ -157,16 +157,13 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
         raise RuntimeError(_PLANNED)
 
     writer = frame.writeStream.outputMode(mode).foreachBatch(end)
+    address = checkpoint.as_uri()
     with _in_silence(frame.sparkSession):
-        try:
-            with choose_file_manager(frame.sparkSession, checkpoint.as_uri()):
-                query = (
-                    writer.option("checkpointLocation", checkpoint.as_uri())
-                    .trigger(availableNow=True)
-                    .start()
-                )
-        except Exception as error:
-            return _refused(str(error))
+        with choose_file_manager(frame.sparkSession, address):
+            try:
+                query = writer.option("checkpointLocation", address).trigger(availableNow=True).start()
+            except Exception as error:
+                return _refused(str(error))
         await_end(query)
         text = failure_text(query)
     if planned.is_set():

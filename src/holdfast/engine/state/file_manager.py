@@ -60,7 +60,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
     """
     on_s3 = checkpoint.startswith(S3A)
     if is_connect(spark):
-        yield not on_s3
+        yield not on_s3 or spark.conf.get(FILE_MANAGER_KEY, None) == ABORTABLE_MANAGER
         return
     with _ONE_START:
         chosen = spark.conf.get(FILE_MANAGER_KEY, None)
