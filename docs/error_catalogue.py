@@ -11,8 +11,11 @@ from pathlib import Path
 
 from holdfast.config.units import counted
 from holdfast.errors import BY_KIND
+from holdfast.extras import MissingPackage
 
-_KINDS = frozenset(kind.__name__ for kind in BY_KIND.values())
+_KINDS = {kind.__name__: kind.__name__ for kind in BY_KIND.values()} | {
+    MissingPackage.__name__: "Unsupported"
+}
 UNKNOWN = "{…}"
 _PLACEHOLDER = re.compile(r"\{[^}]*\}")
 _PARTS = ("where", "found", "expected", "hint")
@@ -102,7 +105,7 @@ def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) 
         texts = {part: _text(given[part], constants) if part in given else "" for part in _PARTS}
         for fact in _facts(node.args[0], functions.get(id(node)), tree) or [node.args[0]]:
             yield RaisedError(
-                kind=_name(node.func),
+                kind=_KINDS[_name(node.func)],
                 room=room,
                 place=f"{file.as_posix()}:{node.lineno}",
                 fact=_text(fact, constants),

@@ -316,7 +316,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the room it lives in."""
+    """Load a public name from the room it lives in, or a stand-in where its extra is not installed."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _NAMES:
@@ -325,14 +325,13 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(importlib.import_module(home), own)
     except ModuleNotFoundError as error:
-        from holdfast.extras import missing_package
+        from holdfast.extras import stand_in
 
-        lacking = missing_package(
-            error, for_jobs=home.startswith((f"{__name__}.stream.", f"{__name__}.worker."))
-        )
+        for_jobs = home.startswith((f"{__name__}.stream.", f"{__name__}.worker."))
+        lacking = stand_in(f"{__name__}.{name}", error, for_jobs=for_jobs)
         if lacking is None:
             raise
-        raise lacking from error
+        return lacking  # not kept: the extra may be installed meanwhile
     globals()[name] = value
     return value
 

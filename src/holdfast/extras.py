@@ -1,8 +1,9 @@
-"""Which extra of the package brings what is not there."""
+"""The packages of extras: what to install where one is missing, and stand-ins for names that need it."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any, NoReturn
 
 from holdfast.errors import Unsupported
 
@@ -23,35 +24,118 @@ _EXTRA_OF = {
 }
 
 
-def missing_package(error: BaseException, *, for_jobs: bool = False) -> Unsupported | None:
-    """What to install for an import that failed, if that is it.
+# What a job does not run without.
+_JOB_PACKAGES = ("pyspark", "pandas", "pyarrow")
+
+
+class MissingPackage(Unsupported, ImportError):
+    """A package of an extra is not installed; an ImportError too, as code expects that can do without it."""
+
+
+class StandIn:
+    """A public name whose extra is not installed.
+
+    It can be imported, listed and shown, so that `from holdfast import *`, `help(holdfast)` and completion
+    work. Whatever else is done with it raises `MissingPackage`, which names the extra.
+
+    Args:
+        name: The public name.
+        package: The package that is missing.
+        extra: The extra that brings it.
+    """
+
+    def __init__(self, name: str, package: str, extra: str) -> None:
+        self._error = (package, extra, name)
+        self._text = f"{name}: needs {package}, pip install 'holdfast[{extra}]'"
+        self.__doc__ = self._text
+
+    def __repr__(self) -> str:
+        return f"<{self._text}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # what tools look for in any object
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise _missing(*self._error)
+
+    __call__ = __getitem__ = __or__ = __ror__ = _refuse
+    __instancecheck__ = __subclasscheck__ = __mro_entries__ = _refuse
+
+
+def stand_in(name: str, error: ModuleNotFoundError, *, for_jobs: bool) -> StandIn | None:
+    """Return what takes the place of a public name whose import failed for want of an extra.
+
+    Args:
+        name: The public name.
+        error: The error of its import.
+        for_jobs: Whether only jobs use the name.
+
+    Returns:
+        None where the package belongs to no extra.
+    """
+    package = _package_of(error)
+    return None if package is None else StandIn(name, package, _extra_of(package, for_jobs=for_jobs))
+
+
+def missing_package(
+    error: BaseException, *, where: str | None = None, for_jobs: bool = False
+) -> MissingPackage | None:
+    """Return the error that names the extra to install, for an import that failed.
 
     Args:
         error: Any error.
-        for_jobs: Whether it was on the way to something that only jobs use.
+        where: What needed the package.
+        for_jobs: Whether only jobs use that.
 
     Returns:
         None for any other error.
     """
-    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if package not in _EXTRA_OF:
-        return None
-    return _missing(package, "spark" if for_jobs else _EXTRA_OF[package])
+    package = _package_of(error)
+    return None if package is None else _missing(package, _extra_of(package, for_jobs=for_jobs), where)
 
 
 def require_package(package: str) -> None:
-    """Refuse what would need a package that is not there, before anything begins; nothing is imported.
+    """Refuse what needs a package that is not installed, before anything begins; nothing is imported.
 
     Raises:
-        Unsupported: It is not installed.
+        MissingPackage: It is not installed.
     """
     if find_spec(package) is None:
         raise _missing(package, _EXTRA_OF[package])
 
 
-def _missing(package: str, extra: str) -> Unsupported:
-    return Unsupported(
+def install_for_jobs(*others: str, java: bool) -> str | None:
+    """Return the command that installs what a job needs and is missing here; None where nothing is missing.
+
+    Args:
+        others: Further packages, of no extra.
+        java: Whether a Java runtime is missing too.
+    """
+    extras = [
+        *(["java"] if java else []),
+        *(["spark"] if any(find_spec(package) is None for package in _JOB_PACKAGES) else []),
+    ]
+    named = [f"'holdfast[{','.join(extras)}]'"] if extras else []
+    packages = [*named, *(package for package in others if find_spec(package) is None)]
+    return f"pip install {' '.join(packages)}" if packages else None
+
+
+def _package_of(error: BaseException) -> str | None:
+    """The package of an extra that an import did not find."""
+    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return package if package in _EXTRA_OF else None
+
+
+def _extra_of(package: str, *, for_jobs: bool) -> str:
+    return "spark" if for_jobs else _EXTRA_OF[package]
+
+
+def _missing(package: str, extra: str, where: str | None = None) -> MissingPackage:
+    return MissingPackage(
         "a package that this needs is not installed",
+        where=where,
         found=f"no {package}",
         hint=f"pip install 'holdfast[{extra}]'",
     )

@@ -58,9 +58,9 @@ class Base:
         self._python = python
         self.folder = folder
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         kept = ("PATH", "LANG", "TMPDIR")
-        environ = {name: os.environ[name] for name in kept if name in os.environ} | {"COLUMNS": "200"}
+        environ = {name: os.environ[name] for name in kept if name in os.environ} | {"COLUMNS": "200"} | more
         return subprocess.run(
             [str(self._python), "-m", "holdfast", *words],
             cwd=self.folder,
@@ -131,6 +131,19 @@ def test_the_tour_leaves_out_what_needs_an_extra(base: Base) -> None:
     assert "pip install 'holdfast[sql]'" in base.run("tour", "again").stdout
 
 
+def test_init_says_what_its_job_needs(base: Base) -> None:
+    command = "pip install 'holdfast[java,spark]' pytest"
+
+    planned = base.run("init", "mine", "--dry-run", PATH="/nowhere")
+    assert (planned.returncode, list(base.folder.iterdir())) == (0, [])
+    assert command in planned.stderr
+    made = base.run("init", "mine", PATH="/nowhere")
+    assert (made.returncode, (base.folder / "mine" / "shop.py").is_file()) == (0, True)
+    assert made.stderr == f"install what the job needs and is missing here: {command}\n"
+    other = base.run("init", "other", "--json", PATH="/nowhere")
+    assert json.loads(other.stdout)["install"] == command
+
+
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
@@ -165,14 +178,106 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
     assert not list(base.folder.glob(".holdfast/*"))
 
 
-@pytest.mark.parametrize(
-    ("name", "extra"), [("drop_expired", "sql"), ("value", "spark"), ("BufferedSink", "spark")]
-)
-def test_a_name_of_the_package_that_needs_an_extra_says_which(name: str, extra: str, python: Path) -> None:
-    program = f"import holdfast as hf\ntry: hf.{name}\nexcept hf.Unsupported as error: print(error.hint)"
-
+def said_by(python: Path, program: str, *words: str, folder: Path | None = None) -> str:
+    """What a program prints there; it has to end well, with no warning and no error."""
     done = subprocess.run(
-        [str(python), "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [str(python), "-W", "error", "-c", program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
-    assert (done.stdout, done.stderr) == (f"pip install 'holdfast[{extra}]'\n", "")
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import holdfast",
+        "import holdfast, pydoc; assert 'needs pyarrow' in pydoc.render_doc(holdfast)",
+        "import holdfast, inspect; assert len(inspect.getmembers(holdfast)) == len(dir(holdfast))",
+        "import holdfast; [(repr(each), dir(each)) for each in map(holdfast.__getattr__, dir(holdfast))]",
+        "from holdfast import *; state, lint, verify = savepoints, value, checkpoints.verify",
+        "from holdfast import value, Ttl, state",
+        "import holdfast as hf; assert hasattr(hf, 'value') and not hasattr(hf, 'valeu')",
+        'import holdfast as hf, pydoc; assert "holdfast[spark]" in pydoc.render_doc(hf.value)',
+        "import inspect, holdfast as hf; inspect.unwrap(hf.value); inspect.isclass(hf.Ttl)",
+        "import copy, holdfast as hf; copy.copy(hf.value)",
+    ],
+)
+def test_names_without_their_extra_can_be_listed_shown_and_imported(program: str, python: Path) -> None:
+    assert said_by(python, program) == ""
+
+
+# What needs a package of an extra, by how it is used.
+USES = {
+    "hf.value(int)": "spark",
+    "hf.list": None,
+    "hf.list(str)": "spark",
+    "hf.Ttl.never": "spark",
+    "hf.value[int]": "spark",
+    "hf.Ttl | None": "spark",
+    "None | hf.Ttl": "spark",
+    "isinstance(1, hf.Ttl)": "spark",
+    "issubclass(int, hf.Ttl)": "spark",
+    "exec('class Own(hf.BufferedSink): pass')": "spark",
+    "hf.drop_expired('sps')": "sql",
+    "hf.session()": "spark",
+    "hf.check('job.py', against='ck')": "spark",
+    "hf.plan_evolve('ck', 'new', to='job.py')": "spark",
+    "hf.evolve('ck', 'new', to='job.py')": "spark",
+    "hf.bootstrap('job.py', 'new')": "spark",
+    "hf.lint('job.py', plan=True)": "spark",
+    "hf.guard('ck')": "spark",
+    "hf.watch('ck')": "spark",
+    "hf.adopt('ck')": "spark",
+    "hf.edit('ck', 'aggregate', key='c1', delete=True)": "sql",
+    "hf.plan_edit('ck', 'aggregate', key='c1', delete=True)": "sql",
+    "hf.state('ck').arrow('aggregate')": "sql",
+    "hf.state('ck').sql('select 1')": "sql",
+    "hf.state('ck').frame('aggregate')": "spark",
+    "hf.state('ck').what_if(ttl='1h')": "sql",
+    "__import__('holdfast.testing')": "spark",
+    "importlib.import_module('holdfast.testing').Harness": "spark",
+}
+
+
+def test_what_needs_an_extra_says_which_when_it_is_used(python: Path, tmp_path: Path) -> None:
+    golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
+    job = "import holdfast as hf\n@hf.job(checkpoint='new')\ndef shop(spark): ...\n"
+    (tmp_path / "job.py").write_text(job)
+    program = """
+import importlib, json, sys
+import holdfast as hf
+said = {}
+for use in json.loads(sys.argv[1]):
+    try:
+        eval(use)
+    except hf.Unsupported as error:
+        said[use] = error.hint
+    except hf.HoldfastError:
+        said[use] = None
+    except BaseException as error:
+        said[use] = repr(error)
+    else:
+        said[use] = None
+print(json.dumps(said))
+"""
+    said = json.loads(said_by(python, program, json.dumps(list(USES)), folder=tmp_path))
+
+    assert said == {
+        use: None if extra is None else f"pip install 'holdfast[{extra}]'" for use, extra in USES.items()
+    }
+
+
+def test_a_missing_extra_is_an_import_error_too(python: Path) -> None:
+    program = "try: import holdfast.testing\nexcept ImportError as error: print(error)"
+
+    assert said_by(python, program) == (
+        "a package that this needs is not installed\n"
+        "  in holdfast.testing\n"
+        "  found no pyarrow\n"
+        "hint: pip install 'holdfast[spark]'\n"
+    )

@@ -27,6 +27,7 @@ from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.external.view import open_checkpoint
+from holdfast.extras import require_package
 from holdfast.savepoints.access import Address, opened
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
@@ -99,6 +100,7 @@ def edit(
         Corrupt: What was to be edited is damaged.
         Unsupported: The state is of a kind that cannot be edited.
     """
+    require_package("pyarrow")
     from holdfast.at_rest.edit import editing  # it needs Arrow, which erasing does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
@@ -125,6 +127,7 @@ def plan_edit(
     Raises:
         As `edit`.
     """
+    require_package("pyarrow")
     from holdfast.at_rest.edit import editing  # it needs Arrow, which erasing does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)

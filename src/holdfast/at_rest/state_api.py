@@ -12,6 +12,7 @@ from holdfast.at_rest.read.written_keys import key_of
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
+from holdfast.extras import require_package
 from holdfast.savepoints.places import place_of
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
+        require_package("pyarrow")
         from holdfast.at_rest.read.tables import state_table
 
         return state_table(self.pick(state, operator), tell=tell)
@@ -135,6 +137,7 @@ class StatesAtRest:
             Invalid: The query is wrong, or several states have the name.
             Unavailable: It took too long, or too much memory.
         """
+        require_package("duckdb")
         return self._reader.ask(query, most_rows=most_rows, timeout_s=timeout_s)
 
     def frame(
@@ -150,6 +153,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
+        require_package("pyspark")
         from holdfast.at_rest.read.frames import frame
 
         name = operator if state is None else state
@@ -259,6 +263,7 @@ class StatesAtRest:
             NotFound: There is no such state or operator, or a file that the batch needs is gone.
             Corrupt: A file or a row is damaged.
         """
+        require_package("pyarrow")
         from holdfast.at_rest.insight.ttl_preview import what_if
 
         return what_if(

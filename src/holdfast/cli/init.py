@@ -33,8 +33,8 @@ def init(
 ) -> None:
     """Write a small job to begin with: NAME.py, its test, its data and holdfast.toml.
 
-    The job keeps a count and a sum for each customer, over a directory of JSON files. It runs as it is. No
-    file is written over.
+    The job keeps a count and a sum for each customer, over a directory of JSON files. It runs as it is, once
+    the extra `spark` and Java are installed; what is missing is said. No file is written over.
     """
     from holdfast.demo.starter.writing import plan_starter, write_starter
 
@@ -42,6 +42,8 @@ def init(
     if not dry_run:
         write_starter(starter)
     output.show_plan(starter, json, _show, dry_run=dry_run)
+    if starter.install is not None and not json and (dry_run or not next_step.is_wanted(json)):
+        output.say(f"install what the job needs and is missing here: {starter.install}")
     if dry_run:
         next_step.say_for_real(json)
     else:
@@ -63,6 +65,8 @@ def _say_next(starter: Starter, json: bool) -> None:
     ]
     if Path(starter.folder) != Path.cwd():
         steps.insert(0, (f"cd {shlex.quote(starter.folder)}", ""))
+    if starter.install is not None:
+        steps.insert(0, (starter.install, "installs what is missing here"))
     next_step.say_steps(
         json, steps, "Put another file into orders/ and run it again: it goes on from its checkpoint."
     )

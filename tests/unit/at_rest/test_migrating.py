@@ -17,6 +17,7 @@ from holdfast.at_rest.keyed.keyed_operators import keyed_operators
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.job.backend import Memory
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
@@ -104,6 +105,7 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     ("name", "wanted", "error", "fact"),
     [
         (JOIN, {"backend": "tikv"}, Unsupported, "cannot be moved to this backend"),
+        (JOIN, {"backend": Memory()}, Unsupported, "cannot be moved to this backend"),
         (JOIN, {"backend": "redis"}, Invalid, "not said which Redis"),
         (JOIN, {"backend": "cassandra"}, Invalid, "not said which Cassandra"),
         (JOIN, {"backend": "memory", "state_format": 2}, Invalid, "does not have this state-checkpoint"),

@@ -9,6 +9,7 @@ import pytest
 from command import Holdfast
 
 from holdfast.cli import next_step
+from holdfast.demo.starter import writing
 from holdfast.demo.starter.writing import plan_starter, write_starter
 from holdfast.errors import Unavailable
 from holdfast.storage.local import LocalStorage
@@ -24,7 +25,7 @@ def test_a_dry_run_lists_what_is_written(
     holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = json.loads(holdfast("init", "mine", "--name", "visits", "--dry-run", "--json").stdout)
-    assert (planned["dry_run"], set(planned["files"])) == (True, FILES)
+    assert (planned["dry_run"], set(planned["files"]), planned["install"]) == (True, FILES, None)
     assert not (tmp_path / "mine").exists()
     monkeypatch.setattr(next_step, "on_terminal", lambda: True)
     made = holdfast("init", "mine", "--name", "visits")
@@ -91,3 +92,13 @@ def test_a_name_that_no_module_can_have_is_answered_with_one(
     hint = json.loads(said.stdout)["hint"]
     assert not (tmp_path / "mine").exists()
     assert holdfast("init", "mine", "--name", hint.split()[-1], "--dry-run").returncode == 0
+
+
+def test_what_is_missing_for_the_job_is_installed_first(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_step, "on_terminal", lambda: True)
+    command = "pip install 'holdfast[java,spark]' pytest"
+    monkeypatch.setattr(writing, "install_for_jobs", lambda *_packages, **_needs: command)
+    said = holdfast("init", "mine").stderr
+    assert 0 < said.find(command) < said.find(f"cd {tmp_path}/mine") < said.find("python -m pytest")

@@ -346,11 +346,14 @@ def _planned(
 
 
 def _backend(name: str | None) -> str | None:
-    if name is None or name.lower() in _NAMES:
-        return None if name is None else _NAMES[name.lower()]
+    if name is None:
+        return None
+    text = str(name)  # a store object, such as `hf.Memory()`, is refused by its text
+    if text.lower() in _NAMES:
+        return _NAMES[text.lower()]
     raise Unsupported(
         "state cannot be moved to this backend",
-        found=name,
+        found=text,
         expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
         hint="any other store needs a provider of its own, and tools of its own",
     )

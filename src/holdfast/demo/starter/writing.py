@@ -12,7 +12,9 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from holdfast.errors import Conflict, Invalid
+from holdfast.engine.session.java import find_java
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.extras import install_for_jobs
 from holdfast.json_shapes import JsonShape
 from holdfast.storage.local import LocalStorage
 
@@ -28,11 +30,14 @@ class Starter(JsonShape):
         name: The job, its file and its function.
         folder: The directory, in full.
         files: The files, relative to the directory.
+        install: The command that installs what the job and its test need and is missing here; null where
+            nothing is.
     """
 
     name: str
     folder: str
     files: tuple[str, ...]
+    install: str | None
 
 
 def plan_starter(folder: Path, name: str) -> Starter:
@@ -55,7 +60,7 @@ def plan_starter(folder: Path, name: str) -> Starter:
             found=", ".join(there),
             hint="name another directory: `holdfast init DIR`",
         )
-    return Starter(name, str(place), files)
+    return Starter(name, str(place), files, install_for_jobs("pytest", java=_lacks_java()))
 
 
 def write_starter(starter: Starter) -> None:
@@ -81,6 +86,18 @@ def write_starter(starter: Starter) -> None:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         raise
+
+
+def _lacks_java() -> bool:
+    try:
+        find_java(os.environ)
+    except NotFound:
+        return True
+    except (
+        HoldfastError
+    ):  # one that is named, and that a second one would not replace; a run says what is wrong
+        return False
+    return False
 
 
 def _contents(name: str) -> Mapping[str, str]:

@@ -38,6 +38,7 @@ from holdfast.engine.session.state_jar import check_state_jar, external_settings
 from holdfast.engine.session.user_conf import given_settings, submitted_settings
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
+from holdfast.extras import require_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +80,9 @@ def session(
             names.
         Unavailable: Packages could not be fetched.
         Invalid: A setting is wrong.
-        Unsupported: This Java or this Spark is not one that works.
+        Unsupported: This Java or this Spark is not one that works, or the extra `spark` is not installed.
     """
+    require_package("pyspark")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)

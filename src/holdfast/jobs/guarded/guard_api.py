@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.extras import require_package
 from holdfast.jobs.background.savepoint_schedule import Savepointing
 from holdfast.jobs.guarded import exit_codes
 from holdfast.jobs.guarded.given_query import GivenQuery, require_whole
@@ -120,6 +121,7 @@ def guard(
         consumer_group=consumer_group,
         home=home,
     )
+    require_package("pyspark")
     return Guard(query, settings)
 
 

@@ -20,6 +20,7 @@ from holdfast.config.checks import group_name
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.extras import require_package
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.checkpoint_recording import Recording
 from holdfast.jobs.background.group_commits import GroupCommits
@@ -105,6 +106,7 @@ def watch(
         Unavailable: Somebody else listens on the port.
         Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
     """
+    require_package("pyspark")
     from holdfast.engine.connect.classic_only import refuse_connect
     from holdfast.engine.queries.watch import refuse_continuous, trigger_of
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.extras import require_package
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_job
@@ -68,7 +69,9 @@ def job_in(target: str, overrides: Mapping[str, str]) -> Job:
     Raises:
         Invalid: The file starts its query itself, or a setting cannot be.
         NotFound: There is no such file, or no such job in it.
+        Unsupported: The extra `spark` is not installed.
     """
+    require_package("pyspark")
     from holdfast.engine.queries.forbid_start import nothing_starts
 
     with nothing_starts():

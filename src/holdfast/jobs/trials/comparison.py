@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.extras import require_package
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.loader import require_job_file
@@ -118,6 +119,7 @@ def compare(
     wanted = None
     if target is not None:
         wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK)
+    require_package("pyspark")
     for side, file in (("original", original), ("new", new)):
         with _told_of(side):
             require_job_file(file)

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.extras import require_package
 from holdfast.jobs.loader import require_job_file
 from holdfast.jobs.processes.protocol import TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
@@ -120,6 +121,7 @@ def drill(
     """
     max_ms = parse_duration(longest, "longest")
     if job is not None:
+        require_package("pyspark")
         require_job_file(job)
     catalog, savepoint_id = newest(os.fspath(savepoint))
     own = state_home(home)

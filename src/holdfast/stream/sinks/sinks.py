@@ -18,6 +18,7 @@ from holdfast.config.checks import one_of
 from holdfast.engine.connect.classic_only import is_connect, refuse_connect
 from holdfast.engine.queries.watch import written_format, written_sink
 from holdfast.errors import Invalid
+from holdfast.extras import require_package
 from holdfast.stream.event_time import require_stream
 from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
 from holdfast.stream.sinks.databases.database import Change
@@ -402,6 +403,7 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     The promise is read off the writer's format. Spark offers no public way to ask for it, so where its
     internals do not answer the promise is NONE, and says so.
     """
+    require_package("pyspark")
     kind = written_format(writer)
     unknown = Promise(
         Level.NONE, f"nothing is known of the format {kind!r}" if kind else "the writer hides its format"
