@@ -19,6 +19,7 @@ from golden import golden_on_disk
 
 SOURCE = Path(__file__).parents[2] / "src"
 MOST_MEGABYTES = 150
+JOB = "import holdfast as hf\n@hf.job(name='shop', checkpoint='new')\ndef shop(spark): ...\n"
 
 
 def base_distributions() -> list[metadata.Distribution]:
@@ -129,6 +130,45 @@ def test_the_tour_leaves_out_what_needs_an_extra(base: Base) -> None:
     assert toured["left_out"] == 5  # the scan in SQL, the edit with its diff, the undo with its diff
     assert [step["exit_code"] for step in toured["steps"]] == [0] * 10 + [6]
     assert "pip install 'holdfast[sql]'" in base.run("tour", "again").stdout
+
+
+def test_the_doctor_finds_the_verbs_over_files_ready(base: Base) -> None:
+    said = base.run("doctor", PATH="/nowhere")
+
+    files, _, jobs = said.stdout.partition("jobs: not installed; what they need in addition:\n")
+    assert (said.returncode, said.stderr, "MISSING" in said.stdout) == (0, "", False)
+    assert files.startswith("verbs over files: ready\n")
+    assert [line[:17] for line in jobs.splitlines() if line.startswith("–")][:2] == [
+        "–        spark: p",
+        "–        java: no",
+    ]
+    found = base.json("doctor")
+    assert (found["ok"], found["files_ready"], found["jobs_ready"], found["with_jobs"]) == (
+        True,
+        True,
+        False,
+        False,
+    )
+    golden_on_disk("4.2/aggregate-format2", base.folder / "ck")
+    assert base.run("doctor", "ck").returncode == 0
+
+
+@pytest.mark.parametrize("asked", [("--deep",), ("--job", "job.py"), ("--master", "spark://nowhere:7077")])
+def test_the_doctor_fails_for_who_asks_for_jobs(asked: tuple[str, ...], base: Base) -> None:
+    (base.folder / "job.py").write_text(JOB)
+
+    said = base.run("doctor", *asked)
+
+    assert said.returncode == 1
+    assert "jobs: not ready, see MISSING below\n" in said.stdout
+    assert "MISSING  spark: " in said.stdout
+    assert "Traceback" not in said.stderr
+
+
+def test_the_doctor_fails_where_what_is_installed_does_not_work(base: Base) -> None:
+    (base.folder / "taken").write_text("a file, no directory")
+
+    assert base.run("doctor", "--home", "taken/home").returncode == 1
 
 
 def test_init_says_what_its_job_needs(base: Base) -> None:
@@ -246,8 +286,7 @@ USES = {
 
 def test_what_needs_an_extra_says_which_when_it_is_used(python: Path, tmp_path: Path) -> None:
     golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
-    job = "import holdfast as hf\n@hf.job(checkpoint='new')\ndef shop(spark): ...\n"
-    (tmp_path / "job.py").write_text(job)
+    (tmp_path / "job.py").write_text(JOB)
     program = """
 import importlib, json, sys
 import holdfast as hf

@@ -269,7 +269,7 @@ app.command("cost", short_help="Show what state costs, and what each change woul
 app.command("advise", short_help="Say what would be better for a checkpoint, a job or a plan.")(advise.advise)
 app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
-app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
+app.command("doctor", short_help="Check what can run here, and show the defaults of jobs.")(doctor.doctor)
 app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
     completion.completion
 )

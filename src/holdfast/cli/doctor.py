@@ -1,4 +1,4 @@
-"""`holdfast doctor`: could a job run here, and with which settings?"""
+"""`holdfast doctor`: which verbs and jobs can run here, and with which settings?"""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ def doctor(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run.
+    """Show whether the verbs over files and jobs can run here, and every default with its reason.
 
-    Say which Spark wrote the checkpoints of the home's jobs. Exit 7 if one of them, or a given one, was
-    written by a newer Spark than the one that is installed: it must not go on here.
+    Exit 1 if something that is installed does not work; without PySpark, jobs are looked at only with --job,
+    --deep or --master. Show which Spark wrote the checkpoints of the home's jobs. Exit 7 if one of them, or a
+    given one, was written by a newer Spark than the one that is installed: it must not go on here.
     """
     from holdfast.engine.session.doctor import examine
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
     explained, jobs_conf = _explain(job)
-    cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.ok else None
+    found = replace(found, with_jobs=found.with_jobs or deep or job is not None or master is not None)
+    cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.jobs_ready else None
     given = [address for named in checkpoints or [] for address in checkpoints_of(named, home)]
     found = replace(found, checks=(*found.checks, *_of_stores(given, explained, jobs_conf)))
-    tried = _try(settings) if deep and found.ok else None
+    tried = _try(settings) if deep and found.jobs_ready else None
     writers, unread = _writers(settings, given)
     newer = any(writer.newer for writer in writers)
     ready = found.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
@@ -73,21 +75,22 @@ def doctor(
             {**document, "checkpoints": [writer.as_dict() for writer in writers], "unread": unread}
         )
     else:
-        _render(found, tried, explained)
+        _render(found, tried, explained, ready=ready)
         if cluster is not None:
             output.line()
             output.line(f"on {master}:")
             _render_checks(cluster.checks)
         _render_writers(writers, unread)
-        output.line()
-        output.line("a job could run here" if ready else "a job could not run here; see MISSING above")
         if newer:
+            output.line()
             output.line("checkpoints marked NEWER must not go on with this Spark")
     if newer:
         raise typer.Exit(Unsupported.exit_code)
     if not ready:
         raise typer.Exit(1)
-    if job is not None:
+    if not found.with_jobs:
+        next_step.say(json, "tour")
+    elif job is not None:
         next_step.say_looked_up(json, lambda: next_step.run_words(job, home))
     else:
         next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
@@ -202,9 +205,10 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
         return examine_cluster(settings, master, conf)
 
 
-def _render_checks(checks: Iterable[Check]) -> None:
+def _render_checks(checks: Iterable[Check], *, with_jobs: bool = True) -> None:
     for check in checks:
-        mark = "ok     " if check.ok else ("MISSING" if check.needed else "–      ")
+        is_missed = check.needed and (with_jobs or not check.for_jobs)
+        mark = "ok     " if check.ok else ("MISSING" if is_missed else "–      ")
         output.line(f"{mark}  {check.name}: {check.found}")
         if check.hint:
             output.line(f"         {check.hint}")
@@ -221,8 +225,19 @@ def _document(
     return document
 
 
-def _render(found: Examination, tried: Check | None, explained: JobExplained | None) -> None:
-    _render_checks((*found.checks, *([tried] if tried else [])))
+def _render(found: Examination, tried: Check | None, explained: JobExplained | None, *, ready: bool) -> None:
+    output.line(f"verbs over files: {'ready' if found.files_ready else 'not ready, see MISSING below'}")
+    if found.with_jobs:
+        output.line(f"jobs: {'ready' if ready else 'not ready, see MISSING below'}")
+        output.line()
+        _render_checks((*found.checks, *([tried] if tried else [])))
+    else:
+        _render_checks(check for check in found.checks if not check.for_jobs)
+        output.line()
+        output.line("jobs: not installed; what they need in addition:")
+        needs = (check for check in found.checks if check.for_jobs and (check.needed or check.ok))
+        _render_checks(needs, with_jobs=False)
+        return
     output.line()
     output.line("defaults that differ from Spark's:")
     for default in found.defaults:

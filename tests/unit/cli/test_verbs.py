@@ -264,7 +264,11 @@ def test_a_home_that_cannot_be_written_is_named(holdfast: Holdfast, tmp_path: Pa
 
 
 def test_doctor_leaves_nothing_behind(holdfast: Holdfast, home: Path) -> None:
-    assert holdfast("doctor").returncode == 0
+    said = holdfast("doctor")
+    assert (said.returncode, said.stdout.splitlines()[:3]) == (
+        0,
+        ["verbs over files: ready", "jobs: ready", ""],
+    )
     assert not home.exists()
 
 
@@ -272,6 +276,7 @@ def test_doctor_sees_a_home_that_could_not_be_written(holdfast: Holdfast, tmp_pa
     (tmp_path / "taken").write_text("a file, not a directory")
     said = holdfast("doctor", "--home", "taken/home")
     assert said.returncode == 1
+    assert said.stdout.startswith("verbs over files: not ready, see MISSING below\n")
     assert "MISSING  state home: the state home cannot be written" in said.stdout
 
 
@@ -279,7 +284,7 @@ def test_doctor_fails_without_java(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("doctor", "--json", environ={"JAVA_HOME": str(tmp_path)})
     assert said.returncode == 1
     found = json.loads(said.stdout)
-    assert found["ok"] is False
+    assert (found["ok"], found["files_ready"], found["jobs_ready"]) == (False, True, False)
     (java,) = [check for check in found["checks"] if check["name"] == "java"]
     assert java["ok"] is False
     assert "pip install 'holdfast[java]'" in java["hint"]

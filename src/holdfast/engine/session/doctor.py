@@ -1,4 +1,4 @@
-"""Say whether a job could run here, and with which settings, without starting anything."""
+"""Say what could run here, verbs over files and jobs, and with which settings, without starting anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import platform
 import pwd
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.config.settings import Settings, unwritable
@@ -41,14 +42,15 @@ OPTIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing a job needs, and how it is here.
+    """A requirement of jobs or of the verbs over files, and how it is met here.
 
     Attributes:
         name: What was looked at.
-        ok: Whether a job could run with it.
+        ok: Whether what needs it could run with it.
         found: What is there.
         hint: What to do, where something is to be done.
-        needed: Whether a job cannot run without it.
+        needed: Whether what needs it cannot run without it.
+        for_jobs: Whether only jobs need it, and not the verbs over files.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Check:
     found: str
     hint: str | None = None
     needed: bool = True
+    for_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +87,30 @@ class Examination(JsonShape):
     Attributes:
         checks: What was looked at.
         defaults: The settings that differ from Spark's, with the values here.
+        with_jobs: Whether PySpark is installed, so that jobs are meant to run here.
     """
 
     checks: tuple[Check, ...]
     defaults: tuple[Effect, ...]
+    with_jobs: bool
+
+    @property
+    @in_json
+    def files_ready(self) -> bool:
+        """Whether the verbs over files can run."""
+        return all(check.ok for check in self.checks if check.needed and not check.for_jobs)
+
+    @property
+    @in_json
+    def jobs_ready(self) -> bool:
+        """Whether a job could run."""
+        return all(check.ok for check in self.checks if check.needed)
 
     @property
     @in_json
     def ok(self) -> bool:
-        """Whether a job could run."""
-        return all(check.ok for check in self.checks if check.needed)
+        """Whether all works that is installed or was asked for."""
+        return self.jobs_ready if self.with_jobs else self.files_ready
 
 
 def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
@@ -106,7 +123,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         _checked("spark", lambda: f"pyspark {spark_version()} in {spark_home(environ)}"),
         _checked("java", lambda: _java(environ)),
         *(_package(f"{name} for workers", name, "pip install 'holdfast[spark]'") for name in WORKER_PACKAGES),
-        _checked("state home", lambda: str(settings.look_at_home())),
+        replace(_checked("state home", lambda: str(settings.look_at_home())), for_jobs=False),
         _checked("scratch directory", lambda: _scratch(environ)),
         *_troubles(environ),
         *(
@@ -115,7 +132,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         ),
         *(_jars(extra) for extra in EXTRAS),
     ]
-    return Examination(tuple(checks), _effects(environ))
+    return Examination(tuple(checks), _effects(environ), find_spec("pyspark") is not None)
 
 
 def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Check, ...]:
@@ -133,7 +150,7 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
     chosen = conf.get(FILE_MANAGER_KEY) or given_settings(environ).get(FILE_MANAGER_KEY, ("", ""))[0]
     hadoop = _hadoop_version(environ)
     checks = [
-        _package("s3fs for verbs and leases", "s3fs", "pip install 'holdfast[s3]'"),
+        replace(_package("s3fs for verbs and leases", "s3fs", "pip install 'holdfast[s3]'"), for_jobs=False),
         Check(
             "jar hadoop-aws for Spark",
             client is not None,
@@ -161,7 +178,8 @@ def _python() -> Check:
     ok = sys.version_info >= OLDEST_PYTHON
     wanted = ".".join(map(str, OLDEST_PYTHON))
     hint = None if ok else f"use Python {wanted} or newer"
-    return Check("python", ok, f"{platform.python_version()} at {sys.executable}", hint)
+    found = f"{platform.python_version()} at {sys.executable}"
+    return Check("python", ok, found, hint, for_jobs=False)
 
 
 def _java(environ: Mapping[str, str]) -> str:
