@@ -143,6 +143,7 @@ def _counts(advice: Sequence[Advice]) -> str:
 
 
 def _show_plan(report: AdviceReport) -> None:
+    from holdfast.advice.cost.money import total_text
     from holdfast.config.units import exact_duration, rounded_size
 
     found = report.forecast
@@ -162,7 +163,7 @@ def _show_plan(report: AdviceReport) -> None:
             ("bytes in it", rounded_size(found.batch_bytes)),
             ("partitions", plan.partitions),
             ("requests a day", requests),
-            ("a month", f"{found.money.total:,.2f} {report.currency}"),
+            ("a month", total_text(found.money, report.currency)),
         ]
     )
     output.line()
@@ -178,11 +179,19 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
         size = None if option.state_bytes is None else tables.Whole(rounded_size(option.state_bytes))
         name = f"{option.name} (now)" if option.now else option.name
         if not state:
-            money = None if option.money_a_month is None else f"{option.money_a_month:,.2f} {currency}"
-            return name, word, size, money, option.why
+            return name, word, size, _month(option, currency), option.why
         recovery = None if option.recovery_ms is None else rounded_duration(option.recovery_ms)
         read = None if option.read_us is None else rounded_duration(option.read_us / 1000)
         return name, word, size, recovery, read, option.why
 
     numbers = ("STATE", "RESTART", "READ") if state else ("BYTES", "A MONTH")
     output.table([head, "", *numbers, "WHY"], [row(option) for option in listed], below=["WHY"])
+
+
+def _month(option: Option, currency: str) -> str | None:
+    """What a place costs in a month, and what that leaves out."""
+    from holdfast.advice.cost.money import money_text
+
+    if option.money_a_month is None:
+        return None
+    return " and ".join([f"{money_text(option.money_a_month)} {currency}", *option.unpriced])

@@ -118,6 +118,7 @@ def _cost(place: str, home: str | None, prices: Path | None, interval: str | Non
 
 
 def _show(report: CostReport) -> None:
+    from holdfast.advice.cost.money import total_text
     from holdfast.config.units import rounded_size
 
     currency = report.prices.currency
@@ -183,7 +184,7 @@ def _show(report: CostReport) -> None:
                 if report.is_savepoint
                 else _requests_text(report.requests, report.money, report.medium, currency),
             ),
-            ("a month", f"{_amount(report.money.total)} {currency}"),
+            ("a month", total_text(report.money, currency)),
         ]
     )
     if report.changes:
@@ -212,6 +213,7 @@ def _show_change(change: Change, currency: str) -> None:
 
 
 def _show_forecast(forecast: Forecast) -> None:
+    from holdfast.advice.cost.money import total_text
     from holdfast.config.units import rounded_duration, rounded_size
 
     plan, money = forecast.plan, forecast.money
@@ -232,9 +234,9 @@ def _show_forecast(forecast: Forecast) -> None:
             ),
             ("of it older", f"{rounded_size(forecast.retained_bytes)}, of {plan.retain} batches"),
             ("a batch writes", rounded_size(forecast.batch_bytes)),
-            ("memory", rounded_size(forecast.memory_bytes)),
+            ("memory", f"{rounded_size(forecast.memory_bytes)}, {_priced(money.memory, currency)}"),
             ("requests", _requests_text(forecast.requests, money, plan.medium, currency)),
-            ("a month", f"{_amount(money.total)} {currency}"),
+            ("a month", total_text(money, currency)),
         ]
     )
     output.line()
@@ -260,19 +262,19 @@ def _memory_text(report: CostReport) -> Any:
 
     if report.memory_bytes is None or report.memory_from is None:
         return "none" if report.is_savepoint or not report.states else "unknown"
-    price = (
-        "no price"
-        if report.money.memory is None
-        else f"{_amount(report.money.memory)} {report.prices.currency}"
-    )
+    price = _priced(report.money.memory, report.prices.currency)
     return f"{rounded_size(report.memory_bytes)} ({report.memory_from.value}), {price}"
 
 
 def _requests_text(asked: DailyRequests | None, money: Money, medium: str, currency: str) -> str:
     if asked is None:
         return "none: not in object storage" if medium != "s3" else "unknown: give --interval"
-    price = "no price" if money.requests is None else f"{_amount(money.requests)} {currency}"
+    price = _priced(money.requests, currency)
     return f"{asked.per_batch.total:,.0f} a batch, {asked.total.total:,.0f} a day, {price}"
+
+
+def _priced(money: float | None, currency: str) -> str:
+    return "no price" if money is None else f"{_amount(money)} {currency}"
 
 
 def _amount(money: float) -> str:

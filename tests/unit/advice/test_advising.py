@@ -454,10 +454,14 @@ def test_a_plan_says_what_is_not_known_of_it() -> None:
         on_plan(Planned(10, 10), Needs(shared=shared), GUIDES, Prices(), ALL_TOPICS).not_told
         for shared in (False, True)
     )
-    assert [what.partition(":")[0] for what in files] == ["how many cores there are"]
+    assert [what.partition(":")[0] for what in files] == [
+        "how many cores there are",
+        "what requests and memory cost",
+    ]
     assert [what.partition(":")[0] for what in database] == [
         "how many cores there are",
         "what the database costs",
+        "what requests and memory cost",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,42 @@ def test_one_topic_may_stand_alone() -> None:
 def test_a_checkpoint_that_is_not_there_is_not_found() -> None:
     with pytest.raises(NotFound):
         hf.advise("nowhere")
+
+
+def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
+    plan = ("--rate", "5000", "--keys", "1000000")
+    shown = holdfast("advise", *plan).stdout
+    assert re.search(
+        r"^a month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
+    )
+    assert re.search(r"^s3 .* USD and requests ", shown, re.MULTILINE)
+    assert "not told: what requests and memory cost" in shown
+
+
+def test_advice_and_cost_have_one_sum_for_one_plan(holdfast: Holdfast) -> None:
+    Path("prices.toml").write_text(
+        'writes = { price = 0.005, per = "1000 requests" }\n'
+        'reads = { price = 0.0004, per = "1000 requests" }\n'
+        'memory = { price = 3.5, per = "GiB-month" }\n'
+    )
+    plan = ("--rate", "5000", "--keys", "1000000", "--prices", "prices.toml", "--json")
+    advised = told(holdfast("advise", *plan))["forecast"]
+    shape = {name: str(advised["plan"][name]) for name in ("partitions", "interval_ms", "medium")}
+    costs = told(
+        holdfast(
+            "cost", *plan, "--partitions", shape["partitions"], "--interval", f"{shape['interval_ms']}ms",
+            "--on", shape["medium"],
+        )
+    )  # fmt: skip
+    assert advised["money"] == costs["money"]
+    assert advised["money"]["unpriced"] == []
+    # By hand from what is printed beside it: bytes, requests of 730 / 24 days, and memory.
+    a_day = advised["requests"]["total"]
+    requests = (a_day["writes"] + a_day["lists"]) * 5e-6 + a_day["reads"] * 4e-7
+    expected = (
+        advised["local_bytes"] * 0.10 / 1e9
+        + advised["checkpoint_bytes"] * 0.023 / 1e9
+        + requests * 730 / 24
+        + advised["memory_bytes"] * 3.5 / 2**30
+    )
+    assert advised["money"]["total"] == pytest.approx(expected)

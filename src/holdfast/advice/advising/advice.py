@@ -184,6 +184,7 @@ class Option(JsonShape):
         rows_a_second: Rows that a query worked off in the measurement; None where nothing tells.
         read_us: A single read of a key, in the median, in microseconds.
         money_a_month: What storage and requests cost there; None where no price is known.
+        unpriced: What is not in that sum, for want of a price: `requests`, or `writes` and `reads`.
         settings: Settings of Spark that lead there.
     """
 
@@ -197,6 +198,7 @@ class Option(JsonShape):
     rows_a_second: float | None = None
     read_us: float | None = None
     money_a_month: float | None = None
+    unpriced: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from holdfast.advice.advising.evidence import FEWEST_BATCHES, Evidence, Needs
 from holdfast.advice.advising.figures import TASKS, Measured
 from holdfast.advice.advising.partition_advice import cores_for, fitting, too_few_cores
 from holdfast.advice.advising.place_choice import Kept, advised_place, kept_of, place_choice
+from holdfast.advice.cost.money import Money
 from holdfast.advice.cost.plan_forecast import HEAP, Plan, forecast
 from holdfast.advice.cost.plan_forecast import ROCKSDB as PLANNED_ROCKSDB
 from holdfast.advice.cost.prices import Prices
@@ -141,11 +142,11 @@ def on_plan(
         settings,
         figures=measured.source,
         currency=prices.currency,
-        not_told=tuple(_not_told_of_plan(needs, cores, best.name)),
+        not_told=tuple(_not_told_of_plan(needs, cores, best.name, found.money)),
     )
 
 
-def _not_told_of_plan(needs: Needs, cores: int, backend: str) -> Iterator[str]:
+def _not_told_of_plan(needs: Needs, cores: int, backend: str, money: Money) -> Iterator[str]:
     if needs.cores is None:
         yield f"how many cores there are: {cores} work off twice the rows; `--cores` gives yours"
     if backend not in (HEAP, PLANNED_ROCKSDB):
@@ -153,6 +154,8 @@ def _not_told_of_plan(needs: Needs, cores: int, backend: str) -> Iterator[str]:
             "what the database costs: the forecast is of the same state in RocksDB, and with a database the"
             " checkpoint has its logs alone"
         )
+    if money.unpriced:
+        yield f"what {' and '.join(money.unpriced)} cost: give their prices with `--prices`"
 
 
 def _most(planned: Planned, needs: Needs) -> bool:

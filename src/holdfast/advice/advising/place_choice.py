@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.advice.advising.advice import Option
 from holdfast.advice.advising.checkpoint_advice import requests_a_day
 from holdfast.advice.advising.evidence import Evidence
-from holdfast.advice.cost.money import monthly
+from holdfast.advice.cost.money import Money, monthly
 from holdfast.advice.cost.prices import Prices, medium_of
 from holdfast.advice.cost.requests import Requests
 from holdfast.advice.facts.place import Lasting
@@ -56,6 +56,7 @@ def place_choice(kept: Kept, prices: Prices) -> tuple[Option, ...]:
     best = advised_place(kept.interval_ms)
     if best == HDFS and kept.now == EFS:
         best = EFS
+    money = {place: _money(place, kept, prices) for place in PLACES}
     return tuple(
         Option(
             place,
@@ -64,17 +65,18 @@ def place_choice(kept: Kept, prices: Prices) -> tuple[Option, ...]:
             place != LOCAL,
             _why(place, kept),
             kept.size_bytes,
-            money_a_month=_money(place, kept, prices),
+            money_a_month=None if cost is None else cost.total,
+            unpriced=() if cost is None else cost.unpriced,
         )
-        for place in PLACES
+        for place, cost in money.items()
     )
 
 
-def _money(place: str, kept: Kept, prices: Prices) -> float | None:
-    """Storage, and requests where they have a price; nobody has said one for a shared file system."""
+def _money(place: str, kept: Kept, prices: Prices) -> Money | None:
+    """What storage and requests cost; None for a shared file system, which has no price."""
     if place == EFS:
         return None
-    return monthly(prices, place, checkpoint_bytes=kept.size_bytes, requests=kept.requests).total
+    return monthly(prices, place, checkpoint_bytes=kept.size_bytes, requests=kept.requests)
 
 
 def _why(place: str, kept: Kept) -> str:

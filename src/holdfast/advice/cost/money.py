@@ -23,6 +23,8 @@ class Money(JsonShape):
         savepoints: For the bytes of savepoints.
         requests: For requests to object storage; None where they have no price.
         memory: For memory; None where it has no price, or is not known.
+        unpriced: What is used and not in the sum, for want of a price: `requests`, or `writes` and `reads`
+            where only some requests have prices; `memory`.
     """
 
     local: float = 0.0
@@ -30,6 +32,7 @@ class Money(JsonShape):
     savepoints: float = 0.0
     requests: float | None = None
     memory: float | None = None
+    unpriced: tuple[str, ...] = ()
 
     @property
     @in_json
@@ -43,6 +46,12 @@ def money_text(money: float) -> str:
     if money == 0 or abs(money) >= 1:
         return f"{money:,.2f}"
     return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
+
+
+def total_text(money: Money, currency: str) -> str:
+    """The sum of a month as people read it, with what it leaves out."""
+    text = f"{money_text(money.total)} {currency}"
+    return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
 
 
 def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
@@ -96,10 +105,23 @@ def monthly(
         memory_bytes: In memory; None where that is not known.
     """
     asked = requests if medium == "s3" else None
+    unpriced = () if asked is None else _unpriced(prices, asked)
     return Money(
         local=storage_money(prices, "local", local_bytes),
         checkpoint=storage_money(prices, medium, checkpoint_bytes),
         savepoints=storage_money(prices, savepoint_medium or medium, savepoint_bytes),
         requests=None if asked is None else request_money(prices, asked),
         memory=memory_money(prices, memory_bytes),
+        unpriced=(*unpriced, *(("memory",) if memory_bytes and prices.memory is None else ())),
+    )
+
+
+def _unpriced(prices: Prices, a_day: Requests) -> tuple[str, ...]:
+    """The requests of a day that have no price."""
+    if not prices.has_requests:
+        return ("requests",) if a_day.total else ()
+    lists_cost_writes = prices.lists is None and a_day.lists > 0
+    return (
+        *(("writes",) if prices.writes is None and (a_day.writes or lists_cost_writes) else ()),
+        *(("reads",) if prices.reads is None and a_day.reads else ()),
     )

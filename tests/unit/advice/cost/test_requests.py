@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.advice.cost.money import monthly, request_money
+from holdfast.advice.cost.money import Money, monthly, request_money, total_text
 from holdfast.advice.cost.prices import Prices
 from holdfast.advice.cost.requests import (
     LOG_FILE,
@@ -93,3 +93,48 @@ def test_a_month_adds_up() -> None:
     assert money.memory == pytest.approx(3.0)
     assert money.total == pytest.approx(1.0 + 0.46 + 0.023 + 0.73 + 3.0)
     assert monthly(Prices(writes=1.0), "hdfs", requests=Requests(writes=9)).requests is None
+
+
+def test_a_month_of_object_storage_worked_out_by_hand() -> None:
+    """With the prices of the guide on the cost of state.
+
+    50 GB of local disk at 0.10 are 5.00, 100 GB in the checkpoint at 0.023 are 2.30. A day has 1,000 writes
+    and 2,000 lists at 5 for a million, 0.015, and 10,000 reads at 0.4 for a million, 0.004; for 730 hours,
+    30.4166 days of 0.019, that is 0.5779. 2 GiB of memory at 3.50 are 7.00. All in all 14.8779.
+    """
+    prices = Prices(memory=3.5 * 10**9 / 2**30, writes=5e-6, lists=5e-6, reads=4e-7)
+    money = monthly(
+        prices,
+        "s3",
+        local_bytes=50 * 10**9,
+        checkpoint_bytes=100 * 10**9,
+        requests=Requests(writes=1000, lists=2000, reads=10_000, deletes=500),
+        memory_bytes=2 * 2**30,
+    )
+    assert (money.requests, money.memory) == (pytest.approx(0.577917, abs=1e-6), pytest.approx(7.0))
+    assert (money.total, money.unpriced) == (pytest.approx(14.877917, abs=1e-6), ())
+    assert total_text(money, "USD") == "14.88 USD"
+
+
+@pytest.mark.parametrize(
+    ("prices", "text"),
+    [
+        (Prices(), "2.30 USD without requests and memory (no price given)"),
+        (Prices(memory=1.0), "3.30 USD without requests (no price given)"),
+        (Prices(memory=1.0, writes=0.0), "3.30 USD without reads (no price given)"),
+        (Prices(memory=1.0, reads=0.0), "3.30 USD without writes (no price given)"),
+        (Prices(memory=1.0, reads=0.0, lists=0.0), "3.30 USD without writes (no price given)"),
+        (Prices(writes=0.0, reads=0.0), "2.30 USD without memory (no price given)"),
+        (Prices(memory=1.0, writes=0.0, reads=0.0), "3.30 USD"),
+    ],
+)
+def test_a_sum_says_what_it_leaves_out(prices: Prices, text: str) -> None:
+    a_day = Requests(writes=10, lists=10, reads=10, deletes=10)
+    money = monthly(prices, "s3", checkpoint_bytes=100 * 10**9, requests=a_day, memory_bytes=10**9)
+    assert total_text(money, "USD") == text
+
+
+def test_a_sum_leaves_nothing_out_where_nothing_is_used() -> None:
+    assert monthly(Prices(), "hdfs", checkpoint_bytes=1.0, requests=Requests(writes=9)).unpriced == ()
+    assert monthly(Prices(), "s3", checkpoint_bytes=1.0, requests=Requests()).unpriced == ()
+    assert total_text(Money(), "USD") == "0.00 USD"
