@@ -69,6 +69,17 @@ if TYPE_CHECKING:
     from holdfast.jobs.trials.evolution import evolve, plan_evolve
     from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
+    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved
+    from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets, plan_offsets
+    from holdfast.savepoints.offsets.position_changes import (
+        RenameTopic,
+        SkipRecords,
+        SyncPoint,
+        ToOffset,
+        ToRecord,
+        ToVersion,
+        Translate,
+    )
     from holdfast.savepoints.upgrade.spark_upgrade import check_spark
     from holdfast.stream.aggregates.running import running
     from holdfast.stream.aggregates.sessions import sessions
@@ -104,6 +115,7 @@ if TYPE_CHECKING:
     from holdfast.stream.skew.split_hot import split_hot
     from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
     from holdfast.worker.declarations.state_descriptors import Aggregate, Ttl
+    from holdfast.worker.runtime.table_state.state_table import StateTable
 
 # Where each public name lives.
 _HOMES = {
@@ -155,6 +167,17 @@ _HOMES = {
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.evolution": ("evolve", "plan_evolve"),
     "holdfast.jobs.trials.compatibility": ("check",),
+    "holdfast.savepoints.offsets.moving": ("OffsetPlan", "OffsetsMoved"),
+    "holdfast.savepoints.offsets.offsets_api": ("move_offsets", "offsets", "plan_offsets"),
+    "holdfast.savepoints.offsets.position_changes": (
+        "RenameTopic",
+        "SkipRecords",
+        "SyncPoint",
+        "ToOffset",
+        "ToRecord",
+        "ToVersion",
+        "Translate",
+    ),
     "holdfast.savepoints.upgrade.spark_upgrade": ("check_spark",),
     "holdfast.jobs.trials.linting": ("lint",),
     "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
@@ -189,6 +212,7 @@ _HOMES = {
     "holdfast.stream.aggregates.windows": ("windowed",),
     "holdfast.worker.declarations.base_classes": ("Keyed", "KeyedTable", "Operator"),
     "holdfast.worker.declarations.state_descriptors": ("Aggregate", "Ttl"),
+    "holdfast.worker.runtime.table_state.state_table": ("StateTable",),
     "holdfast.stream.sinks.promises": ("Promise",),
     "holdfast.stream.sinks.kafka.record_repeats": ("RepeatFilter", "without_repeats"),
     "holdfast.stream.sinks.query_sink": ("Sink",),
@@ -226,15 +250,25 @@ __all__ = [
     "MigrationPlan",
     "NotFound",
     "ObjectStoreWarning",
+    "OffsetPlan",
+    "OffsetsMoved",
     "Operator",
     "Prices",
     "Promise",
     "Redis",
+    "RenameTopic",
     "RepeatFilter",
     "RocksDB",
     "Sink",
+    "SkipRecords",
+    "StateTable",
     "StatesAtRest",
+    "SyncPoint",
     "TiKV",
+    "ToOffset",
+    "ToRecord",
+    "ToVersion",
+    "Translate",
     "Ttl",
     "Unavailable",
     "Unsupported",
@@ -283,12 +317,15 @@ __all__ = [
     "map",
     "migrate",
     "minutes",
+    "move_offsets",
     "no_restart",
+    "offsets",
     "operate",
     "plan_edit",
     "plan_erase",
     "plan_evolve",
     "plan_migrate",
+    "plan_offsets",
     "plan_undo",
     "real_time",
     "recovery",

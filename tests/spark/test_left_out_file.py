@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import checkpoints
-from holdfast.savepoints.offsets.moving import Wanted
 from holdfast.savepoints.offsets.offsets_api import move_offsets
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def test_a_query_goes_on_without_the_file(
             run(old)
     found = checkpoints.read(old)
     assert (found.batch_id, found.uncommitted) == (1, 2 if planned else None)
-    made = move_offsets(old, new, wanted=Wanted(files=[str(bad)]), stopped=True)
+    made = move_offsets(old, new, skip_files=[str(bad)], stopped=True)
     assert made.plan.uncommitted == found.uncommitted
     run(new)
     assert counts == Counter(customer for part in GOOD for customer in part)

@@ -262,12 +262,22 @@ def _make(
 
     address = checkpoint_of(source, home)
     if dry_run:
-        plan = offsets_api.plan_offsets(address, checkpoint, wanted=wanted)
+        plan = offsets_api.plan_offsets(
+            address, checkpoint, changes=wanted.changes, skip_files=wanted.files, files_of=wanted.source
+        )
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or plan.usage is None)
         return
     with progress("offsets", "files") as tell:
-        made = offsets_api.move_offsets(address, checkpoint, wanted=wanted, stopped=stopped, tell=tell)
+        made = offsets_api.move_offsets(
+            address,
+            checkpoint,
+            changes=wanted.changes,
+            skip_files=wanted.files,
+            files_of=wanted.source,
+            stopped=stopped,
+            tell=tell,
+        )
     output.show(made, json, _show_made)
     next_step.say_start(json, made.checkpoint, made.plan.original)
 

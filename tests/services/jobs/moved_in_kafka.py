@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.savepoints.offsets.moving import Wanted
 from holdfast.savepoints.offsets.offset_lists import listed_offsets
 from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets
 from holdfast.savepoints.offsets.position_changes import (
@@ -74,21 +73,21 @@ def main(asked: dict[str, Any]) -> None:
     found: dict[str, Any] = {"first": job.run(topic, "ck")}
     saved = savepoints.take(folder / "ck", folder / "sp", home=folder / "home").uri
     found["offsets"] = {str(at.partition): at.next for at in offsets(saved).sources if at.topic == topic}
-    back = Wanted(listed_offsets(f"{topic}:0:1\n", "-"))
-    move_offsets(saved, folder / "again", wanted=back)
+    back = listed_offsets(f"{topic}:0:1\n", "-")
+    move_offsets(saved, folder / "again", changes=back)
     found["again"] = job.run(topic, "again")
-    less = Wanted([ToOffset(json.dumps({topic: {"1": 1}}))])
-    found["less"] = move_offsets(saved, folder / "less", wanted=less).plan.repeated
+    less = [ToOffset(json.dumps({topic: {"1": 1}}))]
+    found["less"] = move_offsets(saved, folder / "less", changes=less).plan.repeated
     found["anew"] = job.run(topic, "less")
     job.write(topic, asked["after"])
-    move_offsets(saved, folder / "past", wanted=Wanted([SkipRecords(topic, 0, 1)]))
+    move_offsets(saved, folder / "past", changes=[SkipRecords(topic, 0, 1)])
     found["past"] = job.run(topic, "past")
     job.write(other, asked["elsewhere"])
-    move_offsets(saved, folder / "renamed", wanted=Wanted([RenameTopic(topic, other)]))
+    move_offsets(saved, folder / "renamed", changes=[RenameTopic(topic, other)])
     found["renamed"] = job.run(other, "renamed")
     job.write(cluster, asked["cluster"])
     points = tuple(SyncPoint(topic, at, old, cluster, to, new) for at, old, to, new in asked["points"])
-    move_offsets(saved, folder / "translated", wanted=Wanted([Translate(points)]))
+    move_offsets(saved, folder / "translated", changes=[Translate(points)])
     found["translated"] = job.run(cluster, "translated")
     print(json.dumps(found))  # noqa: T201 - the answer
     spark.stop()

@@ -1,7 +1,8 @@
-"""The public calls about source offsets: `hf.offsets`, `hf.move_offsets`."""
+"""The public calls about source offsets: `hf.offsets`, `hf.plan_offsets`, `hf.move_offsets`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,65 +15,108 @@ from holdfast.savepoints.places import workplace
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.values import ProgressCallback
+    from holdfast.savepoints.offsets.position_changes import OffsetChange
 
 _ENDING = "moved"
 
 
-def offsets(place: Address) -> Positions:
-    """Where each source of a query goes on after its newest committed batch.
+def offsets(address: Address) -> Positions:
+    """Return the position from which each source of a query continues after its newest committed batch.
+
+    Example:
+        ```python
+        import holdfast as hf
+
+        for position in hf.offsets("checkpoints/orders").sources:
+            print(position.topic, position.partition, position.next)
+        ```
 
     Args:
-        place: A checkpoint, of a running query too, or a savepoint.
+        address: A checkpoint, also of a running query, or a savepoint.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint, or no batch is committed.
+        NotFound: The checkpoint or savepoint does not exist, or no batch is committed.
         Corrupt: A log is damaged.
     """
-    source = source_of(place)
+    source = source_of(address)
     return read_positions(source.view()[0], source.uri)
 
 
-def plan_offsets(source: Address, checkpoint: Address | None = None, *, wanted: Wanted) -> OffsetPlan:
-    """What `move_offsets` would do; changes nothing.
+def plan_offsets(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    changes: Sequence[OffsetChange] = (),
+    skip_files: Sequence[str] = (),
+    files_of: str | None = None,
+) -> OffsetPlan:
+    """Return what `move_offsets` would do, and change nothing.
+
+    Example:
+        ```python
+        import holdfast as hf
+
+        plan = hf.plan_offsets("checkpoints/orders", "rewound", changes=[hf.ToRecord("orders", 0, at=12)])
+        print(plan.repeated, plan.skipped)
+        ```
 
     Raises:
         As `move_offsets`.
     """
     given, target = move_of(source, checkpoint, _ENDING)
-    return replace(planned(given, target, wanted), usage=source_usage(given))
+    plan = planned(given, target, Wanted(changes, skip_files, files_of))
+    return replace(plan, usage=source_usage(given))
 
 
 def move_offsets(
     source: Address,
     checkpoint: Address | None = None,
     *,
-    wanted: Wanted,
+    changes: Sequence[OffsetChange] = (),
+    skip_files: Sequence[str] = (),
+    files_of: str | None = None,
     stopped: bool = False,
     tell: ProgressCallback | None = None,
 ) -> OffsetsMoved:
-    """Make a new checkpoint with the same state, whose sources go on elsewhere.
+    """Create a checkpoint with the same state and the source offsets you give.
 
-    What is changed stays as it is. Let no other query run on the old checkpoint afterwards. Rows that are
-    read again count twice in the state, and those older than the watermark are dropped as late; rows that are
-    left out are in no state.
+    The source stays as it is. Let no query run on the old checkpoint afterwards. Rows that are read again
+    count twice in the state, and those older than the watermark are dropped as late; skipped rows are in no
+    state.
+
+    Example:
+        ```python
+        import holdfast as hf
+
+        moved = hf.move_offsets(
+            "checkpoints/orders",
+            "checkpoints/rewound",
+            changes=[hf.ToRecord("orders", 0, at=12), hf.SkipRecords("refunds", 0, 1)],
+            stopped=True,
+        )
+        print(moved.checkpoint, moved.plan.repeated, moved.plan.skipped)
+        ```
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-moved` behind
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-moved` behind
             its name.
-        wanted: What is to become of the sources.
+        changes: The changes, in their order: `hf.ToRecord`, `hf.SkipRecords`, `hf.ToVersion`, `hf.ToOffset`,
+            `hf.RenameTopic`, `hf.Translate`.
+        skip_files: Files that a source of files is to skip.
+        files_of: The source of these files; None for the only one.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint, source, topic or partition.
-        Conflict: The target exists, a query uses the checkpoint, or nobody has said that none does.
+        NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
+        Conflict: The target exists, a query uses the checkpoint, or it is not confirmed that none does.
         Corrupt: The source is damaged.
         Invalid: The change does not fit the sources, or changes nothing.
     """
     given, target = move_of(source, checkpoint, _ENDING)
-    plan = planned(given, target, wanted)
+    plan = planned(given, target, Wanted(changes, skip_files, files_of))
     with (
         source_guard(given, "offsets", stopped=stopped, tell=tell) as guard,
         workplace(target, "offsets") as work,

@@ -49,13 +49,28 @@ _COLUMNS = tuple(_KINDS.values())
 
 
 class StateTable:
-    """The states of the keys that a call is about, a column each: `state.visits`, or `state["visits"]`.
+    """The states of the keys of one call, a column each: `state.visits`, or `state["visits"]`.
 
-    In `on_batch` the keys are those that have events, in `on_timers` those that have timers in the table.
-    It is good until the handler returns.
+    Holdfast passes it to the handlers of an `hf.KeyedTable`: in `on_batch` with the keys that have events, in
+    `on_timers` with those that have timers in the table. It must not be used after the handler returns.
+
+    Example:
+        ```python
+        import pyarrow as pa
+
+        import holdfast as hf
+
+
+        class Visits(hf.KeyedTable):
+            visits = hf.value("long", default=0)
+
+            def on_batch(self, events: pa.Table, state: hf.StateTable) -> pa.Table:
+                state.visits += state.counts()
+                return state.table(visits=state.visits)
+        ```
 
     Attributes:
-        size: How many keys there are.
+        size: The number of keys.
         position: For each event, or timer, which key it belongs to: an index into `keys` and into every
             array that a state gives.
         now_ms: The batch's processing time in epoch milliseconds.

@@ -1,0 +1,94 @@
+"""`hf.offsets`, `hf.plan_offsets` and `hf.move_offsets`: their examples run, and do what the verbs do."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from golden import KAFKA, files_on_disk, files_read_from, kafka_files
+from holdfast.testing import Harness
+
+EXAMPLE = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def run_example(documented: Any) -> dict[str, Any]:
+    """Run the example of a docstring, in the directory of the test."""
+    [block] = EXAMPLE.findall(inspect.getdoc(documented) or "")
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(textwrap.dedent(block), documented.__name__, "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files_on_disk(kafka_files("4.2/aggregate-memory"), Path("checkpoints/orders"))
+
+
+def positions(checkpoint: str) -> dict[str | None, dict[str, int | None]]:
+    found: dict[str | None, dict[str, int | None]] = {}
+    for position in hf.offsets(checkpoint).sources:
+        found.setdefault(position.topic, {})[str(position.partition)] = position.next
+    return found
+
+
+def test_the_example_of_offsets_prints_each_position(capsys: pytest.CaptureFixture[str]) -> None:
+    run_example(hf.offsets)
+    expected = {
+        f"{topic} {partition} {at}"
+        for topic, partitions in KAFKA.items()
+        for partition, at in partitions.items()
+    }
+    assert set(capsys.readouterr().out.splitlines()) == expected
+
+
+def test_the_example_of_a_plan_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    run_example(hf.plan_offsets)
+    assert capsys.readouterr().out == "28 0\n"  # records 12 to 39
+    assert [path.name for path in Path().iterdir()] == ["checkpoints"]
+
+
+def test_the_example_of_a_move_makes_the_checkpoint() -> None:
+    run_example(hf.move_offsets)
+    assert positions("checkpoints/rewound") == {
+        "orders": {**KAFKA["orders"], "0": 12},
+        "refunds": {"0": KAFKA["refunds"]["0"] + 1},
+    }
+    assert positions("checkpoints/orders") == KAFKA
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (hf.RenameTopic("refunds", "returns"), {"orders": KAFKA["orders"], "returns": KAFKA["refunds"]}),
+        (hf.ToOffset('{"refunds": {"0": 1}}'), {"refunds": {"0": 1}}),
+    ],
+)
+def test_every_change_has_a_public_name(change: Any, expected: dict[str, dict[str, int]]) -> None:
+    hf.move_offsets("checkpoints/orders", "new", changes=[change], stopped=True)
+    assert positions("new") == expected
+
+
+def test_files_are_skipped() -> None:
+    files_on_disk(files_read_from("4.2/aggregate-memory", "file:///arrivals"), Path("files"))
+    plan = hf.plan_offsets("files", "new", skip_files=["file:///arrivals/bad.json"])
+    assert plan.skipped_files == ("file:///arrivals/bad.json",)
+
+
+def test_a_checkpoint_that_may_be_in_use_is_refused() -> None:
+    with pytest.raises(hf.Conflict):
+        hf.move_offsets("checkpoints/orders", "new", changes=[hf.ToRecord("orders", 0, at=12)])
+
+
+def test_the_example_of_a_state_table_runs() -> None:
+    visits: Callable[[], hf.KeyedTable] = run_example(hf.StateTable)["Visits"]
+    shop = Harness(visits(), by="customer", events="customer string", output="customer string, visits long")
+    assert shop.send({"customer": "ann"}, {"customer": "ann"}) == [{"customer": "ann", "visits": 2}]
+    assert shop.send({"customer": "ann"}) == [{"customer": "ann", "visits": 3}]
