@@ -111,8 +111,10 @@ def test_a_month_of_object_storage_worked_out_by_hand() -> None:
         requests=Requests(writes=1000, lists=2000, reads=10_000, deletes=500),
         memory_bytes=2 * 2**30,
     )
-    assert (money.requests, money.memory) == (pytest.approx(0.577917, abs=1e-6), pytest.approx(7.0))
-    assert (money.total, money.unpriced) == (pytest.approx(14.877917, abs=1e-6), ())
+    assert money.requests == pytest.approx(0.577917, abs=1e-6)
+    assert money.memory == pytest.approx(7.0)
+    assert money.total == pytest.approx(14.877917, abs=1e-6)
+    assert money.unpriced == ()
     assert total_text(money, "USD") == "14.88 USD"
 
 
