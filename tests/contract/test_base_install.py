@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from verb_calls import WORKING, furnished, leaves, lines_of, words_of
 
 from golden import golden_on_disk
 
@@ -320,3 +321,35 @@ def test_a_missing_extra_is_an_import_error_too(python: Path) -> None:
         "  found no pyarrow\n"
         "hint: pip install 'holdfast[spark]'\n"
     )
+
+
+# Of verbs that need an extra for a part of what they do, or for all of it.
+MORE = """
+    bench
+    check JOB.py --against CK
+    demo
+    doctor --job JOB.py
+    drill SP --job JOB.py
+    lint JOB.py --plan
+    run JOB.py
+    serve --port 0
+    state bootstrap JOB.py made --from HISTORY.py
+    state migrate CK made --to JOB.py --stopped
+    state scan CK --to made.parquet
+    state scan windows --sql 'select 1'
+    checkpoint show s3a://bucket/checkpoint
+    restore SP hdfs://host/checkpoint
+"""
+
+
+def test_no_verb_ends_in_a_traceback(python: Path, tmp_path: Path) -> None:
+    base = Base(python, tmp_path)
+    for verb in sorted(leaves()):
+        shown = base.run(*verb.split(), "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), verb
+    with furnished(tmp_path):
+        for number, line in enumerate(lines_of(WORKING + MORE)):
+            done = base.run(*words_of(line, tmp_path, f"made-{number}"))
+            assert "Traceback" not in done.stderr, line
+            if done.returncode not in (0, 1, 2):
+                assert (done.returncode, "hint: " in done.stderr) == (7, True), (line, done.stderr)

@@ -43,6 +43,8 @@ from holdfast.formats.savepoint.manifest import parse_manifest
 from holdfast.layout import Kind, Place
 
 WHERE = "a/file"
+# A packed chunk: `a`, ten times; then `abc` and the same again.
+LZF_PACKED = b"ZV\1\0\5\0\x0a\0a\xe0\0\0" + b"ZV\1\0\6\0\6\2abc\x20\2"
 
 
 @cache
@@ -230,6 +232,11 @@ FORMATS: dict[str, Callable[[], Format]] = {
         "lz4",
         lambda data: decompressed(data, "lz4", WHERE),
         files_of(layout.StoreFile, store=Kind.DELTA),
+    ),
+    "lzf": lambda: Format(
+        "lzf",
+        lambda data: decompressed(data, "lzf", WHERE),
+        [LZF_PACKED + compressed(each, "lzf") for each in streams(Kind.DELTA)],
     ),
     "snappy": lambda: Format(
         "snappy",

@@ -174,16 +174,59 @@ def by_key(states: hf.StatesAtRest, state: NamedState) -> dict[str, Counter[str]
     }
 
 
+CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
+BLOCKS_KEY = "spark.sql.streaming.stateStore.rocksdb.compression"
+COMPRESSIONS = [
+    ("memory", {CODEC_KEY: "lzf"}),
+    ("rocksdb2", {CODEC_KEY: "lzf", BLOCKS_KEY: "bzip2"}),
+]
+
+
+@pytest.mark.parametrize(("provider", "compression"), COMPRESSIONS, ids=["lzf", "lzf and bzip2"])
+def test_every_compression_that_a_job_may_choose_is_read_and_written(
+    spark: SparkSession,
+    settings: Callable[[dict[str, str]], None],
+    tmp_path: Path,
+    provider: str,
+    compression: dict[str, str],
+) -> None:
+    settings({DELTAS_KEY: "2", **PROVIDERS[provider], **compression})
+    checkpoint = run(spark, "window", tmp_path)
+    written = [path.read_bytes() for path in checkpoint.glob("state/**/*") if path.is_file()]
+    assert any(data.startswith(b"ZV") for data in written)
+    assert any(b"BZh" in data for data in written) == (BLOCKS_KEY in compression)
+    assert hf.checkpoints.verify(checkpoint).ok
+    rescaled = tmp_path / "rescaled"
+    taken = hf.savepoints.take(checkpoint, tmp_path / "savepoints", deep=True)
+    hf.savepoints.rescale(taken.uri, rescaled, partitions=3)
+    rows = {}
+    for place in (checkpoint, rescaled):
+        states = hf.state(place)
+        [[state]] = [operator.states for operator in states.operators()]
+        ours = Counter(repr([*row[:-1]]) for row in rows_by_us(states, state))
+        theirs = by_spark(spark, place, state).collect()
+        assert ours == Counter(repr([*map(steady, row["key"]), *map(steady, row["value"])]) for row in theirs)
+        rows[place] = ours
+    assert sum(rows[checkpoint].values()) > 0
+    assert rows[checkpoint] == rows[rescaled]
+
+
 def test_what_is_not_read_here_spark_reads(
     spark: SparkSession,
     settings: Callable[[dict[str, str]], None],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings({**PROVIDERS["memory"], "spark.sql.streaming.stateStore.compression.codec": "lzf"})
-    states = hf.state(run(spark, "window", tmp_path))
-    with pytest.raises(hf.Unsupported):
+    settings({**PROVIDERS["rocksdb1"], BLOCKS_KEY: "z"})  # zlib, which `hf.RocksDB` refuses
+    checkpoint = run(spark, "window", tmp_path)
+    states = hf.state(checkpoint)
+    with pytest.raises(hf.Unsupported, match="found zlib, expected none, snappy"):
         states.arrow("aggregate").read_all()
+    assert hf.checkpoints.verify(checkpoint).ok
+    with pytest.raises(hf.Unsupported, match="found zlib"):
+        hf.savepoints.take(checkpoint, tmp_path / "savepoints", deep=True)
+    with pytest.raises(hf.Unsupported, match="found zlib"):
+        hf.migrate(checkpoint, tmp_path / "new", backend="memory", stopped=True)
     frame = states.frame("aggregate")
     assert frame.columns == ["window", "who", "count", "partition_id"]
     assert frame.count() > 0

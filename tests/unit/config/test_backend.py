@@ -62,8 +62,9 @@ def test_the_profile_gives_way_to_what_is_named() -> None:
     assert RocksDB(profile="spinning-disk").spark_conf()[f"{SS}.rocksdb.blockSizeKB"] == "32"
 
 
-def test_rocksdb_has_its_own_word_for_zlib() -> None:
-    assert RocksDB(compression="zlib").spark_conf()[f"{SS}.rocksdb.compression"] == "z"
+def test_a_compression_that_the_verbs_could_not_read_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"'zlib', which Holdfast could not read .* \"zstd\""):
+        RocksDB(compression="zlib")
 
 
 def test_local_dir_is_sparks_scratch_directory() -> None:

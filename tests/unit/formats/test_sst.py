@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 from pathlib import Path
 
 import pytest
+from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 
 from golden import NAMES, golden_files
-from holdfast.errors import Corrupt
-from holdfast.formats.files.sst import sst_entries
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.files.sst import _File, check_sst, sst_entries
+from holdfast.formats.limits import Allowance
 from holdfast.savepoints.rewrite.scratch_store import Scratch
 
 
@@ -84,3 +87,54 @@ def test_damage_is_named(tmp_path: Path) -> None:
     for damaged in (b"", whole[:-1], whole[: len(whole) // 2], b"\xff" * len(whole), whole[100:]):
         with pytest.raises(Corrupt, match="x"):
             list(sst_entries(damaged, "x"))
+
+
+# What RocksDB's numbers of compressions are in a block's last byte.
+COMPRESSIONS = {"none": 0, "snappy": 1, "bz2": 3, "lz4": 4, "lz4hc": 5, "zstd": 7}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_every_compression_that_rocksdb_reads_here_is_read(tmp_path: Path, compression: str) -> None:
+    rows = [(b"k%05d" % number, b"value " * (number % 50)) for number in range(2000)]
+    options = Options(raw_mode=True)
+    blocks = BlockBasedOptions()
+    blocks.set_format_version(5)  # as Spark's
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(getattr(DBCompressionType, compression)())
+    database = Rdict(str(tmp_path / "db"), options)
+    for key, value in rows:
+        database[key] = value
+    database.flush()
+    database.close()
+    data = b"".join(files(tmp_path / "db"))
+    check_sst(lambda start, size: data[start : start + size], len(data), "x")
+    assert list(sst_entries(data, "x")) == rows
+    packed = sum(len(value) for _, value in rows) > 2 * len(data)
+    assert packed == (compression != "none")
+
+
+def test_a_block_of_bzip2_that_unpacks_to_more_than_it_says_is_damaged() -> None:
+    with pytest.raises(ValueError, match="5 bytes in a block of 4"):
+        block_of(3, b"\x04" + bz2.compress(b"12345"))
+    with pytest.raises(ValueError, match="Invalid data stream"):
+        block_of(3, b"\x04BZnot")
+    assert block_of(3, b"\x05" + bz2.compress(b"12345")) == b"12345"
+
+
+@pytest.mark.parametrize(("kind", "found"), [(2, "zlib"), (6, "xpress")])
+def test_a_compression_that_is_not_read_here_is_named(kind: int, found: str) -> None:
+    with pytest.raises(Unsupported) as error:
+        block_of(kind, b"\x05packed")
+    assert (error.value.found, error.value.where) == (found, "x")
+
+
+def block_of(kind: int, packed: bytes) -> bytes:
+    """What is in a block of one compression, in a file that sums up nothing."""
+    data = packed + bytes([kind]) + bytes(4)
+    handle = (0, len(packed))
+    allowance = Allowance(len(data), "a file", "x")
+
+    def read(start: int, size: int) -> bytes:
+        return data[start : start + size]
+
+    return _File(read, len(data), "x", 0, 5, handle, handle, allowance).block(handle)

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE, other_size
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot, snapshot_entries
-from holdfast.formats.files.sst import check_sst
+from holdfast.formats.files.sst import UNREADABLE, check_sst
 from holdfast.formats.text import damaged
 from holdfast.layout import StoreFile
 from holdfast.storage.local import file_of
@@ -205,8 +205,12 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
         def read(start: int, length: int) -> bytes:
             return os.pread(opened_file.fileno(), length, start)
 
-        with suppress(Unsupported):  # RocksDB may know what is not known here
+        try:
             check_sst(read, size, full(storage.uri, path), blocks=blocks)
+        except Unsupported as error:
+            if error.found in UNREADABLE:
+                raise
+            # RocksDB may know a version that is not known here.
 
 
 @contextmanager

@@ -40,7 +40,6 @@ _BLOCK_COMPRESSIONS = {
     "lz4hc": "lz4hc",
     "snappy": "snappy",
     "zstd": "zstd",
-    "zlib": "z",
     "bzip2": "bzip2",
     "none": "none",
 }
@@ -95,12 +94,19 @@ def _directory(value: object, setting: str) -> str:
     return text
 
 
+def _block_compression(value: object, setting: str) -> object:
+    if value == "zlib":
+        found = "'zlib', which Holdfast could not read in the checkpoint"
+        raise refused(setting, value, 'one that it reads; "zstd" makes files as small', found=found)
+    return one_of(value, setting, allowed=tuple(_BLOCK_COMPRESSIONS))
+
+
 _CHECKS: Final[Mapping[str, Check]] = {
     "profile": partial(one_of, allowed=PROFILES),
     "memory": optional(lambda value, setting: value if value == UNBOUNDED else _mebibytes(value, setting)),
     "format_version": partial(whole, least=1, most=2),
     "row_checksum": flag,
-    "compression": partial(one_of, allowed=tuple(_BLOCK_COMPRESSIONS)),
+    "compression": _block_compression,
     "block_cache": optional(_mebibytes),
     "write_buffer": optional(_mebibytes),
     "track_rows": flag,
@@ -123,7 +129,8 @@ class RocksDB:
         format_version: The layout of state files: 2 gives each a unique name and a checksum.
         row_checksum: Whether each row carries a checksum.
         compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
-            "zlib", "bzip2" or "none". What is uploaded is `Checkpoint(compression=…)`.
+            "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast could not read the state. What
+            is uploaded is `Checkpoint(compression=…)`.
         block_cache: The cache of one store in whole MiB; only with unbounded memory, since a bounded
             budget is one cache for all.
         write_buffer: The write buffer of one store in whole MiB; the profile's own by default.

@@ -1,7 +1,7 @@
 """The compressed streams that state files are written in.
 
-Spark writes them with one of its codecs, `lz4` unless told otherwise, in the framing of the Java library that
-it uses. `lz4`, `snappy` and `zstd` are known here; `lzf` is not, since no library at hand knows it.
+Spark writes them with one of its codecs, `lz4` unless a setting names `lzf`, `snappy` or `zstd`, in the
+framing of the Java library that it uses.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from importlib import import_module
 from typing import Any, Final
 
 from holdfast.errors import Unsupported
+from holdfast.formats.files.lzf import lzf_chunks, to_lzf
 from holdfast.formats.limits import LZ4_RATIO, SNAPPY_RATIO, Allowance
 from holdfast.formats.text import damaged
 
 LZ4: Final = "lz4"
 SNAPPY: Final = "snappy"
 ZSTD: Final = "zstd"
-READABLE: Final = (LZ4, SNAPPY, ZSTD)
+LZF: Final = "lzf"
+READABLE: Final = (LZ4, LZF, SNAPPY, ZSTD)
 # A setting may name the class in place of the codec.
 _CLASSES: Final = {
     "LZ4CompressionCodec": LZ4,
     "SnappyCompressionCodec": SNAPPY,
     "ZStdCompressionCodec": ZSTD,
-    "LZFCompressionCodec": "lzf",
+    "LZFCompressionCodec": LZF,
 }
 
 _WHAT = "a compressed stream"
@@ -98,6 +100,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     """
     writers: dict[str, Callable[[bytes], bytes]] = {
         LZ4: _to_lz4,
+        LZF: to_lzf,
         SNAPPY: _to_snappy,
         ZSTD: _to_zstd,
     }
@@ -208,7 +211,7 @@ def _to_snappy(data: bytes) -> bytes:
 
 def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
     """What is in the blocks of a stream, one after the other."""
-    readers = {LZ4: _lz4, SNAPPY: _snappy, ZSTD: _zstd}
+    readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
             "this compression is not read here",
@@ -259,6 +262,13 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
         at += size
     if at != len(data):
         raise damaged(_WHAT, where, f"{len(data) - at} bytes behind its end")
+
+
+def _lzf(data: bytes, where: str) -> Iterator[bytes]:
+    allowance = Allowance(len(data), _WHAT, where)
+    for chunk in lzf_chunks(data):
+        allowance.take(len(chunk))
+        yield chunk
 
 
 def _snappy(data: bytes, where: str) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ block each key leaves out what it shares with the one before.
 
 from __future__ import annotations
 
+import bz2
 import struct
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -26,9 +27,15 @@ _FOOTER: Final = 53
 _TRAILER: Final = 5
 # Behind each key stand the number of the write and what it did: eight bytes.
 _NUMBERED: Final = 8
-_NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
-_KNOWN: Final = frozenset({_NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD})
-_OTHERS: Final = {2: "zlib", 3: "bzip2", 6: "xpress"}
+_NONE, _SNAPPY, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 3, 4, 5, 7
+_KNOWN: Final = frozenset({_NONE, _SNAPPY, _BZIP2, _LZ4, _LZ4HC, _ZSTD})
+# The RocksDB that reads whole snapshots here is built without these.
+_OTHERS: Final = {2: "zlib", 6: "xpress"}
+UNREADABLE: Final = frozenset(_OTHERS.values())
+_OTHER_COMPRESSION: Final = (
+    "set spark.sql.streaming.stateStore.rocksdb.compression=lz4, with which RocksDB writes its new files;"
+    " until the old ones are replaced, Spark's own reader of state reads them"
+)
 _PROPERTIES: Final = b"rocksdb.properties"
 _BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
 _VERSIONS: Final = range(2, 6)
@@ -145,10 +152,11 @@ class _File:
             if kind not in _OTHERS:
                 raise ValueError(f"a block of kind {kind} at {start}")
             raise Unsupported(
-                "this compression of RocksDB's data files is not known",
+                "Holdfast cannot read this compression of RocksDB's data files",
                 where=self.where,
                 found=_OTHERS[kind],
-                hint="set spark.sql.streaming.stateStore.rocksdb.compression=lz4; new files are written so",
+                expected="none, snappy, bzip2, lz4, lz4hc or zstd",
+                hint=_OTHER_COMPRESSION,
             )
         if kind != _NONE:
             self._claims(kind, block)
@@ -173,6 +181,8 @@ class _File:
         length, at = varint(block, 0)
         if kind == _ZSTD:
             unpacked = zstd_bytes(block[at:], self.allowance)
+        elif kind == _BZIP2:
+            unpacked = _bzip2_block(block[at:], self.allowance.take(length))
         else:
             unpacked = lz4_block(block[at:], self.allowance.take(length))
         if len(unpacked) != length:
@@ -181,12 +191,29 @@ class _File:
 
     def _claims(self, kind: int, block: bytes) -> None:
         length, _ = varint(block, 0)
-        # What a packed byte can hold; of Zstandard what a whole file may, in which one block is nearly all.
+        # What a packed byte can hold; of Zstandard and bzip2 what a whole file may, in which one block is
+        # nearly all.
         most = {_SNAPPY: SNAPPY_RATIO * len(block), _LZ4: LZ4_RATIO * len(block)}
         if length > most.get(_LZ4 if kind == _LZ4HC else kind, length):
             raise ValueError(f"{length} bytes in a block of {len(block)}")
-        if kind == _ZSTD:
+        if kind in (_ZSTD, _BZIP2):
             Allowance(len(block), _WHAT, self.where).take(length)
+
+
+def _bzip2_block(data: bytes, length: int) -> bytes:
+    """The bytes in a block of bzip2, not many more of them than it should have.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    unpacker = bz2.BZ2Decompressor()
+    try:
+        unpacked = unpacker.decompress(data, length + 1)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    if unpacker.unused_data:
+        raise ValueError(f"{len(unpacker.unused_data)} bytes behind a block of bzip2")
+    return unpacked
 
 
 def _opened(read: Read, size: int, where: str) -> _File:
