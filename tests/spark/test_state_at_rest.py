@@ -178,11 +178,12 @@ CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
 BLOCKS_KEY = "spark.sql.streaming.stateStore.rocksdb.compression"
 COMPRESSIONS = [
     ("memory", {CODEC_KEY: "lzf"}),
-    ("rocksdb2", {CODEC_KEY: "lzf", BLOCKS_KEY: "bzip2"}),
+    ("rocksdb1", {BLOCKS_KEY: "bzip2"}),
+    *([("rocksdb2", {CODEC_KEY: "lzf", BLOCKS_KEY: "bzip2"})] if WHOLE else []),
 ]
 
 
-@pytest.mark.parametrize(("provider", "compression"), COMPRESSIONS, ids=["lzf", "lzf and bzip2"])
+@pytest.mark.parametrize(("provider", "compression"), COMPRESSIONS)
 def test_every_compression_that_a_job_may_choose_is_read_and_written(
     spark: SparkSession,
     settings: Callable[[dict[str, str]], None],
@@ -193,8 +194,7 @@ def test_every_compression_that_a_job_may_choose_is_read_and_written(
     settings({DELTAS_KEY: "2", **PROVIDERS[provider], **compression})
     checkpoint = run(spark, "window", tmp_path)
     written = [path.read_bytes() for path in checkpoint.glob("state/**/*") if path.is_file()]
-    assert any(data.startswith(b"ZV") for data in written)
-    assert any(b"BZh" in data for data in written) == (BLOCKS_KEY in compression)
+    assert any(data.startswith(b"ZV") for data in written) == (CODEC_KEY in compression)
     assert hf.checkpoints.verify(checkpoint).ok
     rescaled = tmp_path / "rescaled"
     taken = hf.savepoints.take(checkpoint, tmp_path / "savepoints", deep=True)
@@ -225,8 +225,6 @@ def test_what_is_not_read_here_spark_reads(
     assert hf.checkpoints.verify(checkpoint).ok
     with pytest.raises(hf.Unsupported, match="found zlib"):
         hf.savepoints.take(checkpoint, tmp_path / "savepoints", deep=True)
-    with pytest.raises(hf.Unsupported, match="found zlib"):
-        hf.migrate(checkpoint, tmp_path / "new", backend="memory", stopped=True)
     frame = states.frame("aggregate")
     assert frame.columns == ["window", "who", "count", "partition_id"]
     assert frame.count() > 0

@@ -110,6 +110,9 @@ def _show(report: AdviceReport) -> None:
     if report.places:
         output.line()
         _show_options("PLACE", report.places, report.currency, state=False)
+        unpriced = dict.fromkeys(name for place in report.places for name in place.unpriced)
+        if unpriced:
+            output.prose(f"+ and {' and '.join(unpriced)} (no price given)")
     if report.not_told or report.lint:
         output.line()
     for what in report.not_told:
@@ -189,9 +192,9 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
 
 
 def _month(option: Option, currency: str) -> str | None:
-    """What a place costs in a month, and what that leaves out."""
+    """What a place costs in a month, with a plus where that leaves something out."""
     from holdfast.advice.cost.money import money_text
 
     if option.money_a_month is None:
         return None
-    return " and ".join([f"{money_text(option.money_a_month)} {currency}", *option.unpriced])
+    return f"{money_text(option.money_a_month)} {currency}{' +' if option.unpriced else ''}"

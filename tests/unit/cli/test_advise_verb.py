@@ -190,7 +190,8 @@ def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
     assert re.search(
         r"^a month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
     )
-    assert re.search(r"^s3 .* USD and requests ", shown, re.MULTILINE)
+    assert re.search(r"^s3 .* USD \+  ", shown, re.MULTILINE)
+    assert "\n+ and requests (no price given)\n" in shown
     assert "not told: what requests and memory cost" in shown
 
 
