@@ -38,6 +38,7 @@ from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person
 from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import check_label
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -86,7 +87,7 @@ def edit(
             left out is deleted; one whose key was not there is new.
         to: The catalog that the new savepoint goes to; by default the one that the source is in.
         why: What for; kept with the savepoint.
-        label: A name for people; that of the source by default.
+        label: A name for the new savepoint; none by default, so that the label of the source stays unique.
         who: Who does it; user and machine by default.
         tell: Called with what is done, what there is in all, and what is being done.
 
@@ -140,6 +141,7 @@ def undo(
     savepoint: Address,
     *,
     why: str | None = None,
+    label: str | None = None,
     who: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Undone:
@@ -150,6 +152,7 @@ def undo(
     Args:
         savepoint: A savepoint that an edit has made.
         why: What for; kept with the savepoint.
+        label: A name for the new savepoint; none by default, so that the label of the original stays unique.
         who: Who does it; user and machine by default.
         tell: Called with what is done, what there is in all, and what is being done.
 
@@ -159,9 +162,10 @@ def undo(
         Conflict: Something was erased since, or savepoints are being removed from the catalog.
         Corrupt: The savepoint that it was made of is damaged.
     """
+    check_label(label)
     plan = plan_undo(savepoint, tell=tell)
     catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
-    return undoing.undo(catalog, origin, plan, who=who or person(), why=why, tell=tell)
+    return undoing.undo(catalog, origin, plan, who=who or person(), why=why, label=label, tell=tell)
 
 
 def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.jobs.registry.client import JobDetails
@@ -32,13 +33,34 @@ def whole_address_or_none(context: typer.Context, given: str | None) -> str | No
     return None if given is None else whole_address(context, given)
 
 
-def say_unnameable(label: str | None) -> None:
-    """Say of a label that was given to a savepoint why it cannot stand in the savepoint's address."""
-    from holdfast.savepoints.catalog.savepoint_names import unnameable
+def warn_of_label(label: str | None, *uris: str) -> None:
+    """Print why a label that was given to savepoints does not name one of them as DIR@LABEL.
 
-    why = None if label is None else unnameable(label)
+    Args:
+        label: The label, if one was given.
+        uris: The whole addresses of the savepoints, all in one directory.
+    """
+    from holdfast.savepoints.catalog.catalog import split_address
+    from holdfast.savepoints.catalog.savepoint_names import list_labels, unnameable
+    from holdfast.storage import open_storage
+
+    if label is None or not uris:
+        return
+    why = unnameable(label)
     if why is not None:
         output.say(f"note: {label!r} cannot name the savepoint as DIR@LABEL, since {why}; its id does")
+        return
+    address, savepoint_id = split_address(uris[-1])
+    ids: list[str] = []
+    with suppress(HoldfastError):  # the label is set; only the note is missing
+        ids = [each.savepoint_id for each in list_labels(open_storage(address, "savepoint")).get(label, ())]
+    others = [other for other in ids if other != savepoint_id]
+    if others:
+        more = f" and {len(others) - 1} more have" if len(others) > 1 else " has"
+        output.say(
+            f"note: savepoint {others[-1]}{more} the label {label!r} too, so DIR@LABEL names none of them;"
+            " name this one by its id, or give it a label of its own with `holdfast savepoint label`"
+        )
 
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]

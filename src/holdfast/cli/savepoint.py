@@ -17,7 +17,7 @@ from holdfast.cli.arguments import (
     catalog_for,
     catalog_of,
     checkpoint_of,
-    say_unnameable,
+    warn_of_label,
 )
 from holdfast.cli.examples import examples
 from holdfast.cli.periodic import take_periodically
@@ -302,7 +302,7 @@ def _show_taken(taken: Taken) -> None:
     )
     if taken.untold is not None:
         output.say(f"note: the checkpoint: {taken.untold}")
-    say_unnameable(manifest.label)
+    warn_of_label(manifest.label, taken.uri)
     for _, words in _expired(manifest):
         output.say(words)
 

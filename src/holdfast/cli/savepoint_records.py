@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import Savepoint, catalog_of, say_unnameable, whole_address
+from holdfast.cli.arguments import Savepoint, catalog_of, warn_of_label, whole_address
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
@@ -118,6 +118,7 @@ def label(
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
+    warn_of_label(text, savepoint)
     if dry_run:
         next_step.say_for_real(json)
     else:
@@ -127,7 +128,6 @@ def label(
 def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:
     before, after = (value or "no label" for value in (change.before, change.label))
     output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
-    say_unnameable(change.label)
 
 
 def digest_taken(uri: str, *, gentle: bool | None = None) -> str:

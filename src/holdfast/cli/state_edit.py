@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import checkpoint_of, say_unnameable, whole_address
+from holdfast.cli.arguments import checkpoint_of, warn_of_label, whole_address
 from holdfast.cli.asking import confirm
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
@@ -71,9 +71,7 @@ def edit(
         typer.Option("--to", metavar="DIR", help="The directory for the new savepoint. [the source's]"),
     ] = None,
     why: Why = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="TEXT", help="A name for people. [the source's]")
-    ] = None,
+    label: options.Label = None,
     home: options.Home = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -82,7 +80,8 @@ def edit(
     """Make a savepoint with some rows of a state changed; the one that is edited stays as it is.
 
     Conditions and values are SQL in DuckDB's dialect over the columns of one row. Everything that is not to
-    change is proved to be the same, row by row, before the new savepoint comes to be.
+    change is proved to be the same, row by row, before the new savepoint comes to be. The label of the edited
+    savepoint stays with it: `@LABEL` still means the original.
     """
     from holdfast.at_rest import edit_api
     from holdfast.at_rest.edit import editing
@@ -108,7 +107,7 @@ def edit(
                 confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
-    say_unnameable(label)
+    warn_of_label(label, made.uri)
     next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
@@ -118,13 +117,19 @@ def undo(
         str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_address)
     ],
     why: Why = None,
+    label: options.Label = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Take an edit back: make a savepoint with the state that there was before."""
-    from holdfast.at_rest import edit_api
+    """Take an edit back: make a savepoint with the state that there was before.
 
+    The label of the original stays with the original.
+    """
+    from holdfast.at_rest import edit_api
+    from holdfast.savepoints.taking.taking import check_label
+
+    check_label(label)
     plan = edit_api.plan_undo(savepoint)
     if dry_run:
         output.show_plan(plan, json, _show_undo_plan)
@@ -132,8 +137,9 @@ def undo(
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    made = edit_api.undo(savepoint, why=why)
+    made = edit_api.undo(savepoint, why=why, label=label)
     output.show(made, json, _show_undone)
+    warn_of_label(label, made.uri)
     next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli import state_evolution as evolution
-from holdfast.cli.arguments import AtRest, checkpoint_of, say_unnameable
+from holdfast.cli.arguments import AtRest, checkpoint_of, warn_of_label
 from holdfast.cli.examples import examples
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
@@ -179,7 +179,7 @@ def bootstrap(
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
         made = bootstrapping.bootstrap(target, catalog, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
-    say_unnameable(label)
+    warn_of_label(label, made.uri)
     settings = next_step.given_words("--set", set_)
     next_step.say_looked_up(
         json, lambda: next_step.run_words(target, home, "-s", next_step.typed(made.uri), *settings)

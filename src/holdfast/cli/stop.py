@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import JobName, savepoints_of, say_unnameable
+from holdfast.cli.arguments import JobName, savepoints_of, warn_of_label
 from holdfast.cli.examples import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
@@ -95,7 +95,7 @@ def stop(
         output.line(f"{status.job.name}: {status.job.state.value}")
         for made in taken.values():
             output.whole(made.uri)
-        say_unnameable(label)
+        warn_of_label(label, *(made.uri for made in taken.values()))
     content, waited = _digest(taken, wanted=digest)
     if json:
         found = [

@@ -104,11 +104,6 @@ def take_and_retain(
     return PeriodicTake(plan.query_id, taken.manifest.batch_id, taken, tuple(removed), left)
 
 
-def handed_on(label: str | None) -> str | None:
-    """The label of what a person makes of a savepoint with this one: not that of those that come and go."""
-    return None if label == LABEL else label
-
-
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
     """When the newest savepoint of a kind was taken; None if there is none."""
     return max(

@@ -233,6 +233,13 @@ def test_a_savepoint_without_what_has_expired(checkpoint: Path, tmp_path: Path) 
     assert origin["expired_dropped"] == dict(record)
 
 
+def test_the_label_stays_with_the_savepoint_that_it_is_made_of(checkpoint: Path, tmp_path: Path) -> None:
+    complete = savepoints.take(checkpoint, tmp_path / "sp", label="before")
+    assert hf.drop_expired(complete.uri).manifest.label is None
+    assert hf.drop_expired(complete.uri, label="clean").manifest.label == "clean"
+    assert savepoints.show(f"{tmp_path / 'sp'}@before").savepoint_id == complete.manifest.savepoint_id
+
+
 def test_a_restore_drops_it_only_where_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     taken = savepoints.take(checkpoint, tmp_path / "sp")
     savepoints.restore(taken.uri, tmp_path / "same")

@@ -19,6 +19,7 @@ from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import change_of, plan_undo, undo
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.savepoints.catalog.catalog import load, object_path
+from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.labels import set_label
 from holdfast.storage.local import LocalStorage
@@ -285,20 +286,26 @@ def test_the_manifest_says_who_and_what_and_an_undo_brings_back(bench: Callable[
         change_of(load(one.catalog, one.first), "it")
 
 
-def test_the_label_of_savepoints_that_are_deleted_by_themselves_is_not_handed_on(
-    bench: Callable[[str], Bench],
-) -> None:
+def test_an_edit_and_its_undo_leave_the_label_to_the_original(bench: Callable[[str], Bench]) -> None:
     one = bench("4.2/aggregate-format2")
-    set_label(one.catalog, one.first, "periodic", who="ada@desk", when_ms=one.hands.clock())
+    set_label(one.catalog, one.first, "before", who="ada@desk", when_ms=one.hands.clock())
     made = one.edit(Edit("aggregate", key="c1", delete=True)).taken.manifest
-    assert made.label is None
     plan = plan_undo(one.catalog, made.savepoint_id, one.catalog, one.first)
     back = undo(
         one.catalog, one.catalog, plan, who="ada@desk", clock=one.hands.clock, chance=one.hands.chance
     )
-    assert back.taken.manifest.label is None
-    set_label(one.catalog, one.first, "before", who="ada@desk", when_ms=one.hands.clock())
-    assert one.edit(Edit("aggregate", key="c2", delete=True)).taken.manifest.label == "before"
+    labelled = undo(
+        one.catalog,
+        one.catalog,
+        plan,
+        who="ada@desk",
+        label="again",
+        clock=one.hands.clock,
+        chance=one.hands.chance,
+    )
+    assert (made.label, back.taken.manifest.label, labelled.taken.manifest.label) == (None, None, "again")
+    named = savepoint_address(f"{one.catalog.uri}@before")
+    assert named.rpartition("/")[2] == one.first
 
 
 BAD: dict[str, tuple[Mapping[str, Any], type[HoldfastError], str]] = {

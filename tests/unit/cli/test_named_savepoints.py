@@ -126,3 +126,33 @@ def test_a_label_that_cannot_name_is_noted(holdfast: Holdfast, taken: str) -> No
         assert f"note: {label!r} cannot name" in said.stderr
         assert "note" not in holdfast("savepoint", "label", taken, label, "-q").stderr
     assert "note" not in holdfast("savepoint", "take", "./ck", "sp", "--label", "v2").stderr
+
+
+def test_a_label_that_another_savepoint_has_is_reported_when_it_is_given(
+    holdfast: Holdfast, taken: str
+) -> None:
+    held = taken.rpartition("/")[2]
+    again = holdfast("savepoint", "take", "ck", "sp", "--label", "before the move")
+    other = again.stdout.strip()
+    assert again.returncode == 0
+    assert other in again.stdout
+    assert f"note: savepoint {held} has the label 'before the move' too" in " ".join(again.stderr.split())
+    renamed = holdfast("savepoint", "label", other, "after the move")
+    assert "too" not in renamed.stderr
+    renamed = holdfast("savepoint", "label", other, "before the move")
+    assert f"note: savepoint {held} has the label 'before the move' too" in " ".join(renamed.stderr.split())
+    assert "3 savepoints" not in renamed.stderr
+
+
+@pytest.mark.slow
+def test_edits_and_undos_leave_the_label_to_the_original(holdfast: Holdfast, taken: str) -> None:
+    edited = holdfast("state", "edit", "sp@before the move", "--delete", "--key", "c1", "-y")
+    assert edited.returncode == 0, edited.stderr
+    undone = holdfast("state", "undo", edited.stdout.strip().splitlines()[0], "--label", "undone", "-y")
+    assert undone.returncode == 0, undone.stderr
+    names = {
+        label: told(holdfast("savepoint", "show", f"sp@{label}", "--json"))["id"]
+        for label in ("before the move", "undone")
+    }
+    assert names["before the move"] == taken.rpartition("/")[2]
+    assert undone.stdout.strip().endswith(names["undone"])

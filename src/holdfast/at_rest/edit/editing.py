@@ -39,12 +39,10 @@ from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.periodic import handed_on
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_changes import RowChange
-from holdfast.savepoints.taking.labels import current_label
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
@@ -177,7 +175,7 @@ def edit(
         folder: A local directory to work in, which is the caller's to remove.
         who: Who does it.
         why: What for.
-        label: A name for people; the one that the savepoint has, by default.
+        label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
         clock: The time in epoch milliseconds.
         chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
@@ -210,7 +208,7 @@ def edit(
         plan.changes,
         folder,
         audit.as_dict(),
-        label=handed_on(current_label(catalog, manifest)) if label is None else label,
+        label=label,
         deep=manifest.has_content,
         clock=clock,
         chance=chance,

@@ -14,10 +14,8 @@ from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.periodic import handed_on
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
-from holdfast.savepoints.taking.labels import current_label
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
@@ -117,6 +115,7 @@ def undo(
     *,
     who: str,
     why: str | None = None,
+    label: str | None = None,
     clock: Clock = now_ms,
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
@@ -124,7 +123,7 @@ def undo(
     """Make a savepoint with the state that there was before an edit; both others stay.
 
     It is the newest of the catalog afterwards, which is what looks for the newest one finds. In the catalog
-    of the edit it takes a manifest's room and nothing more.
+    of the edit it takes a manifest's room and nothing more. It has no label unless one is given.
 
     Raises:
         Conflict: A savepoint has changed since this was planned, or savepoints are being removed.
@@ -146,7 +145,7 @@ def undo(
         FileChanges(MemoryStorage()),
         audit.as_dict(),
         origin=origin,
-        label=handed_on(current_label(origin, plan.manifest)),
+        label=label,
         clock=clock,
         chance=chance,
         tell=tell,

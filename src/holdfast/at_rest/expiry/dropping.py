@@ -48,7 +48,7 @@ def drop_expired(
     Args:
         savepoint: The savepoint.
         to: The catalog that the new one goes to; by default the one that it is in.
-        label: A name for people; that of the savepoint by default.
+        label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         tell: Called with what is done, what there is in all, and what is being done.
 
@@ -88,7 +88,7 @@ def drop_expired(
             folder,
             manifest.change,
             noted={**_noted(manifest), EXPIRED: _record(dropped, keys)},
-            label=manifest.label if label is None else label,
+            label=label,
             deep=deep,
             tell=tell,
         )

@@ -120,12 +120,21 @@ def _begun(folder: str, name: SavepointName, given: str) -> str | None:
     return savepoint_uri(catalog, matching[0]) if matching else None
 
 
-def _labelled(catalog: Storage, label: str, given: str) -> str:
+def list_labels(catalog: Storage) -> dict[str, list[Listed]]:
+    """Return the savepoints of a catalog by their current label, oldest first; damaged ones are left out.
+
+    Cost: that of `catalog.listed`, which reads every manifest.
+    """
     labels: dict[str, list[Listed]] = {}
     for savepoint in listed(catalog):
         manifest = savepoint.manifest
         if manifest is not None and manifest.label is not None and savepoint.problem is None:
             labels.setdefault(manifest.label, []).append(savepoint)
+    return labels
+
+
+def _labelled(catalog: Storage, label: str, given: str) -> str:
+    labels = list_labels(catalog)
     matching = labels.get(label, [])
     if len(matching) > 1:
         newest_first = [savepoint.savepoint_id for savepoint in reversed(matching)]
