@@ -115,6 +115,17 @@ def _state(details: JobDetails) -> str:
     return f"{word}: {reason}" if reason and reason != word.lower() else word
 
 
+def _last_failure(details: JobDetails) -> list[tuple[str, str]]:
+    """Return the failure that no batch has followed yet, unless the state itself says it."""
+    from holdfast.model import JobState
+
+    attempt, job = details.last_failure, details.status.job
+    if attempt is None or job.state.terminal or (job.state is JobState.RESTARTING and job.reason):
+        return []
+    at_ms = attempt.ended_ms or attempt.began_ms
+    return [("last failure", f"{output.moment(at_ms, in_utc=True)}: {attempt.failure}")]
+
+
 def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[Lag]) -> None:
     from holdfast.observe.batch_numbers import watermark_ms
 
@@ -124,6 +135,7 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
             ("job", job.name),
             ("id", job.job_id),
             ("state", _state(details)),
+            *_last_failure(details),
             ("file", job.target),
             ("checkpoint", job.checkpoint),
             ("started", output.moment(job.started_ms, in_utc=True)),

@@ -77,6 +77,20 @@ class JobDetails(JsonShape):
         return sum(batch.late_rows for batch in self.batches)
 
     @property
+    @in_json
+    def last_failure(self) -> Attempt | None:
+        """The newest driver that failed, until a later one commits a batch of its query or ends well."""
+        for attempt in reversed(self.attempts):
+            failure = attempt.failure
+            if failure is not None:
+                committed = self.batches if failure.query is None else self.batches_of(failure.query)
+                failed_ms = attempt.ended_ms or attempt.began_ms
+                return None if any(batch.committed_ms > failed_ms for batch in committed) else attempt
+            if attempt.ending not in (None, "lost"):
+                return None
+        return None
+
+    @property
     def catalogs(self) -> list[str]:
         """The directories that the job's savepoints are in, the one used last first."""
         addresses = (note.uri for note in reversed(self.savepoints) if note.uri is not None)

@@ -44,7 +44,7 @@ class JobRecord:
         checkpoint: Where its queries keep their state.
         on_cancel: Whether a cancelled job's checkpoint is kept: `retain` or `delete`.
         state: Where it stands, in Flink's words.
-        reason: Why it is there, if somebody or something ended it.
+        reason: Why it is in this state, if somebody or something ended or restarts it.
         started_ms: When its supervisor took it up, in epoch milliseconds.
         updated_ms: When anything was last heard of it.
         ended_ms: When it ended for good.
@@ -229,7 +229,7 @@ class Registry:
         return number
 
     def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
-        """Note that an attempt's queries run.
+        """Note that an attempt's queries run; the reason of the state before is cleared.
 
         Those that the job has no longer are forgotten, and so are batches of former checkpoints: a query of
         another id counts from 0 again.
@@ -255,7 +255,7 @@ class Registry:
             for query in queries:
                 insert(db, "queries", {"job": job, **asdict(query)})
             db.execute(
-                "UPDATE jobs SET state = ?, updated_ms = ? WHERE name = ?",
+                "UPDATE jobs SET state = ?, reason = NULL, updated_ms = ? WHERE name = ?",
                 (JobState.RUNNING.value, now_ms, job),
             )
 

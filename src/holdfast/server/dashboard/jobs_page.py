@@ -130,7 +130,7 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
         state=job.state.value,
         health=_health(details.status),
         supervised=details.status.supervised,
-        failure=_open_failure(details.attempts),
+        failure=None if (failed := details.last_failure) is None else str(failed.failure),
         queries=len(details.queries),
         batch=None if newest is None else newest.batch_id,
         committed_ms=None if newest is None else newest.committed_ms,
@@ -151,16 +151,6 @@ def _health(status: JobStatus) -> Health:
     if state.terminal:
         return Health.OVER
     return Health.GOOD if state is JobState.RUNNING else Health.BUSY
-
-
-def _open_failure(attempts: Sequence[Attempt]) -> str | None:
-    """Why the last driver that ended has failed, unless one after it has committed a batch."""
-    for attempt in reversed(attempts):
-        if attempt.failure is not None:
-            return str(attempt.failure)
-        if attempt.first_commit_ms is not None or attempt.ending not in (None, "lost"):
-            return None
-    return None
 
 
 def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:

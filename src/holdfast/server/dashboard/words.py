@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast._version import __version__
+from holdfast.model import JobState
 from holdfast.server.dashboard.number_format import ago, count, duration, exact, size
 from holdfast.server.dashboard.views import AlertLine, AlertsView, JobLine, JobsView, JobView
 
@@ -83,6 +84,8 @@ def _jobs(view: JobsView) -> list[str]:
 def _job(job: JobLine, now_ms: int) -> list[str]:
     batch = "" if job.batch is None else f", batch {job.batch} committed {ago(job.committed_ms, now_ms)}"
     failure = [job.failure or job.reason] if job.failure or job.reason else []
+    if job.state == JobState.RUNNING.value:
+        failure = [f"last failure: {job.failure}"] if job.failure else []
     return [f"{job.name}: {job.state_words}{batch}", *(f"  {line}" for line in failure)]
 
 
