@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as
 from holdfast.plain_values import from_plain
 
 
@@ -395,6 +395,7 @@ class Verdict(str, Enum):
     DROP = "DROP"
     NEW = "NEW"
     INCOMPATIBLE = "INCOMPATIBLE"
+    REINTERPRET = "REINTERPRET"
 
     @property
     def word(self) -> str:
@@ -408,20 +409,24 @@ class Verdict(str, Enum):
 
 
 _VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
-    Verdict.MAP: ("kept", "the state is used as it is"),
-    Verdict.MIGRATE: ("kept, new schema", "the state is kept, and read through a new schema"),
-    Verdict.DROP: ("lost", "the code no longer has this state: what the savepoint holds of it is dropped"),
-    Verdict.NEW: ("new", "the savepoint does not have this state: it starts empty"),
-    Verdict.INCOMPATIBLE: ("refused", "the code cannot read this state: the query would not start"),
+    Verdict.MAP: ("kept", "the new code uses this state as it is"),
+    Verdict.MIGRATE: ("kept, new schema", "the new code reads this state through its new schema"),
+    Verdict.DROP: ("lost", "the new code does not have this state, so its rows are dropped"),
+    Verdict.NEW: ("new", "the savepoint does not have this state, so it starts empty"),
+    Verdict.INCOMPATIBLE: ("refused", "the new code cannot read this state, so the query would not start"),
+    Verdict.REINTERPRET: (
+        "reinterpreted",
+        "the new code would use these rows as its own, but different code computed them: see the changes",
+    ),
 }
 
 
 class Effect(str, Enum):
     """What a change of a query does to what its state stands for.
 
-    `NONE`: nothing. `IGNORED`: the checkpoint has fixed it, and the code's word is not heard. `OUTPUT`: the
-    state stays right, what is written is another thing. `MEANING`: the state was built from something else
-    than it will be from now on. `FAILS`: the query does not start.
+    `NONE`: nothing. `IGNORED`: the checkpoint has fixed it, and the code's value is not used. `OUTPUT`: the
+    state stays right, and the output differs. `MEANING`: existing rows of state were computed without the
+    change. `FAILS`: the query does not start.
     """
 
     NONE = "none"
@@ -439,8 +444,8 @@ class Effect(str, Enum):
 _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.NONE: "no effect",
     Effect.IGNORED: "ignored",
-    Effect.OUTPUT: "another output, the state stays right",
-    Effect.MEANING: "the state would stand for something else",
+    Effect.OUTPUT: "changes the output, not the state",
+    Effect.MEANING: "changes the meaning of existing state",
     Effect.FAILS: "the query would not start",
 }
 
@@ -486,6 +491,8 @@ class PlanChange(JsonShape):
         after: In the new code; None where it is gone.
         effect: What that does.
         why: In a sentence.
+        operator_id: Spark's number of the stateful operator that differs; None for any other change.
+        affects: Spark's numbers of the operators whose state is computed differently; None for all of them.
     """
 
     what: str
@@ -493,6 +500,8 @@ class PlanChange(JsonShape):
     after: str | None
     effect: Effect
     why: str = ""
+    operator_id: int | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    affects: tuple[int, ...] | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,6 +535,9 @@ class UpgradeReport(JsonShape):
         trial: What Spark said of the next batch.
         compared_with: Where the old plan came from: `note`, `old code`, or None where there is none.
         not_compared: What could not be looked at, and why.
+        migration: What `state migrate --to` needs as well to bring refused state into the form of the new
+            code, empty for nothing; None where that does not fix the refusal, or nothing is refused.
+        next: The command that shows this migration; None without one, and from `hf.check`.
     """
 
     target: str
@@ -537,16 +549,19 @@ class UpgradeReport(JsonShape):
     trial: Try = field(metadata=json_as("try"))
     compared_with: str | None
     not_compared: tuple[str, ...] = ()
+    migration: str | None = None
+    next: str | None = None
 
     @property
     @in_json
     def verdict(self) -> str:
-        """`kept`, `loses` (state, or what it stands for), or `fails`."""
+        """`kept`, `loses` (some state is lost or reinterpreted), or `fails`."""
         verdicts = {state.verdict for state in self.states}
         effects = {change.effect for change in self.changes}
         if Verdict.INCOMPATIBLE in verdicts or Effect.FAILS in effects:
             return "fails"
-        return "loses" if Verdict.DROP in verdicts or Effect.MEANING in effects else "kept"
+        loses = verdicts & {Verdict.DROP, Verdict.REINTERPRET} or Effect.MEANING in effects
+        return "loses" if loses else "kept"
 
     @property
     def exit_code(self) -> int:

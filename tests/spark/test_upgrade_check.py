@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from holdfast.stream.query.keyed_upgrades import note_verdicts
 from holdfast.stream.query.operator_check import defined_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = pytest.mark.spark
@@ -56,12 +57,14 @@ class Case:
         verdicts: The verdict on each state.
         error: What Spark says, or None where it starts.
         changes: Further changes: what, and what it does.
+        migration: What `state migrate --to` needs as well; None where it does not fix the refusal.
     """
 
     build: Build
     verdicts: list[Verdict]
     error: str | None = None
     changes: frozenset[tuple[str, Effect]] = frozenset()
+    migration: str | None = None
 
 
 def key_added(spark: SparkSession, folder: Path) -> DataFrame:
@@ -120,46 +123,51 @@ CASES = {
         key_added,
         [Verdict.INCOMPATIBLE],
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
-        frozenset({("aggregation", Effect.MEANING)}),
+        frozenset({("aggregation", Effect.FAILS)}),
+        "give --initial shop=VALUE",
     ),
     "an aggregate added": Case(
         aggregate_added,
         [Verdict.INCOMPATIBLE],
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
-        frozenset({("aggregation", Effect.MEANING)}),
+        frozenset({("aggregation", Effect.FAILS)}),
+        "give --initial 'count(1)=0': from there it goes on with the rows that come",
     ),
     "sum to avg": Case(
         averaged,
         [Verdict.INCOMPATIBLE],
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
-        frozenset({("aggregation", Effect.MEANING)}),
+        frozenset({("aggregation", Effect.FAILS)}),
+        "",
     ),
     "an alias renamed": Case(alias_renamed, [Verdict.MAP]),
-    "a filter added": Case(filtered, [Verdict.MAP], None, frozenset({("filter", Effect.MEANING)})),
+    "a filter added": Case(filtered, [Verdict.REINTERPRET], None, frozenset({("filter", Effect.MEANING)})),
     "a filter behind": Case(filtered_behind, [Verdict.MAP], None, frozenset({("filter", Effect.OUTPUT)})),
     "another key of the same type": Case(
-        other_key, [Verdict.MAP], None, frozenset({("aggregation", Effect.MEANING)})
+        other_key, [Verdict.REINTERPRET], None, frozenset({("aggregation", Effect.MEANING)})
     ),
     "another aggregate of the same type": Case(
-        largest, [Verdict.MAP], None, frozenset({("aggregation", Effect.MEANING)})
+        largest, [Verdict.REINTERPRET], None, frozenset({("aggregation", Effect.MEANING)})
     ),
     "an aggregation to a deduplication": Case(
         deduplicated,
         [Verdict.INCOMPATIBLE],
         "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
-        frozenset({("aggregation", Effect.MEANING), ("deduplication", Effect.MEANING)}),
+        frozenset({("aggregation", Effect.FAILS), ("deduplication", Effect.FAILS)}),
+        "",
     ),
     "an aggregation to nothing": Case(
         stateless,
         [Verdict.INCOMPATIBLE],
         "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
         frozenset(
-            {("aggregation", Effect.MEANING), ("columns", Effect.OUTPUT), ("output mode", Effect.OUTPUT)}
+            {("aggregation", Effect.FAILS), ("columns", Effect.OUTPUT), ("output mode", Effect.OUTPUT)}
         ),
+        "",
     ),
     "a source added": Case(
         source_added,
-        [Verdict.MAP],
+        [Verdict.REINTERPRET],
         "assertion failed: There are [1] sources in the checkpoint offsets",
         frozenset({("union", Effect.MEANING), ("source 1", Effect.MEANING), ("start", Effect.FAILS)}),
     ),
@@ -221,6 +229,7 @@ def test_the_check_and_spark_agree(
     assert files_below(folder) == before
     assert [each.verdict for each in found.states] == case.verdicts
     assert {(each.what, each.effect) for each in found.changes} == case.changes, found.changes
+    assert found.migration == case.migration
     savepoints.fork(savepoint, tmp_path / "fork")
     error = run(frame, tmp_path / "fork", mode)
     if case.error is None:
@@ -273,7 +282,7 @@ def test_another_delay_and_another_window(spark: SparkSession, tmp_path: Path) -
     arrive(tmp_path, 0)
     assert run(by_hour(spark, tmp_path, "10 minutes"), tmp_path / "checkpoint") is None
     later = hf.check(writer_of(by_hour(spark, tmp_path, "2 hours")), against=tmp_path / "checkpoint")
-    assert [each.verdict for each in later.states] == [Verdict.MAP]
+    assert [each.verdict for each in later.states] == [Verdict.REINTERPRET]
     assert [(each.what, each.before, each.after, each.effect) for each in later.changes] == [
         ("watermark", "ts: timestamp, 10 minutes", "ts: timestamp, 2 hours", Effect.MEANING)
     ]
@@ -285,6 +294,33 @@ def test_another_delay_and_another_window(spark: SparkSession, tmp_path: Path) -
     assert hf.check(writer_of(by_hour(spark, tmp_path, "10 minutes")), against=taken.uri).verdict == "kept"
     now = hf.check(writer_of(by_hour(spark, tmp_path, "10 minutes")), against=tmp_path / "checkpoint")
     assert [each.what for each in now.changes] == ["watermark"]
+
+
+def test_a_change_behind_an_operator_leaves_the_state_of_that_one_as_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The state of the deduplication was computed by the same code, that of the aggregation was not."""
+
+    def first_of_each(amount: Column, condition: str = "true") -> DataFrame:
+        frame = orders(spark, tmp_path).withWatermark("ts", "10 minutes").where(condition)
+        return frame.dropDuplicatesWithinWatermark(["shop"]).groupBy("customer").agg(amount.alias("total"))
+
+    arrive(tmp_path, 0)
+    assert run(first_of_each(F.sum("amount")), tmp_path / "checkpoint") is None
+
+    def found(frame: DataFrame) -> dict[str, Verdict]:
+        report = hf.check(writer_of(frame), against=tmp_path / "checkpoint")
+        return {each.operator_kind: each.verdict for each in report.states}
+
+    assert found(first_of_each(F.max("amount"))) == {
+        "aggregation": Verdict.REINTERPRET,
+        "deduplication within watermark": Verdict.MAP,
+    }
+    assert set(found(first_of_each(F.sum("amount"), "amount > 0")).values()) == {Verdict.REINTERPRET}
+    assert found(first_of_each(F.avg("amount"))) == {
+        "aggregation": Verdict.INCOMPATIBLE,
+        "deduplication within watermark": Verdict.MAP,
+    }
 
 
 def test_what_only_spark_ran_is_compared_with_the_old_code(spark: SparkSession, tmp_path: Path) -> None:
@@ -301,7 +337,7 @@ def test_what_only_spark_ran_is_compared_with_the_old_code(spark: SparkSession, 
     ]
     found = hf.check(new, against=tmp_path / "checkpoint", old=frame.writeStream.format("noop"))
     assert found.compared_with == "old code"
-    assert ("aggregation", Effect.MEANING) in {(each.what, each.effect) for each in found.changes}
+    assert ("aggregation", Effect.FAILS) in {(each.what, each.effect) for each in found.changes}
     arrive(tmp_path, 1)
     error = run(totals(spark, tmp_path), tmp_path / "checkpoint")
     assert error is not None
@@ -489,6 +525,14 @@ def test_the_verb_says_it_with_its_exit_code(
     assert {each["what"] for each in kept["changes"]} >= {"sink"}
     code, changed = check(f"{tmp_path}/filtered.py:totals", "--conf", f"{FORMAT_KEY}=2")
     assert (code, changed["verdict"]) == (1, "loses")
+    # What fixes a refusal is in the answer, and works.
+    (tmp_path / "averaged.py").write_text(JOB.format(**facts, filter="").replace("F.sum", "F.avg"))
+    code, refused = check(str(tmp_path / "averaged.py"))
+    assert (code, refused["verdict"], refused["migration"]) == (2, "fails", "")
+    words = shlex.split(refused["next"])
+    assert words[:3] == ["holdfast", "state", "migrate"]
+    done = CliRunner().invoke(app, [*words[1:], "--json", *home])
+    assert done.exit_code == 0, done.output
     # A script would have run on its real source: it is stopped before it does.
     code, refused = check(str(tmp_path / "script.py"))
     assert (code, refused["kind"]) == (2, "invalid")

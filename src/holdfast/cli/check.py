@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
 
 _VERDICTS = {
     "kept": "all state is kept",
-    "loses": "the query would start, but state would be lost or stand for something else",
+    "loses": "the query would start, but state would be lost or reinterpreted",
     "fails": "the query would not start",
 }
-_KEPT_AS_OTHER = "the rows are used as they are, but see below what they would stand for"
 
 
 @examples(
@@ -77,11 +78,12 @@ def check(
 ) -> None:
     """Check which state of a savepoint new code would keep; its sources and sinks are not started.
 
-    A state is kept (as it is, or read through a new schema), lost (the code no longer has it), new (it starts
-    empty) or refused (the code cannot read it, and the query would not start).
+    A state is kept (as it is, or read through a new schema), reinterpreted (different code computed its
+    rows), lost (the new code does not have it), new (it starts empty) or refused (the new code cannot read
+    it, so the query would not start). If `state migrate --to` fixes a refusal, the report ends with the call.
 
-    Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
-    start. Spark plans the code on this machine, which takes some seconds.
+    Exit 0 if all state is kept, 1 if some would be lost or reinterpreted, 2 if the query would not start.
+    Spark plans the code on this machine, which takes some seconds.
 
     With --spark the code stays, and another Spark is to run it: the verdict comes from the files, and nothing
     is started. Exit 0 if that Spark goes on, 1 if that is doubtful, 2 if it does not.
@@ -118,8 +120,11 @@ def check(
             deep=deep,
             tell=tell,
         )
-    output.show(report, json, _show)
     given = (*next_step.given_words("--set", set_), *next_step.given_words("--conf", conf))
+    if report.migration is not None:
+        call = _migrate_words(report, next_step.savepoint_word(against), old, query, given)
+        report = replace(report, next=shlex.join(("holdfast", *call)))
+    output.show(report, json, _show)
     next_step.say_looked_up(json, lambda: _after_check(report, against, old, given, home))
     if report.exit_code:
         raise typer.Exit(report.exit_code)
@@ -134,7 +139,8 @@ def _after_check(
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
-        return _after_refusal(report, place, old, given)
+        # What fixes a refusal is a part of the answer; else the columns that the code would have to fit.
+        return () if report.next is not None else ("state", "list", place)
     if report.verdict == "kept":
         job = next_step.job_at(_checkpoint(against), home)
         if job is not None and job.status.supervised and not job.status.job.state.terminal:
@@ -152,27 +158,13 @@ def _after_check(
     return () if catalog is None else ("savepoint", "take", place, catalog)
 
 
-def _after_refusal(
-    report: UpgradeReport, place: str, old: str | None, given: tuple[str, ...]
+def _migrate_words(
+    report: UpgradeReport, place: str, old: str | None, query: str | None, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    if not _can_evolve(report):
-        return ("state", "list", place)  # the columns that the code would have to fit
+    """Return the call that shows how refused state would be brought into the form of the new code."""
     code = () if old is None else ("--old", old)
-    return ("state", "migrate", place, "--to", report.target, *code, *given, "--dry-run")
-
-
-def _can_evolve(report: UpgradeReport) -> bool:
-    """Whether the state that Spark refuses may be brought into the form of the new code."""
-    from holdfast.model import Effect, Verdict
-    from holdfast.savepoints.upgrade.verdicts import NO_DIRECTORY, OTHER_KEY, OTHER_OPERATOR, OTHER_VALUE
-
-    rescued = {NO_DIRECTORY, OTHER_KEY, OTHER_OPERATOR, OTHER_VALUE}
-    refused = [state for state in report.states if state.verdict is Verdict.INCOMPATIBLE]
-    return (
-        bool(refused)
-        and all(state.spark_error in rescued for state in refused)
-        and not any(change.effect is Effect.FAILS for change in report.changes)
-    )
+    name = () if query is None else ("--query", query)
+    return ("state", "migrate", place, "--to", report.target, *code, *name, *given, "--dry-run")
 
 
 def _checkpoint(against: str) -> str:
@@ -185,8 +177,6 @@ def _checkpoint(against: str) -> str:
 
 
 def _show(report: UpgradeReport) -> None:
-    from holdfast.model import Effect, Verdict
-
     output.table(
         ["OPERATOR", "KIND", "STATE", "VERDICT", "KEYS", "BYTES"],
         [
@@ -205,10 +195,8 @@ def _show(report: UpgradeReport) -> None:
         if state.why or state.spark_error:
             error = "" if state.spark_error is None else f" ({state.spark_error})"
             output.prose(f"{state.state_name or state.state} is {state.verdict.word}: {state.why}{error}")
-    other = any(change.effect is Effect.MEANING for change in report.changes)
     for verdict in dict.fromkeys(state.verdict for state in report.states):
-        means = _KEPT_AS_OTHER if other and verdict is Verdict.MAP else verdict.means
-        output.prose(f"{verdict.word}: {means}")
+        output.prose(f"{verdict.word}: {verdict.means}")
     for change in report.changes:
         output.line()
         output.prose(f"{change.what}: {change.effect.word}")
@@ -220,6 +208,10 @@ def _show(report: UpgradeReport) -> None:
     output.line()
     tried = "" if report.trial.ran else "; not tried"
     output.line(f"{_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")
+    if report.next is not None:
+        needs = f"; it needs more: {report.migration}" if report.migration else ""
+        output.line(f"fix: bring the state into the form of the new code{needs}")
+        output.whole(f"  {report.next}")
 
 
 def _operator(state: StateVerdict) -> str:

@@ -474,21 +474,47 @@ def test_a_hint_that_cannot_be_made_is_left_out(
     assert capsys.readouterr().err == "next: holdfast status 'a job'\n"
 
 
-@pytest.mark.usefixtures("looked_at")
+MIGRATE = f"holdfast state migrate {TAKEN} --to visits.py --set size=2 --dry-run"
+
+
 @pytest.mark.parametrize(
-    ("changes", "then"),
+    ("migration", "more"),
     [
-        ((FILTER,), f"holdfast state migrate {TAKEN} --to visits.py --set size=2 --dry-run"),
-        ((dataclasses.replace(FILTER, effect=Effect.FAILS),), f"holdfast state list {TAKEN}"),
+        ("", "fix: bring the state into the form of the new code"),
+        (
+            "give --initial n=0",
+            "fix: bring the state into the form of the new code; it needs more: give --initial n=0",
+        ),
     ],
 )
-def test_state_that_spark_refuses_is_brought_into_the_form_of_the_code(
-    changes: tuple[PlanChange, ...], then: str, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+def test_what_fixes_a_refusal_is_a_part_of_the_answer(
+    migration: str, more: str, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a pipe, with --quiet and in JSON too."""
+    _check_finds(monkeypatch, migration)
+    line = ("check", "visits.py", "--against", TAKEN, "--set", "size=2")
+    for words in (line, (*line, "-q")):
+        said = holdfast(*words)
+        assert said.returncode == 2
+        assert said.stdout.splitlines()[-2:] == [more, f"  {MIGRATE}"]
+    found = json.loads(holdfast(*line, "--json").stdout)
+    assert (found["next"], found["migration"]) == (MIGRATE, migration)
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_a_refusal_that_no_migration_fixes_names_the_columns(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_finds(monkeypatch, None)
+    line = ("check", "visits.py", "--against", TAKEN, "--set", "size=2")
+    assert hint(holdfast, shlex.join(line), code=2) == f"holdfast state list {TAKEN}"
+    said = holdfast(*line)
+    assert "migrate" not in said.stdout
+    assert json.loads(holdfast(*line, "--json").stdout)["next"] is None
+
+
+def _check_finds(monkeypatch: pytest.MonkeyPatch, migration: str | None) -> None:
     refused = dataclasses.replace(STATE, verdict=Verdict.INCOMPATIBLE, spark_error=OTHER_VALUE)
-    report = UpgradeReport(
-        "visits.py", TAKEN, None, 1, (refused,), changes, Try(ran=True, accepted=False), "note"
-    )
+    tried = Try(ran=True, accepted=False)
+    report = UpgradeReport("visits.py", TAKEN, None, 1, (refused,), (FILTER,), tried, "note", (), migration)
     monkeypatch.setattr(compatibility, "check", lambda *_args, **_given: report)
-    line = shlex.join(["check", "visits.py", "--against", TAKEN, "--set", "size=2"])
-    assert hint(holdfast, line, code=2) == then

@@ -53,6 +53,24 @@ def test_a_step_counts_before_state_and_changes_the_output_behind_it() -> None:
     assert Effect.MEANING in {each.effect for each in moved}
 
 
+def test_a_change_affects_the_operators_that_its_rows_reach_later() -> None:
+    """Spark counts operators from the last step: the count is 0, and the deduplication before it is 1."""
+    first = step("Deduplicate", "[who]", stateful=True)
+    plan = Plan(ONE, (COUNT, first, WATERMARK))
+
+    def found(*steps: PlanStep) -> list[tuple[str, int | None, tuple[int, ...] | None]]:
+        changes = compare_plans(plan, Plan(ONE, steps))
+        return [(each.what, each.operator_id, each.affects) for each in changes]
+
+    assert found(COUNT, first, HIGH, WATERMARK) == [("filter", None, (0, 1))]
+    assert found(COUNT, HIGH, first, WATERMARK) == [("filter", None, (0,))]
+    assert found(HIGH, COUNT, first, WATERMARK) == [("filter", None, ())]
+    total = step("Aggregate", "[who], [who, sum(amount) AS n]", stateful=True)
+    assert found(total, first, WATERMARK) == [("aggregation", 0, (0,))]
+    later = step("Deduplicate", "[who, ts]", stateful=True)
+    assert found(COUNT, later, WATERMARK) == [("deduplication", 1, (0, 1))]
+
+
 def test_without_state_a_step_changes_the_output_alone() -> None:
     assert short(compare_plans(Plan(ONE, ()), Plan(ONE, (HIGH,)))) == [
         ("filter", None, "(amount > 10)", Effect.OUTPUT)

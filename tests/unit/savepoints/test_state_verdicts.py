@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
 from holdfast.formats.logs.state_schema import ColumnFamily
-from holdfast.model import Effect, StateVerdict, Try, UpgradeReport, Verdict
+from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
 from holdfast.savepoints.upgrade.verdicts import (
     HOLDFAST,
@@ -20,6 +21,7 @@ from holdfast.savepoints.upgrade.verdicts import (
     compare_states,
     fits,
     text_of,
+    with_changes,
     with_trial,
 )
 
@@ -183,10 +185,43 @@ def test_what_spark_refuses_is_refused_with_its_error() -> None:
     ]
 
 
+def numbered(number: int, found: Verdict, error: str | None = None) -> StateVerdict:
+    return replace(verdict("a", found, error), operator_id=number)
+
+
+def changed(operator_id: int | None, affects: tuple[int, ...] | None) -> PlanChange:
+    return PlanChange("step", "a", "b", Effect.MEANING, "why", operator_id, affects)
+
+
+def test_rows_that_other_code_computed_are_reinterpreted_and_not_kept() -> None:
+    kept = [numbered(0, Verdict.MAP), numbered(1, Verdict.MIGRATE), numbered(2, Verdict.MAP)]
+    states, changes = with_changes(kept, [changed(1, (0, 1))])
+    assert [each.verdict for each in states] == [Verdict.REINTERPRET, Verdict.REINTERPRET, Verdict.MAP]
+    assert [(each.effect, each.why) for each in changes] == [(Effect.MEANING, "why")]
+    states, _ = with_changes(kept, [changed(None, None)])  # a source feeds them all
+    assert {each.verdict for each in states} == {Verdict.REINTERPRET}
+    states, _ = with_changes(kept, [replace(changed(None, None), effect=Effect.OUTPUT)])
+    assert list(states) == kept
+
+
+def test_the_change_of_an_operator_whose_state_is_refused_is_part_of_the_refusal() -> None:
+    """Nothing says of refused state that the query would use it."""
+    found = [
+        numbered(0, Verdict.INCOMPATIBLE, OTHER_VALUE),
+        numbered(1, Verdict.MAP),
+        numbered(2, Verdict.DROP),
+    ]
+    states, changes = with_changes(found, [changed(0, (0,)), changed(None, (0, 1))])
+    assert [each.verdict for each in states] == [Verdict.INCOMPATIBLE, Verdict.REINTERPRET, Verdict.DROP]
+    assert [each.effect for each in changes] == [Effect.FAILS, Effect.MEANING]
+    assert "would not start" in changes[0].why
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
         ([Verdict.MAP, Verdict.MIGRATE, Verdict.NEW], ("kept", 0)),
+        ([Verdict.MAP, Verdict.REINTERPRET], ("loses", 1)),
         ([Verdict.MAP, Verdict.DROP], ("loses", 1)),
         ([Verdict.DROP, Verdict.INCOMPATIBLE], ("fails", 2)),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as Number
@@ -281,13 +282,13 @@ class _Columns:
         if not self._missing:
             return
         names = dict.fromkeys(column.label for column in self._missing)
-        first = next(iter(names))
         keys = any(column in self._new.keys for column in self._missing)
+        initial = shlex.quote(f"{next(iter(names))}={'VALUE' if keys else '0'}")
         raise Invalid(
             "it is not said what a new column has for the rows that are there",
             where=self._where,
             found=", ".join(f"{column.label} {column.type_text}" for column in self._missing),
-            hint=f"give --initial {first}={'VALUE' if keys else '0'}"
+            hint=f"give --initial {initial}"
             + ("" if keys else ": from there it goes on with the rows that come"),
         )
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast.at_rest.evolve.evolution_plan import operator_columns, steps_for
+from holdfast.at_rest.evolve.wishes import Wishes
 from holdfast.checkpoints.state.shapes import OperatorShape, shapes
+from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
-from holdfast.errors import Unsupported
+from holdfast.errors import HoldfastError, Invalid, Unsupported
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
@@ -36,9 +39,20 @@ from holdfast.savepoints.upgrade.plan_changes import (
     format_change,
     moved_sources,
     pinned_changes,
+    without_operators,
 )
 from holdfast.savepoints.upgrade.state_sizes import Sizes, measured
-from holdfast.savepoints.upgrade.verdicts import compare_states, states_of, verdict_on, with_names, with_trial
+from holdfast.savepoints.upgrade.verdicts import (
+    MIGRATED,
+    OTHER_KEY,
+    OTHER_VALUE,
+    compare_states,
+    states_of,
+    verdict_on,
+    with_changes,
+    with_names,
+    with_trial,
+)
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -131,7 +145,7 @@ def check(
         states, failures = _states(code, saved, sizes, made, before)
         changes = [*made.changes, *failures]
         if before is not None and code.plan is not None:
-            changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
+            changes += _plan_changes(before, code.plan, saved)
         changes += pinned_changes(
             saved.offsets.confs, given if job is not None else _settings(session, saved)
         )
@@ -139,16 +153,19 @@ def check(
         changes += format_change(
             saved.state_format, state_format, adopted=adopts_format, spark=minor(session.version)
         )
+        migration = _migration(code, saved, made, before, states, changes)
+        states, settled = with_changes(states, changes)
         return UpgradeReport(
             target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
             against=saved.uri,
             query=code.name,
             batch_id=saved.batch_id,
             states=states,
-            changes=tuple(changes),
+            changes=settled,
             trial=made.trial,
             compared_with=source,
             not_compared=tuple(_not_compared(before, code.plan, made.trial)),
+            migration=migration,
         )
 
 
@@ -165,6 +182,69 @@ def old_plan(
     note = saved.note
     plan = None if note is None else note.at(saved.batch_id)
     return plan, None if plan is None else "note"
+
+
+def _plan_changes(before: Plan, now: Plan, saved: DryRunCheckpoint) -> tuple[PlanChange, ...]:
+    changes = moved_sources(compare_plans(before, now), saved.last_files)
+    stateful = sum(step.stateful for step in before.steps)
+    return changes if stateful == len(saved.found.operators) else without_operators(changes)
+
+
+def _migration(
+    code: Code,
+    saved: DryRunCheckpoint,
+    made: _Rehearsed,
+    before: Plan | None,
+    states: Sequence[StateVerdict],
+    changes: Sequence[PlanChange],
+) -> str | None:
+    """Return what `state migrate --to` needs as well to fix a refusal; None where that does not fix it."""
+    refused = [state for state in states if state.verdict is Verdict.INCOMPATIBLE]
+    old = shapes(saved.storage, saved.batch_id)
+    # Rows of transformWithState are moved as they are, whatever type its variables have.
+    typed = {shape.operator_id for shape in old if shape.variables}
+    if not refused or any(
+        state.spark_error not in MIGRATED
+        or (state.operator_id in typed and state.spark_error in (OTHER_KEY, OTHER_VALUE))
+        for state in refused
+    ):
+        return None
+    if made.shapes is None or any(change.effect is Effect.FAILS for change in changes):
+        return None
+    stateful = None if code.plan is None else sum(step.stateful for step in code.plan.steps)
+    if stateful not in (None, len(made.shapes)) or unfit_for_evolution(saved) is not None:
+        return None
+    confs = saved.offsets.confs
+    try:
+        steps_for(
+            operator_columns(old, before, confs, saved.uri),
+            operator_columns(made.shapes, code.plan, confs, saved.uri),
+            Wishes(),
+            saved.uri,
+        )
+    except Invalid as error:
+        return error.hint or error.fact
+    except HoldfastError:
+        return None
+    return ""
+
+
+def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
+    """Return the reason why no state of a savepoint or checkpoint can be brought into another form."""
+    if saved.found.external is not None:
+        return Unsupported(
+            "state in a database is not brought into another form",
+            where=saved.uri,
+            found=saved.found.external.kind,
+            hint="move it to files first, with `holdfast state migrate --backend rocksdb`",
+        )
+    if any(operator.values.avro for operator in operator_states(saved.storage, saved.batch_id)):
+        return Unsupported(
+            "rows that are encoded as Avro are not brought into another form here",
+            where=saved.uri,
+            hint="Spark reads such state through a new schema itself: see `holdfast check`",
+        )
+    return None
 
 
 def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]) -> _Rehearsed:

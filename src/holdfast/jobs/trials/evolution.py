@@ -20,7 +20,6 @@ from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
 from holdfast.at_rest.evolve.wishes import Wishes
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.shapes import OperatorShape, shapes
-from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.config.units import counted
@@ -28,13 +27,13 @@ from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
-from holdfast.jobs.trials.compatibility import old_plan
+from holdfast.jobs.trials.compatibility import old_plan, unfit_for_evolution
 from holdfast.model import Effect, PlanChange
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
 from holdfast.savepoints.places import workplace
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import StateShape
-from holdfast.savepoints.rewrite.state_move import StateAtRest, state_at_rest
+from holdfast.savepoints.rewrite.state_move import state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.savepoints.upgrade.dry_run_checkpoint import (
     DryRunCheckpoint,
@@ -204,8 +203,10 @@ def _prepared(
 ) -> Iterator[_Prepared]:
     given, target = move_of(source, checkpoint, "evolved")
     state = state_at_rest(given, target, Operation.EVOLVE, needs_state=False)
-    _refuse_unfit(state)
     saved = open_saved(os.fspath(source))
+    unfit = unfit_for_evolution(saved)
+    if unfit is not None:
+        raise unfit
     new = loaded(to, overrides)
     job = new if isinstance(new, Job) else None
     wanted = {**SHORT_LIVED, **({} if job is None else job.spark_conf()), **(conf or {})}
@@ -242,22 +243,6 @@ def _prepared(
 
         yield _Prepared(
             given, target, plan, NewCode(LocalStorage(folder / "first"), code.plan), shape, accepts
-        )
-
-
-def _refuse_unfit(state: StateAtRest) -> None:
-    if state.shape.external is not None:
-        raise Unsupported(
-            "state in a database is not brought into another form",
-            where=state.source.uri,
-            found=state.shape.external.kind,
-            hint="move it to files first, with `holdfast state migrate --backend rocksdb`",
-        )
-    if any(operator.values.avro for operator in operator_states(state.view, state.batch_id)):
-        raise Unsupported(
-            "rows that are encoded as Avro are not brought into another form here",
-            where=state.source.uri,
-            hint="Spark reads such state through a new schema itself: see `holdfast check`",
         )
 
 

@@ -63,8 +63,13 @@ _START: Final = frozenset(
 )
 _SOURCE_PATH: Final = re.compile(r"source (\S+), path")
 _BEGUN: Final = "the query goes on from its position, not from where it would begin"
-_FED: Final = "the state was built without this change, and goes on with it; Spark does not notice"
-_WRITTEN: Final = "it comes after all state: only what is written changes"
+_FED: Final = "existing rows of state were computed without this change, and Spark does not check for it"
+_WRITTEN: Final = "the step comes after all stateful operators"
+
+
+def without_operators(changes: Sequence[PlanChange]) -> tuple[PlanChange, ...]:
+    """Return changes of a plan whose stateful steps are not Spark's operators: they may affect any state."""
+    return tuple(replace(change, operator_id=None, affects=None) for change in changes)
 
 
 def compare_plans(old: Plan, new: Plan) -> tuple[PlanChange, ...]:
@@ -227,9 +232,21 @@ def _paired(
         if partner is not None:
             left.remove(partner)
             effect = max(effect, _effect(new, partner), key=_RANK.index)
-        yield _step(old[at], None if partner is None else new[partner], effect)
+        change = _step(old[at], None if partner is None else new[partner], effect)
+        yield replace(change, operator_id=_operator(old, at), affects=_operators_above(old, at + 1))
     for at in left:
-        yield _step(None, new[at], _effect(new, at))
+        change = _step(None, new[at], _effect(new, at))
+        yield replace(change, operator_id=_operator(new, at), affects=_operators_above(old, gone.stop))
+
+
+def _operator(steps: Sequence[PlanStep], at: int) -> int | None:
+    """Return Spark's number of a stateful step: Spark counts them from the last step of the query."""
+    return sum(step.stateful for step in steps[:at]) if steps[at].stateful else None
+
+
+def _operators_above(steps: Sequence[PlanStep], end: int) -> tuple[int, ...]:
+    """Return Spark's numbers of the stateful operators among the last steps, which the rows reach later."""
+    return tuple(range(sum(step.stateful for step in steps[:end])))
 
 
 _RANK: Final = (Effect.OUTPUT, Effect.MEANING)

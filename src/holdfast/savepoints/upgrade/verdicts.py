@@ -29,8 +29,11 @@ OTHER_OPERATOR: Final = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA
 NO_DIRECTORY: Final = "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
 OTHER_KEY: Final = "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"
 OTHER_VALUE: Final = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
+# Refusals that state in the form of the new code does not meet.
+MIGRATED: Final = frozenset({OTHER_OPERATOR, NO_DIRECTORY, OTHER_KEY, OTHER_VALUE})
 # What stands for Spark's condition where Holdfast refuses the start.
 HOLDFAST: Final = "holdfast.Invalid"
+_REFUSED: Final = "Spark refuses the state of this operator, so the query would not start"
 _TTL: Final = "ttlEnabled"
 _KIND: Final = "stateVariableType"
 
@@ -137,6 +140,42 @@ def with_trial(
         )
         return corrected, ()
     return tuple(verdicts), (PlanChange("start", None, error, Effect.FAILS, message or ""),)
+
+
+def with_changes(
+    verdicts: Sequence[StateVerdict], changes: Sequence[PlanChange]
+) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
+    """Return one verdict for each state, and changes that agree with it.
+
+    A state that would be kept, but was computed by different code, is reinterpreted. A change of an operator
+    whose state is refused is part of the refusal.
+
+    Args:
+        verdicts: What the comparison of the states says.
+        changes: What the comparison of the plans says.
+    """
+    refused = {
+        verdict.operator_id
+        for verdict in verdicts
+        if verdict.verdict is Verdict.INCOMPATIBLE and verdict.operator_id is not None
+    }
+    settled = tuple(
+        replace(change, effect=Effect.FAILS, why=_REFUSED)
+        if change.effect is Effect.MEANING and change.operator_id in refused
+        else change
+        for change in changes
+    )
+    different = [change.affects for change in settled if change.effect is Effect.MEANING]
+    return tuple(_reinterpreted(verdict, different) for verdict in verdicts), settled
+
+
+def _reinterpreted(verdict: StateVerdict, different: Sequence[Collection[int] | None]) -> StateVerdict:
+    if verdict.verdict not in (Verdict.MAP, Verdict.MIGRATE):
+        return verdict
+    number = verdict.operator_id
+    if not any(affected is None or number is None or number in affected for affected in different):
+        return verdict
+    return replace(verdict, verdict=Verdict.REINTERPRET)
 
 
 def _accepted(former: StateVerdict) -> StateVerdict:
