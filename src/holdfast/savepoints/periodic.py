@@ -35,6 +35,7 @@ class PeriodicTake(JsonShape):
         query_id: The query.
         batch_id: The newest committed batch.
         taken: The savepoint; None where there is one of this batch already.
+        existing: The id of the savepoint that this batch already had; None where one was taken.
         removed: The ids of those that made room for it.
         left: Why some that should have been removed are still there.
     """
@@ -44,6 +45,7 @@ class PeriodicTake(JsonShape):
     taken: Taken | None = field(metadata=json_spread())
     removed: tuple[str, ...] = ()
     left: str | None = None
+    existing: str | None = None
 
 
 def take_and_retain(
@@ -84,7 +86,7 @@ def take_and_retain(
     plan = plan_take(checkpoint, catalog, record=record)
     before = list(_of_a_kind(catalog, plan.query_id, plan.checkpoint, label))
     if before and before[-1].batch_id == plan.batch_id:
-        return PeriodicTake(plan.query_id, plan.batch_id, None)
+        return PeriodicTake(plan.query_id, plan.batch_id, None, existing=before[-1].savepoint_id)
     taken = take(
         checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, pace=Pace(), tell=tell
     )

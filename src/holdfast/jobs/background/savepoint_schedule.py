@@ -27,6 +27,8 @@ from holdfast.storage.port import Storage
 # What is told of a savepoint comes with a `SavepointNote`.
 TAKEN: Final = "savepoint"
 NOT_TAKEN: Final = "no-savepoint"
+# What is reported, once a batch, where the newest batch has a savepoint already.
+UNCHANGED: Final = "savepoint-unchanged"
 _LAST_TAKE_S: Final = 60.0
 # A take that failed is tried again after a part of the time between two.
 _AGAIN: Final = 10
@@ -38,12 +40,14 @@ class _Query:
     name: str
     checkpoint: Storage
     due_ms: int | None = None
+    unchanged_batch: int | None = None
 
 
 class Savepointing:
     """Takes savepoints of a job's queries while they run, and has their rows digested.
 
-    Every failure is told, and hurts nobody.
+    The first savepoint of a query in a catalog is taken at once, each other one a fixed time after the one
+    before it. A batch gets one savepoint. Every failure is reported, and the job continues.
 
     Args:
         settings: What the job wants.
@@ -114,7 +118,7 @@ class Savepointing:
             )
             now = self._clock()
             # A clock that went back must not put it off for longer than usual.
-            query.due_ms = min(now, now if newest is None else newest) + self._settings.every_ms
+            query.due_ms = now if newest is None else min(now, newest) + self._settings.every_ms
         if self._clock() < query.due_ms:
             return
         began = time.monotonic()
@@ -132,8 +136,17 @@ class Savepointing:
                 raise
             made = None
         query.due_ms = self._clock() + self._settings.every_ms
-        if made is not None and made.taken is not None:
+        if made is None:
+            return
+        if made.taken is not None:
             self._took(query, made.taken, made.left, int((time.monotonic() - began) * 1000))
+        elif query.unchanged_batch != made.batch_id:
+            query.unchanged_batch = made.batch_id
+            text = (
+                f"no new batch of query {query.name} since the savepoint of batch {made.batch_id}"
+                f" ({made.existing}); the next savepoint is taken after a new batch"
+            )
+            self._worker.say(UNCHANGED, text, query=query.name, batch_id=made.batch_id)
 
     def _took(self, query: _Query, taken: Taken, problem: str | None, took_ms: int) -> None:
         at_ms = taken.manifest.created_ms
