@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,8 +185,10 @@ class RunningJob:
         savepoints: Mapping[str, str] | None = None,
         port: int | None = None,
         master: str = LOCAL,
+        options: Sequence[str] = (),
     ) -> None:
         command = [PROGRAM, "run", str(target), "--master", master, "--home", str(home), "--json"]
+        command += options
         command += ["--no-rest"] if port is None else ["--port", str(port)]
         for query, savepoint in (savepoints or {}).items():
             command += ["-s", f"{query}={savepoint}"]
@@ -299,6 +301,7 @@ def running(
     savepoints: Mapping[str, str] | None = None,
     port: int | None = None,
     master: str = LOCAL,
+    options: Sequence[str] = (),
 ) -> Iterator[RunningJob]:
     """Start `holdfast run` in a folder, serving on a port if one is named; nothing outlives the block."""
     job = RunningJob(
@@ -310,6 +313,7 @@ def running(
         savepoints=savepoints,
         port=port,
         master=master,
+        options=options,
     )
     try:
         yield job

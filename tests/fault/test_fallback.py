@@ -22,7 +22,7 @@ from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.recovery.rollback import Rollback, done, finish, look, under_way
+from holdfast.jobs.recovery.rollback import Rollback, done, finish, look, under_way, unusable_fallback
 from holdfast.jobs.recovery.timings import StateSize
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
@@ -268,3 +268,13 @@ def deliver(files: list[Path], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
         shutil.copy2(file, folder / file.name)
+
+
+def test_a_fallback_that_cannot_be_used_is_reported_before_it_is_needed() -> None:
+    local, bucket = "file:///data/ck", "s3a://bucket/ck"
+    assert unusable_fallback("batch", [local]) is None
+    assert unusable_fallback(None, [bucket]) is None
+    warning = unusable_fallback("savepoint", [local, bucket])
+    assert warning is not None
+    assert "fallback='savepoint' has no effect on s3a://bucket/ck" in warning
+    assert "holdfast restore" in warning

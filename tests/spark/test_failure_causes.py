@@ -105,6 +105,34 @@ def test_a_sink_that_cannot_be_written(failing: Failing) -> None:
     assert (found.cause, found.error_class) == ("sink", "ParentNotDirectoryException")
 
 
+def test_the_log_of_a_table_lacks_a_batch(
+    failing: Failing, settings: Callable[[dict[str, str]], None]
+) -> None:
+    """What the error says to do makes the query run, and the table whole."""
+    settings({"spark.sql.streaming.fileSink.log.compactInterval": "3"})
+    for value in (1, 2, 3):
+        # The third batch goes into a table of its own, whose log lacks the first two.
+        table = failing.folder / ("one" if value < 3 else "two")
+        failing.give(value)
+        query = failing.start(failing.read(), "table", to=table)
+        await_end(query)
+    text = failure_text(query)
+    assert text is not None
+    found = failure.from_text(text, label="query")
+    log = failing.folder / "two" / "_spark_metadata"
+    assert (found.cause, found.error_class) == ("sink", "BATCH_METADATA_NOT_FOUND")
+    assert "the log of the sink lacks batch 0" in found.line
+    assert f"{log}/0" in found.line
+    assert failure.is_permanent(found)
+    for missing in (0, 1):
+        (log / str(missing)).write_text("v1")
+    query = failing.start(failing.read(), "table", to=failing.folder / "two")
+    await_end(query)
+    assert failure_text(query) is None
+    rows = failing.spark.read.parquet(str(failing.folder / "two")).collect()
+    assert [row.v for row in rows] == ["3"]
+
+
 def test_state_that_is_damaged(failing: Failing, settings: Callable[[dict[str, str]], None]) -> None:
     counted = failing.read().groupBy("k").count()
     await_end(failing.start(counted, "counted", "complete"))

@@ -242,6 +242,7 @@ def write_registry(place: Path, version: int = VERSION) -> None:
     if version == VERSION:
         return
     with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
         since = ("dropped_attempts", "leaders", "recoveries", *(("savepoints",) if version == 1 else ()))
         for table in since:

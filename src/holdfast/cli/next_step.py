@@ -168,6 +168,9 @@ def catalog_for(checkpoint: str, home: str | None) -> str | None:
     from holdfast.layout import SAVEPOINTS_BESIDE, beside
 
     details = job_at(checkpoint, home)
+    configured = None if details is None else details.status.job.savepoint_catalog
+    if configured is not None:
+        return typed(configured)
     if details is not None and details.catalogs:
         return typed(details.catalogs[0])
     short = Path(typed(checkpoint))

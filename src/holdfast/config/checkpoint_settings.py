@@ -50,9 +50,10 @@ class Checkpoint(CheckpointFields):
         incremental: Whether RocksDB uploads a batch's changes and not a snapshot each time.
         compression: The codec of state files: "lz4", "lzf", "snappy" or "zstd".
         local_recovery: Whether executors keep their state loaded between batches.
-        savepoints: A directory of savepoints, a path or URI, into which the supervisor takes one of each
-            query every `savepoint_every`. None, the default, for none.
-        savepoint_every: The time from one savepoint to the next.
+        savepoints: The directory of the job's savepoints, a path or URI; commands and requests that name no
+            directory use it. By default that of the last savepoint, else `CHECKPOINT.savepoints`.
+        savepoint_every: The time from one savepoint of each query to the next, which the supervisor takes
+            into `savepoints`. None, the default, for none.
         savepoints_retained: How many of those stay; savepoints that somebody else took are not counted.
         record: Whether the supervisor notes what the files are when their batch is committed, so that
             `holdfast checkpoint verify` finds swapped and stale ones too. It reads each new file once.

@@ -41,7 +41,7 @@ def check_periodic(owner: str, savepoints: object, every: object) -> None:
             "savepoints need a directory and a time",
             where=f"{owner}(…)",
             found=f"savepoints={savepoints!r}, savepoint_every={every!r}",
-            hint='both or none: savepoints="s3://bucket/sp", savepoint_every="1h"',
+            hint='name both: savepoints="s3://bucket/sp", savepoint_every="1h"',
         )
 
 

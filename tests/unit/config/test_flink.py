@@ -66,6 +66,7 @@ def test_a_whole_configuration_of_flink_2() -> None:
         tolerable_failures=2,
         retain=20,
         local_recovery=False,
+        savepoints="hdfs://nn:8020/flink/sp",
     )
     assert settings.backend == RocksDB(memory="2g", profile="spinning-disk", local_dir="/ssd/rocks")
     assert settings.restart == exponential("10s", "2m", 1.4, 0.2, "1h", attempts=10)
@@ -95,10 +96,27 @@ def test_a_configuration_of_flink_1() -> None:
             "restart-strategy.fixed-delay.delay": "3 s",
         }
     )
-    assert settings.checkpoint == Checkpoint("file:///tmp/flink", retain=2, incremental=False)
+    assert settings.checkpoint == Checkpoint(
+        "file:///tmp/flink", retain=2, incremental=False, savepoints="file:///tmp/sp"
+    )
     assert settings.backend == RocksDB()
     assert settings.restart == fixed_delay(None, "3s")
     assert "one before" in next(k.why for k in settings.report if k.name.endswith("num-retained"))
+
+
+@pytest.mark.parametrize("key", ["state.savepoints.dir", f"{E}.savepoint-dir"])
+def test_flinks_directory_of_savepoints_is_the_jobs(key: str) -> None:
+    settings = Checkpoint.from_flink({f"{E}.dir": "/c", key: "/sp"})
+    assert (settings.checkpoint.savepoints, settings.checkpoint.savepoint_every) == ("/sp", None)
+    report = next(knob for knob in settings.report if knob.name == key)
+    assert (report.outcome, report.becomes) == (SettingOutcome.SUPERVISOR, "savepoints of the job go to /sp")
+
+
+def test_savepoints_are_compressed_as_the_state_files_are() -> None:
+    settings = Checkpoint.from_flink({f"{E}.dir": "/c", "state.savepoints.compression": "zstd"})
+    (_, report) = settings.report
+    assert report.outcome is SettingOutcome.NO_USE
+    assert "Checkpoint(compression=…)" in report.why
 
 
 def test_the_report_has_every_key_in_the_order_given() -> None:

@@ -69,6 +69,13 @@ STATE = "Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UN
 HEAP = "Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat scala.reflect.ManifestFactory.newArray()"
 DISK = "Caused by: java.io.IOException: No space left on device\n\tat org.rocksdb.RocksDB.open(X.java:1)"
 QUERY = "pyspark.errors.AnalysisException: [UNRESOLVED_COLUMN] no such column. SQLSTATE: 42703"
+SINK_LOG = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query terminated
+Caused by: org.apache.spark.SparkFileNotFoundException: [BATCH_METADATA_NOT_FOUND] Unable to find batch \
+file:/data/out/a/_spark_metadata/10. SQLSTATE: 42K03
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.batchMetadataFileNotFoundError(X.scala:1)
+"""
+SOURCE_LOG = SINK_LOG.replace("/data/out/a/_spark_metadata/10", "/data/ck/sources/0/6")
 PATH = "pyspark.errors.AnalysisException: [PATH_NOT_FOUND] Path does not exist: /in. SQLSTATE: 42K03"
 
 
@@ -82,6 +89,8 @@ PATH = "pyspark.errors.AnalysisException: [PATH_NOT_FOUND] Path does not exist: 
         (PATH, FailureClass.SOURCE),
         (STATE, FailureClass.STATE),
         (LOG, FailureClass.STATE),
+        (SINK_LOG, FailureClass.SINK),
+        (SOURCE_LOG, FailureClass.STATE),
         (HEAP, FailureClass.RESOURCES),
         (DISK, FailureClass.RESOURCES),
         ("something else", FailureClass.UNKNOWN),
@@ -97,6 +106,21 @@ def test_what_java_says_behind_a_call_from_python_is_the_line() -> None:
         "ParentNotDirectoryException: Parent path is not a directory: file:/data,"
         ' at /app/job.py:36: frame.write.format("parquet").save("/data/out")'
     )
+
+
+def test_a_gap_in_the_log_of_a_table_is_named_with_what_fills_it() -> None:
+    found = summary.from_text(SINK_LOG, label="query", query="a")
+    assert str(found) == (
+        "query a: BATCH_METADATA_NOT_FOUND: Unable to find batch file:/data/out/a/_spark_metadata/10."
+        " SQLSTATE: 42K03 (hint: the log of the sink lacks batch 10: stop the query, write the line v1 to"
+        " /data/out/a/_spark_metadata/10, and start it again; do so for each batch that is named)"
+    )
+    assert summary.is_permanent(found)
+    other = summary.from_text(SOURCE_LOG, label="query")
+    assert "holdfast checkpoint verify" in other.line
+    assert not summary.is_permanent(other)  # a fallback puts an older checkpoint in place
+    assert not summary.is_permanent(summary.from_text(WRITE, label="query"))
+    assert not summary.is_permanent(summary.killed(9, None))
 
 
 def test_a_driver_that_was_killed_had_not_enough_of_something() -> None:

@@ -32,6 +32,7 @@ MESSAGES: dict[str, protocol.Message] = {
         savepoints=Periodic("file:/s", 1000, 3),
         alerts=Alerts(checkpoint_failures=4),
         recovery=Recovery(verify="2m"),
+        savepoint_catalog="file:/s",
     ),
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),
     "cluster": protocol.ClusterFound("cluster spark://a:1: 2 workers", {"slots": 2, "cautions": []}),

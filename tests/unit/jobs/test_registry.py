@@ -69,6 +69,7 @@ def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:
 def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
         for table in ("savepoints", "leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
@@ -84,6 +85,7 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     registry.add_batch("job", 1, batch(0))
     registry.end_attempt("job", 1, "failed", Failure("query", "Error", "boom", "q"), 15)
     with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
         for table in ("leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
@@ -110,11 +112,25 @@ def test_a_registry_of_the_third_version_goes_on_with_its_attempts(registry: Reg
     registry.end_attempt("job", number, "failed", Failure("query", "E", "x", cause="sink"), 20)
     registry.start_attempt("job", 2, 30, recovers=True)
     with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
         db.execute("DROP TABLE dropped_attempts")
         db.execute("PRAGMA user_version = 3")
     assert [each.number for each in registry.attempts("job")] == [1, 2]
     assert registry.attempt_counts("job") == AttemptCounts(restarts=1, failed=1, causes={"sink": 1})
+
+
+def test_a_registry_of_the_fourth_version_goes_on_without_a_directory_of_savepoints(
+    registry: Registry,
+) -> None:
+    registry.start_job(RECORD)
+    with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("PRAGMA user_version = 4")
+    assert registry.job("job") == RECORD
+    named = replace(RECORD, savepoint_catalog="file:///sp")
+    registry.start_job(named)
+    assert registry.job("job") == named
 
 
 def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:

@@ -49,6 +49,14 @@ def test_a_job_that_has_run_is_started_again_all_the_same(where: str) -> None:
     assert machine.on_failure("boom", False, 10_000, comes_again=True) == Retry(5_000, 1)
 
 
+def test_what_no_restart_fixes_ends_the_job_though_it_has_run() -> None:
+    machine = policy(fixed_delay(None, "5s"))
+    machine.on_running()
+    given_up = GiveUp("no restart fixes this failure")
+    assert machine.on_failure("boom", True, 10_000, permanent=True) == given_up
+    assert fail(machine, 20_000) == [given_up]
+
+
 def test_fixed_delay_counts_all_its_restarts() -> None:
     assert fail(policy(fixed_delay(2, "5s")), 0, 10_000, 90_000_000) == [
         Retry(5_000, 1),

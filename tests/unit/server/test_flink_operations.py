@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,17 @@ def test_an_unknown_job_is_told_in_the_status(shop: Served) -> None:
 
 
 @pytest.mark.slow
+def test_an_operation_is_asked_for_and_found_under_the_name_of_the_job(shop: Served) -> None:
+    catalog = shop.folder / "checkpoints" / "sp"
+    name = "shop"
+    with shop.supervised():
+        asked = ask(shop, f"/jobs/{name}/savepoints", {"target-directory": str(catalog)})
+        work(shop)
+    for job in (name, SHOP):
+        done = status(shop, f"/jobs/{job}/savepoints/{asked}")
+        assert savepoints.show(done["operation"]["location"]).batch_id == 11
+
+
 def test_a_job_is_stopped_with_a_savepoint(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     with shop.supervised():
@@ -196,6 +208,23 @@ def test_a_job_with_several_supervisors_is_not_rescaled(shop: Served) -> None:
     assert "several supervisors" in flink.text
     assert "holdfast rescale --stopped" in ours.json()["hint"]
     # Nothing was asked of the leader, whose driver would be ended for it.
+    assert Operations(shop.home).newest() == []
+    assert shop.registry.take_requests("shop", 0) == []
+
+
+def test_a_checkpoint_in_a_bucket_is_not_rescaled_and_the_job_is_not_stopped_for_it(shop: Served) -> None:
+    (query,) = shop.registry.queries("shop")
+    attempt = shop.registry.attempts("shop")[-1].number
+    in_bucket = replace(query, checkpoint="s3a://bucket/checkpoints/visits")
+    shop.registry.queries_started("shop", attempt, [in_bucket], NOW_MS)
+    client, vertex = shop.client(), vertex_id(SHOP, "visits")
+    with shop.supervised():
+        body = {vertex: {"parallelism": {"upperBound": 4}}}
+        flink = client.put(f"/jobs/{SHOP}/resource-requirements", json=body)
+        ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
+    assert (flink.status_code, ours.status_code) == (501, 501)
+    assert "only where its checkpoint is on a local disk" in flink.text
+    assert "holdfast rescale --stopped" in ours.json()["hint"]
     assert Operations(shop.home).newest() == []
     assert shop.registry.take_requests("shop", 0) == []
 

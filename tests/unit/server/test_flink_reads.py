@@ -240,3 +240,19 @@ def test_several_queries_share_the_numbers_out(tmp_path: Path) -> None:
     newest = max(numbers)
     tasks = get(served, f"/jobs/{SHOP}/checkpoints/details/{newest}")["tasks"]
     assert list(tasks) == [vertex_id(SHOP, "spent")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/status", "/config", "/plan", "/exceptions", "/checkpoints", "/metrics", "/resource-requirements"],
+)
+def test_a_path_takes_the_name_of_a_job_where_flink_has_an_id(shop: Served, path: str) -> None:
+    name = "shop"
+    by_id, by_name = get(shop, f"/jobs/{SHOP}{path}"), get(shop, f"/jobs/{name}{path}")
+    for found in (by_id, by_name):
+        if isinstance(found, dict):
+            found.pop("now", None)
+    assert by_name == by_id
+    answer = shop.client().get(f"/jobs/no-such-job{path}")
+    assert answer.status_code == 400
+    assert "Cannot resolve path parameter (jobid)" in answer.json()["errors"][0]

@@ -60,7 +60,7 @@ class FlinkSettings(Generic[C]):
         checkpoint: The checkpoint.
         backend: The state backend.
         restart: The restart strategy; without one in Flink's settings, Holdfast's own default.
-        savepoints: The directory of savepoints, if one was named, for the commands that take one.
+        savepoints: The directory of savepoints, if one was named; `checkpoint` has it too.
         report: What each key becomes, in the order given.
         further_conf: Spark settings that no field of the checkpoint or the backend holds.
         ha: Where supervisors elect their leader, as `--ha` takes it; None if there is to be one alone.
@@ -130,7 +130,7 @@ def read_flink(
         checkpoint=checkpoint,
         backend=backend,
         restart=restart,
-        savepoints=_chosen(given, "savepoints", None),
+        savepoints=_chosen(given, "checkpoint.savepoints", None),
         ha=_elections(given),
         lease_ms=_chosen(given, "ha.lease", None),
         report=tuple(reporter.knob(setting) for setting in given),
@@ -166,8 +166,7 @@ class _Reporter:
             return self._of_restart(setting, section, name)
         if section in ("restart", "ha"):
             return self._of_supervisor(setting, entry, name)
-        becomes = "kept as `savepoints`" if section == "savepoints" else ""
-        return setting.report(entry.outcome, becomes, entry.why)
+        return setting.report(entry.outcome, "", entry.why)
 
     def _of_supervisor(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target.startswith("restart"):

@@ -103,10 +103,14 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     _checkpoint("dir", "storage", text, ("state.checkpoints.dir", "state.backend.fs.checkpointdir")),
     FlinkKey(
         f"{_CHECKPOINTING}savepoint-dir",
-        "savepoints",
+        "checkpoint.savepoints",
         text,
         ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
-        why="Holdfast's commands take the directory of savepoints as an argument.",
+    ),
+    FlinkKey(
+        "state.savepoints.compression",
+        why="A savepoint keeps state files as the query compressed them; the codec is"
+        " Checkpoint(compression=…).",
     ),
     _always(
         f"{_CHECKPOINTING}snapshot-compression",

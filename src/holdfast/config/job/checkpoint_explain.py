@@ -176,13 +176,7 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
         return SettingReport(name, shown(value), outcome, becomes if taken else "", why)
 
     return (
-        report(
-            "savepoints",
-            checkpoint.savepoints,
-            f"a savepoint of each query in {checkpoint.savepoints}",
-            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
-            "status` and tried again; the job is not touched.",
-        ),
+        _savepoint_directory(checkpoint),
         report(
             "savepoint_every",
             every,
@@ -198,6 +192,25 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             "hand are neither counted nor deleted.",
         ),
     )
+
+
+def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
+    directory = checkpoint.savepoints
+    if directory is None:
+        why = "Savepoints of the job go to the directory of the last one, else beside the checkpoint."
+        return SettingReport("savepoints", shown(directory), SettingOutcome.NO_USE, "", why)
+    if checkpoint.savepoint_every_ms is None:
+        becomes = f"savepoints of the job go to {directory}"
+        why = (
+            "Commands and requests that name no directory use it; savepoint_every=… takes some periodically."
+        )
+    else:
+        becomes = f"a savepoint of each query in {directory}"
+        why = (
+            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
+            "status` and tried again; the job is not touched."
+        )
+    return SettingReport("savepoints", shown(directory), SettingOutcome.SUPERVISOR, becomes, why)
 
 
 def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:

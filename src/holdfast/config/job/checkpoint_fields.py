@@ -75,7 +75,8 @@ class CheckpointFields:
 
     def __post_init__(self) -> None:
         check_fields(self, _MAKER, _CHECKS)
-        check_periodic(_MAKER, self.savepoints, self.savepoint_every)
+        if self.savepoint_every is not None:
+            check_periodic(_MAKER, self.savepoints, self.savepoint_every)
 
     @property
     def interval_ms(self) -> int | None:

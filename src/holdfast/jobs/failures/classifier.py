@@ -33,10 +33,12 @@ _RESOURCES: Final = re.compile(
 )
 # Conditions of Spark's errors, and words of exceptions that have none.
 _CONDITIONS: Final = (
+    # File sinks and file sources keep logs of one format, in the table and in the checkpoint.
+    (FailureClass.SINK, re.compile(r"\[BATCH_METADATA_NOT_FOUND\][^\n]*/_spark_metadata/")),
     (
         FailureClass.STATE,
         re.compile(
-            r"\[(?:CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STATE_STORE_|STATEFUL_|STATE_REPARTITION"
+            r"\[(?:BATCH_METADATA_NOT_FOUND|CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STATE_STORE_|STATEFUL_|STATE_REPARTITION"
             r"|CHECKPOINT_|STREAMING_STATEFUL|STDS_)|RocksDBException|Incomplete log file"
         ),
     ),

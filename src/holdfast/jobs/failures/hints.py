@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+_SINK_LOG: Final = re.compile(
+    r"BATCH_METADATA_NOT_FOUND.* (?:file:(?://)?)?(?P<entry>\S+/_spark_metadata/(?P<batch>\d+))"
+)
 _HINTS: Final = (
+    (
+        re.compile(r"BATCH_METADATA_NOT_FOUND"),
+        "the log of a source lacks a file: `holdfast checkpoint verify` names the batches to restore",
+    ),
     (
         re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|available in Kafka any more"),
         "the topic was made anew, or its records went unread: `holdfast offsets set` moves the query on",
@@ -55,5 +62,11 @@ def hint_of(failure: str, text: str) -> str | None:
         failure: Its class and line.
         text: All that was said.
     """
+    gap = _SINK_LOG.search(failure)
+    if gap is not None:
+        return (
+            f"the log of the sink lacks batch {gap['batch']}: stop the query, write the line v1 to"
+            f" {gap['entry']}, and start it again; do so for each batch that is named"
+        )
     told = next((hint for pattern, hint in _HINTS if pattern.search(failure)), None)
     return told or next((hint for pattern, hint in _CLUSTER if pattern.search(text)), None)

@@ -87,6 +87,12 @@ def comes_again(failure: Failure) -> bool:
     )
 
 
+def is_permanent(failure: Failure) -> bool:
+    """Return True for a failure that every restart of a job ends in, until a person changes a file."""
+    sinks_log = failure.cause == FailureClass.SINK.value  # for a source's, a fallback may be configured
+    return sinks_log and failure.error_class == "BATCH_METADATA_NOT_FOUND"
+
+
 def killed(signal_number: int | None, exit_code: int | None) -> Failure:
     """A driver that ended without a word."""
     cause = FailureClass.RESOURCES.value

@@ -443,14 +443,19 @@ def job_defined(job: Job) -> JobDefined:
         restart=job.restart,
         alerts=job.alerts,
         recovery=job.recovery,
+        savepoint_catalog=_savepoint_catalog(job.checkpoint),
     )
 
 
+def _savepoint_catalog(checkpoint: Checkpoint) -> str | None:
+    directory = checkpoint.savepoints
+    return None if directory is None else canonical_uri(str(directory), Path.cwd())
+
+
 def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
-    every_ms = checkpoint.savepoint_every_ms
-    if checkpoint.savepoints is None or every_ms is None:
+    catalog, every_ms = _savepoint_catalog(checkpoint), checkpoint.savepoint_every_ms
+    if catalog is None or every_ms is None:
         return None
-    catalog = canonical_uri(str(checkpoint.savepoints), Path.cwd())
     return Periodic(catalog, every_ms, checkpoint.savepoints_retained)
 
 

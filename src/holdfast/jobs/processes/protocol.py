@@ -51,6 +51,7 @@ class JobDefined(Message):
     savepoints: Periodic | None = None
     alerts: Alerts = field(default_factory=Alerts)
     recovery: Recovery = field(default_factory=Recovery)
+    savepoint_catalog: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,13 @@ class RestartPolicy:
         self._ran = True
 
     def on_failure(
-        self, fingerprint: str, committed_since_last: bool, now_ms: int, *, comes_again: bool = False
+        self,
+        fingerprint: str,
+        committed_since_last: bool,
+        now_ms: int,
+        *,
+        comes_again: bool = False,
+        permanent: bool = False,
     ) -> Retry | GiveUp:
         """Decide what follows a failure.
 
@@ -78,6 +84,7 @@ class RestartPolicy:
             now_ms: When it happened, on a clock that does not go back.
             comes_again: Whether another start of the same code would fail the same way. A job whose queries
                 have run is started again all the same: something around it may have changed.
+            permanent: Whether no restart fixes the failure: the job ends even if its queries have run.
 
         A policy that gave up stays with it: every later failure gets the same answer.
         """
@@ -87,6 +94,8 @@ class RestartPolicy:
             reason = self._reason_to_give_up()
             if comes_again and not self._ran:
                 reason = "no query had begun, and another start would fail the same way"
+            if permanent:
+                reason = "no restart fixes this failure"
             if reason is None:
                 return self._retry(now_ms)
             self._given_up = GiveUp(reason)

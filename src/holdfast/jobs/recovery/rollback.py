@@ -213,6 +213,23 @@ def go_back(damage: Damage, kind: Fallback, catalogs: Iterable[str], now_ms: int
     return way
 
 
+def unusable_fallback(kind: Fallback | None, checkpoints: Iterable[str]) -> str | None:
+    """Return a warning if a fallback is set and cannot replace one of a job's checkpoints; else None.
+
+    Args:
+        kind: The fallback that the job has.
+        checkpoints: The addresses of its checkpoints.
+    """
+    elsewhere = next((address for address in checkpoints if local_path(address) is None), None)
+    if kind is None or elsewhere is None:
+        return None
+    return (
+        f"fallback={kind!r} has no effect on {elsewhere}: only a checkpoint on a local disk can be moved"
+        " aside. If this one is damaged, the job ends; make a new checkpoint of a savepoint then, with"
+        " `holdfast restore`"
+    )
+
+
 def _way(damage: Damage, place: Path, kind: Fallback, savepoint: str, batch_id: int, now_ms: int) -> Rollback:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ms / 1000))
     aside = place.with_name(f"{place.name}.damaged-{stamp}")

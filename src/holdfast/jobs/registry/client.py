@@ -96,14 +96,23 @@ class JobDetails(JsonShape):
         addresses = (note.uri for note in reversed(self.savepoints) if note.uri is not None)
         return list(dict.fromkeys(uri.rpartition("/savepoints/")[0] for uri in addresses))
 
+    def known_catalogs(self, checkpoint: str) -> list[str]:
+        """Return the directories in which savepoints of one of the job's checkpoints may be.
+
+        Args:
+            checkpoint: The checkpoint's URI.
+        """
+        configured, default = self.status.job.savepoint_catalog, beside(checkpoint, SAVEPOINTS_BESIDE)
+        return list(dict.fromkeys(filter(None, [configured, *self.catalogs, default])))
+
     @property
     def savepoint_directory(self) -> str | None:
-        """Where a savepoint goes that names no directory: where the last one is, else beside the checkpoint.
+        """The directory of savepoints that are taken without one: as the job's settings say.
 
-        None where the checkpoint is a whole bucket and there is no savepoint yet.
+        Where they name none, it is that of the last savepoint, else the one beside the checkpoint. None if
+        the checkpoint is a whole bucket, which has nothing beside it.
         """
-        checkpoint = self.status.job.checkpoint
-        return next(iter(self.catalogs), None) or beside(checkpoint, SAVEPOINTS_BESIDE)
+        return next(iter(self.known_catalogs(self.status.job.checkpoint)), None)
 
     def batches_of(self, query: str) -> list[BatchProgress]:
         """The newest batches of one query, oldest first."""
@@ -169,6 +178,18 @@ class Control:
             self._registry.leader(job.name),
             self._registry.attempt_counts(job.name),
         )
+
+    def job_with(self, checkpoint: str) -> JobDetails | None:
+        """Return the job one of whose queries has a checkpoint; None if no job of this state home has it.
+
+        Args:
+            checkpoint: The checkpoint's URI.
+        """
+        for job in self._registry.jobs():
+            details = self.details(job.name)
+            if checkpoint in ([query.checkpoint for query in details.queries] or [job.checkpoint]):
+                return details
+        return None
 
     def prediction(self, details: JobDetails) -> Prediction | None:
         """How long the job's next recovery will take; None if there is nothing to tell it from.

@@ -49,6 +49,7 @@ class JobRecord:
         updated_ms: When anything was last heard of it.
         ended_ms: When it ended for good.
         supervisor_pid: The process of its supervisor.
+        savepoint_catalog: The directory that the job's settings name for its savepoints, if they name one.
     """
 
     name: str
@@ -62,10 +63,18 @@ class JobRecord:
     updated_ms: int
     ended_ms: int | None
     supervisor_pid: int
+    savepoint_catalog: str | None = None
 
     @classmethod
     def begun(
-        cls, name: str, target: str, checkpoint: str, on_cancel: str, now_ms: int, since_ms: int | None
+        cls,
+        name: str,
+        target: str,
+        checkpoint: str,
+        on_cancel: str,
+        now_ms: int,
+        since_ms: int | None,
+        savepoint_catalog: str | None = None,
     ) -> JobRecord:
         """A job that this process begins to supervise; `since_ms` is when another one began it before."""
         began_ms = now_ms if since_ms is None else since_ms
@@ -82,6 +91,7 @@ class JobRecord:
             updated_ms=now_ms,
             ended_ms=None,
             supervisor_pid=os.getpid(),
+            savepoint_catalog=savepoint_catalog,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.storage.file_lock import lock_holder
 from holdfast.storage.shared_database import Shape
 
-VERSION: Final = 4
+VERSION: Final = 5
 # Where in a file SQLite locks a byte for the one who writes.
 _RESERVED: Final = 0x40000001
 
@@ -42,7 +42,12 @@ CREATE VIEW attempt_kinds AS SELECT job, number, recovers, ending IS 'failed' AS
 FROM attempts
 """
 # What turns a registry of each earlier version into the next.
-_UPGRADES: Final = {1: (_SAVEPOINTS,), 2: (_LEADERS, _RECOVERIES), 3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS)}
+_UPGRADES: Final = {
+    1: (_SAVEPOINTS,),
+    2: (_LEADERS, _RECOVERIES),
+    3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS),
+    4: ("ALTER TABLE jobs ADD COLUMN savepoint_catalog TEXT",),
+}
 
 _SCHEMA: Final = (
     _SAVEPOINTS,
@@ -53,7 +58,8 @@ _SCHEMA: Final = (
     CREATE TABLE jobs (
       name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,
       on_cancel TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, started_ms INTEGER NOT NULL,
-      updated_ms INTEGER NOT NULL, ended_ms INTEGER, supervisor_pid INTEGER NOT NULL)
+      updated_ms INTEGER NOT NULL, ended_ms INTEGER, supervisor_pid INTEGER NOT NULL,
+      savepoint_catalog TEXT)
     """,
     """
     CREATE TABLE attempts (

@@ -27,6 +27,7 @@ from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
+from holdfast.jobs.recovery.rollback import unusable_fallback
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.attempt import DriverAttempt
@@ -134,8 +135,8 @@ class Supervisor:
 
     def _admit(self, definition: JobDefined) -> bool:
         """Make the job and its checkpoint this supervisor's, with something whole to start from."""
-        job = self._job
-        if not job.begun:
+        job, first = self._job, not self._job.begun
+        if first:
             ready = self._begin(definition)
         else:
             job.require_same(definition)
@@ -150,7 +151,11 @@ class Supervisor:
         known = {query.name: query.checkpoint for query in started}
         queries = checkpoints_of(None if candidacy is None else candidacy.record, known)
         refuse_newer([definition.checkpoint, *queries.values()], job.home.path)
-        catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
+        warning = unusable_fallback(settings.fallback, [definition.checkpoint]) if first else None
+        if warning is not None:
+            job.say("caution", warning)
+        periodic = None if definition.savepoints is None else definition.savepoints.catalog
+        catalogs = tuple(filter(None, dict.fromkeys((definition.savepoint_catalog, periodic))))
         job.recovery.prepare(definition.checkpoint, queries, settings, catalogs)
         return True
 
@@ -168,7 +173,13 @@ class Supervisor:
                 self._lead()
         target, on_cancel, now_ms = self._spec.target, definition.on_cancel, job.clock()
         record = JobRecord.begun(
-            definition.name, target, definition.checkpoint, on_cancel, now_ms, self._since_ms
+            definition.name,
+            target,
+            definition.checkpoint,
+            on_cancel,
+            now_ms,
+            self._since_ms,
+            definition.savepoint_catalog,
         )
         job.definition = definition
         job.policy = RestartPolicy(definition.restart, self._rng, ran=job.restored)
@@ -214,6 +225,7 @@ class Supervisor:
             committed,
             int(self._now() * 1000),
             comes_again=failures.comes_again(failure),
+            permanent=failures.is_permanent(failure),
         )
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")

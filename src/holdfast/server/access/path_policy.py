@@ -131,7 +131,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, setting: str) -> str:
-    """Where a savepoint of a job goes: as the request says, else where its last one is, else as configured.
+    """Return where a savepoint of a job goes: as the request, the server or the job's settings say.
 
     Raises:
         Invalid: Nobody says where, or it lies elsewhere.
@@ -160,6 +160,8 @@ def roots(plane: ControlPlane) -> Iterator[str]:
     yield f"file://{plane.home.path / 'savepoints'}"
     for status in plane.jobs():
         yield status.job.checkpoint
+        if status.job.savepoint_catalog is not None:
+            yield status.job.savepoint_catalog
         yield from plane.brief(status.job.name).catalogs
 
 

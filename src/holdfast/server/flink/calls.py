@@ -63,6 +63,20 @@ class Call:
             raise unreadable("path", name, text)
         return text
 
+    def job_id(self) -> str:
+        """Return the id of the job in the path, which Holdfast also takes by the job's name.
+
+        Raises:
+            Refused: It is neither 32 hexadecimal digits nor the name of a job.
+        """
+        text = self.path["jobid"]
+        if ID.fullmatch(text):
+            return text
+        try:
+            return self.plane.status(text).job.job_id
+        except NotFound:
+            raise unreadable("path", "jobid", text) from None
+
     def number(self, name: str) -> int:
         """A number in the path."""
         text = self.path[name]
@@ -76,7 +90,7 @@ class Call:
         Raises:
             Refused: There is none, or this is no id.
         """
-        job_id = self.id("jobid")
+        job_id = self.job_id()
         try:
             return self.plane.brief(job_id) if batches is None else self.plane.details(job_id, batches)
         except NotFound:

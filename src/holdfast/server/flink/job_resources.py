@@ -147,7 +147,7 @@ def end(call: Call) -> Any:
         )
     if mode != "cancel":
         raise unreadable("query", "mode", mode)
-    call.id("jobid")
+    call.job_id()
     try:
         details = call.job()
     except Refused:

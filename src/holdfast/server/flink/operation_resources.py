@@ -48,7 +48,7 @@ def checkpoint(call: Call) -> Any:
             " explicitly. See FLINK-33723."
         )
         return Json({"errors": ["Internal server error.", f"<Exception on server side:\n{text}"]}, 500)
-    return _asked(call, "checkpoint", call.id("jobid"), AwaitCheckpoint(), 202)
+    return _asked(call, "checkpoint", call.job_id(), AwaitCheckpoint(), 202)
 
 
 def checkpoint_status(call: Call) -> Any:
@@ -74,7 +74,7 @@ def dispose_status(call: Call) -> Any:
 
 
 def _of_job(call: Call, verb: str, directory: str | None) -> Any:
-    job = call.id("jobid")
+    job = call.job_id()
     try:
         details = call.plane.brief(job)
         catalog = path_policy.catalog_of(call.plane, details, directory, "target-directory")
@@ -101,7 +101,7 @@ def _status(
     call: Call, verbs: tuple[str, ...], what: str, result: Callable[[Operation], dict[str, Any]]
 ) -> Any:
     operation_id = call.id("triggerid")
-    job = call.id("jobid") if "jobid" in call.path else None
+    job = call.job_id() if "jobid" in call.path else None
     asked: Operation | None = None
     with suppress(NotFound):
         asked = call.plane.operation(operation_id)
