@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none, without_batch
 from holdfast.cli.examples import examples
-from holdfast.errors import Invalid
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.savepoints.catalog.catalog import is_savepoint
+from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
     from holdfast.advice.cost.money import Money
@@ -59,6 +62,15 @@ def cost(
         str | None,
         typer.Option("--on", metavar="s3|hdfs|local", help="Of a plan: what its checkpoint will be on. [s3]"),
     ] = None,
+    savepoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--savepoints",
+            metavar="DIR",
+            help="A directory of the query's savepoints. Repeatable. [those of its job, and"
+            " CHECKPOINT.savepoints]",
+        ),
+    ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -73,6 +85,13 @@ def cost(
     """
     plan = {"--rate": rate, "--keys": keys, "--value-bytes": value_bytes, "--partitions": partitions}
     given = [name for name, value in {**plan, "--on": medium}.items() if value is not None]
+    if savepoints and (place is None or is_savepoint(place)):
+        raise Invalid(
+            "--savepoints names the directories of a checkpoint's savepoints",
+            found="no checkpoint" if place is None else place,
+            expected="a checkpoint or a job",
+            hint="leave --savepoints out, or name the checkpoint",
+        )
     options.on_this_machine(prices)
     if place is not None:
         if given:
@@ -82,7 +101,7 @@ def cost(
                 expected="a checkpoint, or a plan",
                 hint="leave one of both out",
             )
-        output.show(_cost(place, home, prices, interval), json, _show)
+        output.show(_cost(place, home, prices, interval, savepoints), json, _show)
         return
     if rate is None or keys is None:
         raise Invalid(
@@ -105,16 +124,25 @@ def cost(
     output.show(forecast, json, _show_forecast)
 
 
-def _cost(place: str, home: str | None, prices: Path | None, interval: str | None) -> CostReport:
-    """The report; of a job with its savepoints, and with the memory that its newest batch took."""
-    from holdfast.advice.cost.cost_api import cost as told
-
-    if is_address(without_batch(place)):
-        return told(place, prices=prices, interval=interval)
-    address = checkpoint_of(place, home)
+def _cost(
+    place: str, home: str | None, prices: Path | None, interval: str | None, savepoints: list[str] | None
+) -> CostReport:
+    """Return the report; of a job's checkpoint with its savepoints, and the memory of its newest batch."""
+    from holdfast.advice.cost.cost_api import cost
     from holdfast.jobs.monitoring.job_cost import job_cost
 
-    return job_cost(options.control(home).details(place), address, prices=prices, interval=interval)
+    named = without_batch(place)
+    details = None
+    if not is_address(named):
+        address = checkpoint_of(place, home)
+        details = options.control(home).details(place)
+    elif named == place and not is_savepoint(place):
+        address = open_storage(place).uri
+        with suppress(HoldfastError):  # without a registry that can be read, the files are all there is
+            details = options.control(home).job_with(address)
+    if details is None:
+        return cost(place, prices=prices, interval=interval, savepoints=savepoints)
+    return job_cost(details, address, prices=prices, interval=interval, savepoints=savepoints)
 
 
 def _show(report: CostReport) -> None:
@@ -170,13 +198,7 @@ def _show(report: CostReport) -> None:
                 "checkpoint",
                 f"{rounded_size(report.checkpoint_bytes)}, {_amount(report.money.checkpoint)} {currency}",
             ),
-            (
-                "savepoints",
-                (
-                    f"{report.savepoints}, {rounded_size(report.savepoint_bytes)},"
-                    f" {_amount(report.money.savepoints)} {currency}"
-                ),
-            ),
+            ("savepoints", _savepoints_text(report)),
             ("memory", _memory_text(report)),
             (
                 "requests",
@@ -255,6 +277,20 @@ def _interval_text(report: CostReport) -> str:
     if report.interval_ms is None or report.interval_from is None:
         return "unknown: give --interval"
     return f"{rounded_duration(report.interval_ms)} ({report.interval_from.value})"
+
+
+def _savepoints_text(report: CostReport) -> str:
+    from holdfast.config.units import rounded_size
+
+    if not report.savepoints:
+        if not report.catalogs:
+            return "unknown: no directory of savepoints is known; name one with --savepoints DIR"
+        looked = ", ".join(map(next_step.typed, report.catalogs))
+        return f"none in {looked}; name other directories with --savepoints DIR"
+    return (
+        f"{report.savepoints}, {rounded_size(report.savepoint_bytes)},"
+        f" {_amount(report.money.savepoints)} {report.prices.currency}"
+    )
 
 
 def _memory_text(report: CostReport) -> Any:

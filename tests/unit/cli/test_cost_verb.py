@@ -9,6 +9,9 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
+from holdfast import savepoints
+from holdfast.jobs.registry.registry import JobRecord, Registry, note_of
+from holdfast.model import QueryStarted
 
 PRICES = """
 currency = "EUR"
@@ -80,3 +83,51 @@ def test_bad_input_has_its_exit_code(holdfast: Holdfast, words: tuple[str, ...],
     said = holdfast("cost", *words)
     assert said.returncode == code, said.stderr
     assert said.stderr.startswith("error: ")
+
+
+def savepoints_line(holdfast: Holdfast, *words: str) -> str:
+    said = holdfast("cost", *words)
+    assert said.returncode == 0, said.stderr
+    (line,) = [line for line in said.stdout.splitlines() if line.startswith("savepoints ")]
+    return line.removeprefix("savepoints").strip()
+
+
+def test_savepoints_are_counted_where_they_are_known_to_be(holdfast: Holdfast, tmp_path: Path) -> None:
+    """A directory without any is named: there may be some elsewhere."""
+    none = savepoints_line(holdfast, "ck")
+    assert none.startswith("none in ck.savepoints")
+    assert "--savepoints" in none
+    for catalog in ("one", "two"):
+        savepoints.take("ck", catalog, deep=True)
+    assert savepoints_line(holdfast, "ck").startswith("none in ck.savepoints")
+    assert savepoints_line(holdfast, "ck", "--savepoints", "one").startswith("1, ")
+    both = ("ck", "--savepoints", "one", "--savepoints", "two")
+    assert savepoints_line(holdfast, *both).startswith("2, ")
+    found = json.loads(holdfast("cost", *both, "--json").stdout)
+    assert (found["savepoints"], found["catalogs"]) == (
+        2,
+        [f"file://{tmp_path}/one", f"file://{tmp_path}/two"],
+    )
+    missing = savepoints_line(holdfast, "ck", "--savepoints", "none-yet")
+    assert missing.startswith("none in none-yet")
+
+
+def test_savepoints_of_a_job_are_found_by_its_checkpoint(
+    holdfast: Holdfast, tmp_path: Path, home: Path
+) -> None:
+    """Those that its state home knows of, and those beside the checkpoint."""
+    registry = Registry(home / "registry.db")
+    home.mkdir()
+    uri = f"file://{tmp_path}/ck"
+    registry.start_job(JobRecord.begun("shop", "shop.py", uri, "retain", 1, None))
+    number = registry.start_attempt("shop", 1, 1, recovers=False)
+    registry.queries_started(
+        "shop", number, [QueryStarted("shop", "id", "run", uri, "exactly once: files")], 2
+    )
+    taken = savepoints.take("ck", "elsewhere")
+    registry.add_savepoint("shop", note_of("shop", taken.uri, taken.manifest, at_ms=3, took_ms=1))
+    savepoints.take("ck", "ck.savepoints")
+    for name in ("ck", "shop"):
+        assert savepoints_line(holdfast, name).startswith("2, ")
+    assert savepoints_line(holdfast, "shop", "--savepoints", "elsewhere").startswith("1, ")
+    assert holdfast("cost", taken.uri, "--savepoints", "elsewhere").returncode == 2

@@ -76,9 +76,10 @@ def cost(
         _require_newest(checkpoint, place)
     if place.is_savepoint:
         catalog_uri, savepoint_id = catalogs.split_address(place.name)
-        saved = saved_bytes([(open_storage(catalog_uri), savepoint_id)], checkpoint.query_id)
+        looked: list[tuple[Storage, str | None]] = [(open_storage(catalog_uri), savepoint_id)]
     else:
-        saved = saved_bytes(_catalogs(place.storage.uri, savepoints), checkpoint.query_id)
+        looked = _catalogs(place.storage.uri, savepoints)
+    saved = saved_bytes(looked, checkpoint.query_id)
     interval_ms = given_ms or measured.interval_ms
     origin = None if interval_ms is None else Origin.MEASURED if given_ms is None else Origin.GIVEN
     medium = medium_of(place.storage.uri)
@@ -110,6 +111,7 @@ def cost(
         interval_from=origin,
         states=states,
         other_bytes=measured.other_bytes,
+        catalogs=tuple(catalog.uri for catalog, _ in looked),
         savepoints=saved.savepoints,
         savepoint_bytes=saved.size_bytes,
         local_bytes=local_bytes,

@@ -95,7 +95,8 @@ class CostReport(JsonShape):
         interval_from: `given`, or `measured` from the kept batches.
         states: Each state of each operator.
         other_bytes: In the checkpoint beside state: logs, sources and notes.
-        savepoints: How many savepoints of the query there are where its savepoints go.
+        catalogs: The directories in which savepoints were looked for.
+        savepoints: The number of the query's savepoints in them.
         savepoint_bytes: Their bytes, what they share counted once.
         local_bytes: On the disks of executors, all states together.
         checkpoint_bytes: In the checkpoint, all of it.
@@ -117,6 +118,7 @@ class CostReport(JsonShape):
     interval_from: Origin | None
     states: tuple[StateCost, ...]
     other_bytes: int
+    catalogs: tuple[str, ...]
     savepoints: int
     savepoint_bytes: int
     local_bytes: int

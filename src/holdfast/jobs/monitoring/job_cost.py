@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.advice.cost.cost_api import cost
@@ -20,14 +21,17 @@ def job_cost(
     *,
     prices: Prices | str | os.PathLike[str] | None = None,
     interval: Duration | None = None,
+    savepoints: Sequence[str] | None = None,
 ) -> CostReport:
-    """As `hf.cost`, with the memory that the newest batch took, and the savepoints wherever they went.
+    """Return what `hf.cost` does, with the memory of the newest batch and the savepoints of all directories.
 
     Args:
         details: The job.
         checkpoint: The checkpoint of one of its queries.
         prices: As `hf.cost` takes them.
         interval: As `hf.cost` takes it.
+        savepoints: The directories of savepoints; None for those that the job's savepoints went to, and the
+            one beside the checkpoint.
 
     Raises:
         HoldfastError: As `hf.cost`.
@@ -39,6 +43,5 @@ def job_cost(
         if newest is None
         else {each.display_name or each.name: each.memory_bytes for each in newest.operators}
     )
-    directory = details.savepoint_directory
-    savepoints = details.catalogs or ([] if directory is None else [directory])
-    return cost(checkpoint, prices=prices, interval=interval, savepoints=savepoints, memory=memory)
+    catalogs = details.known_catalogs(checkpoint) if savepoints is None else savepoints
+    return cost(checkpoint, prices=prices, interval=interval, savepoints=catalogs, memory=memory)
