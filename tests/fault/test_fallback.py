@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from running_job import JOBS, BatchLogs, running
+from s3_gateway import Gateway
 from small_day import SmallDay, found_in_ledger
 
 from golden import golden_on_disk
@@ -278,3 +279,14 @@ def test_a_fallback_that_cannot_be_used_is_reported_before_it_is_needed() -> Non
     assert warning is not None
     assert "fallback='savepoint' has no effect on s3a://bucket/ck" in warning
     assert "holdfast restore" in warning
+
+
+@pytest.mark.services
+def test_a_job_in_a_bucket_warns_at_its_start_that_its_fallback_has_no_effect(
+    s3_gateway: Gateway, case: Case
+) -> None:
+    checkpoint = f"{s3_gateway.bucket().replace('s3:', 's3a:')}/visits"
+    case.run(recovery(fallback="batch"), ["finish"], checkpoint=checkpoint)
+    cautions = [event.text for event in case.events if event.kind == "caution" and "fallback" in event.text]
+    assert len(cautions) == 1
+    assert f"fallback='batch' has no effect on {checkpoint}" in cautions[0]
