@@ -379,13 +379,10 @@ def evolve(query: Query) -> Expected:
 
 def skip_file(query: Query) -> Expected:
     """A file that the query has not read is left out."""
-    from holdfast.savepoints.offsets.moving import Wanted
-    from holdfast.savepoints.offsets.offsets_api import move_offsets
-
     skipped = BEFORE + 1
     query.put(skipped, skipped + 1)
     place = (query.folder / "in" / f"{skipped:03}.json").as_uri()
-    move_offsets(query.checkpoint, query.folder / "second", wanted=Wanted(files=(place,)), stopped=True)
+    hf.move_offsets(query.checkpoint, query.folder / "second", skip_files=(place,), stopped=True)
     query.files[skipped] = []
     return query.model()
 
