@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Mapping
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.findings import Problem, Remark
-from holdfast.layout import Kind, OperatorMetadataFile, SchemaFile, StoreFile, StoreId
+from holdfast.checkpoints.verification.store_cleanup import unexplained
+from holdfast.formats.files.snapshot import SnapshotMetadata
+from holdfast.layout import OperatorMetadataFile, SchemaFile, StoreFile, StoreId
 
 UNLIKE = (
     "put the file back from a savepoint or another copy, and do not start the query before; "
@@ -28,8 +29,17 @@ _PUT_BACK = (
 _NAMED = 20
 
 
-def check_record(record: Record, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
-    """Batches that the checkpoint has lost or come further by, files that are gone, and that nobody noted."""
+def check_record(
+    record: Record, tree: Tree, logs: Logs, snapshots: Mapping[str, SnapshotMetadata]
+) -> Iterator[Problem | Remark]:
+    """Yield what a checkpoint's batches and files show against the record of its good batches.
+
+    Args:
+        record: The record, read before the checkpoint was listed.
+        tree: The checkpoint's files.
+        logs: The checkpoint's logs.
+        snapshots: The content of each RocksDB snapshot, by path.
+    """
     recorded, newest = record.batch_id, logs.newest
     if recorded is None:
         return
@@ -45,7 +55,7 @@ def check_record(record: Record, tree: Tree, logs: Logs) -> Iterator[Problem | R
     elif newest > recorded:
         what = f"the record of good batches ends at batch {recorded}; what came later is not in it"
         yield Remark(WHOLE, what)
-    yield from _gone(record, tree)
+    yield from _gone(record, tree, snapshots)
     unknown = [
         path
         for path, place in tree.places()
@@ -63,25 +73,22 @@ def check_record(record: Record, tree: Tree, logs: Logs) -> Iterator[Problem | R
         yield Remark(WHOLE, what)
 
 
-def _gone(record: Record, tree: Tree) -> Iterator[Problem | Remark]:
-    """Files that were noted, are gone, and that Spark has not cleaned up.
-
-    Spark deletes versions of a store from the oldest on, and never all of them. So a file that is newer than
-    one that is still there was taken away by somebody else, and so was the last one of a store.
-    """
-    lost: dict[StoreId, list[StoreFile]] = {}
+def _gone(
+    record: Record, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]
+) -> Iterator[Problem | Remark]:
+    """Yield the recorded files that are missing, other than those that Spark may have cleaned up."""
+    gone: dict[StoreId, list[StoreFile]] = {}
     for path in record.files:
         place = layout.parse(path)
         if tree.has(path):
             continue
         if isinstance(place, StoreFile):
-            oldest = _oldest(tree, place.store)
-            if oldest is None or place.version > oldest:
-                lost.setdefault(place.store, []).append(place)
+            gone.setdefault(place.store, []).append(place)
         elif isinstance(place, (SchemaFile, OperatorMetadataFile)) and place.batch_id is None:
             yield Problem(path, "it was there when a batch was committed, and it is gone", _PUT_BACK)
-    for store in sorted(lost):
-        files = sorted(lost[store], key=lambda file: (-file.version, file.name))
+    for store in sorted(gone):
+        lost = unexplained(gone[store], _present(tree, store), _incomplete(tree, store, snapshots))
+        files = sorted(lost, key=lambda file: (-file.version, file.name))
         more = len(files) - _NAMED
         for file in files[:_NAMED]:
             what = f"it was there when batch {file.version - 1} was committed, and it is gone"
@@ -90,21 +97,19 @@ def _gone(record: Record, tree: Tree) -> Iterator[Problem | Remark]:
             yield Problem(file.render(), what, _PUT_BACK)
 
 
-def _oldest(tree: Tree, store: StoreId) -> int | None:
-    """The oldest version that has not been cleaned up."""
-    named = (layout.version_file(store, name) for name in tree.names(store.folder))
-    files = [file for file in named if file is not None]
-    versions = {file.version for file in files}
-    bases = [file.version for file in files if file.kind.whole]
-    # The changes before this one go back to the empty store, and need no base.
-    first_gap = next(version for version in count(layout.FIRST_VERSION) if version not in versions)
+def _present(tree: Tree, store: StoreId) -> list[StoreFile]:
+    files = (layout.version_file(store, name) for name in tree.names(store.folder))
+    return [file for file in files if file is not None]
 
-    def left_behind(file: StoreFile) -> bool:
-        if file.kind is Kind.CHANGELOG:
-            # RocksDB's provider deletes all snapshots that are due before any of the changes.
-            return first_gap <= file.version < min(bases, default=0)
-        # The memory provider deletes a version's snapshot, and the changes of the same version a turn later.
-        alone = versions.isdisjoint((file.version - 1, file.version + 1))
-        return file.kind is Kind.DELTA and alone and file.version < max(bases, default=0)
 
-    return min((file.version for file in files if not left_behind(file)), default=None)
+def _incomplete(tree: Tree, store: StoreId, snapshots: Mapping[str, SnapshotMetadata]) -> frozenset[str]:
+    """Return the snapshots of a store that have lost data files."""
+    return frozenset(
+        path
+        for path, snapshot in snapshots.items()
+        if layout.split(path)[0] == store.folder
+        and not all(
+            tree.has(layout.SharedFile(store, shared.folder, shared.name).render())
+            for shared in snapshot.shared
+        )
+    )

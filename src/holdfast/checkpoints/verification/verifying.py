@@ -117,7 +117,7 @@ def _look(
             tell(done, len(files), "reading files")
         check.check(path, place)
     content = check.found
-    from_record = [] if record is None else list(check_record(record, tree, logs))
+    from_record = [] if record is None else list(check_record(record, tree, logs, content.snapshots))
     for finding in from_record:
         if isinstance(finding, Problem) and finding.file not in content.problems:
             content.problems[finding.file] = finding
