@@ -31,9 +31,12 @@ def main(folder: str) -> None:
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
+    changelogs = "rocksdb.changelogCheckpointing.enabled"
     kinds = {
-        "format2": {"checkpointFormatVersion": "2"},
-        "format1": {"checkpointFormatVersion": "1"},
+        "format2": {"checkpointFormatVersion": "2", changelogs: "true"},
+        "format2-snapshots": {"checkpointFormatVersion": "2", changelogs: "false"},
+        "format1": {"checkpointFormatVersion": "1", changelogs: "true"},
+        "format1-snapshots": {"checkpointFormatVersion": "1", changelogs: "false"},
         "memory": {
             "checkpointFormatVersion": "1",
             "providerClass": f"{PROVIDER}.HDFSBackedStateStoreProvider",

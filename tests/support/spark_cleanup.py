@@ -143,9 +143,7 @@ class Query:
 
     def _maintenance(self, number: int) -> Iterator[None]:
         while True:
-            upload = self._snapshot(number)
-            if upload:
-                yield from upload
+            yield from self._snapshot(number)
             listing = self._listing(number)
             yield
             clean = self._clean_heap if self.settings.provider == "heap" else self._clean_rocksdb
