@@ -65,7 +65,7 @@ def noted(query: Query, file: RecordFile) -> Record:
     return record
 
 
-@pytest.mark.parametrize("seed", range(12 if WHOLE else 2))
+@pytest.mark.parametrize("seed", range(6 if WHOLE else 2))
 @pytest.mark.parametrize(("provider", "format2"), CASES)
 def test_a_query_that_stalls_anywhere_raises_no_alarm(
     provider: str, format2: bool, seed: int, tmp_path: Path
@@ -92,7 +92,7 @@ def test_a_query_that_stalls_anywhere_raises_no_alarm(
         assert found.problems == (), (seed, look, query.settings)
 
 
-@pytest.mark.parametrize("seed", range(12 if WHOLE else 2))
+@pytest.mark.parametrize("seed", range(6 if WHOLE else 2))
 @pytest.mark.parametrize(("provider", "format2"), CASES)
 def test_a_file_that_a_kept_batch_needs_is_missed(
     provider: str, format2: bool, seed: int, tmp_path: Path

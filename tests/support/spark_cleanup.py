@@ -89,7 +89,8 @@ class Query:
             "batches": self._batches(),
             "purge": self._purge(),
             "former executor": self._late(),
-            **{f"maintenance {number}": self._maintenance(number) for number in range(PARTITIONS)},
+            **{f"upload {number}": self._uploads(number) for number in range(PARTITIONS)},
+            **{f"cleanup {number}": self._cleanup(number) for number in range(PARTITIONS)},
         }
         self.stalled: dict[str, int] = {}
 
@@ -141,9 +142,14 @@ class Query:
                         yield
             yield
 
-    def _maintenance(self, number: int) -> Iterator[None]:
+    def _uploads(self, number: int) -> Iterator[None]:
+        """Run apart from the cleanup, as in Spark 4.3; Spark 4.2 does one after the other."""
         while True:
             yield from self._snapshot(number)
+            yield
+
+    def _cleanup(self, number: int) -> Iterator[None]:
+        while True:
             listing = self._listing(number)
             yield
             clean = self._clean_heap if self.settings.provider == "heap" else self._clean_rocksdb

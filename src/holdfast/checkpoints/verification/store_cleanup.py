@@ -12,8 +12,9 @@ deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.delete
    one, else the delta. The delta of a version whose snapshot was deleted stays until a later run.
 3. The RocksDB provider deletes data files first, then snapshots in ascending order, then changelogs in the
    order of the listing, which may be any, then checksums. It skips a file whose deletion fails.
-4. Maintenance uploads snapshots too, so a snapshot may appear batches after its changelog. An executor that
-   has lost a partition may upload one after the files around it were deleted; the next run deletes it.
+4. Maintenance uploads snapshots too, in Spark 4.3 beside the cleanup, so a snapshot may appear batches after
+   its changelog. An executor that has lost a partition may upload one after the files around it were deleted;
+   the next run deletes it.
 
 So before Spark deletes a file, the version before it can no longer be loaded from a base. A file is missing
 without Spark's doing if no newer base exists, or if the version before it can still be loaded. Nothing tells
