@@ -87,7 +87,9 @@ def _gone(
         elif isinstance(place, (SchemaFile, OperatorMetadataFile)) and place.batch_id is None:
             yield Problem(path, "it was there when a batch was committed, and it is gone", _PUT_BACK)
     for store in sorted(gone):
-        lost = unexplained(gone[store], _present(tree, store), _incomplete(tree, store, snapshots))
+        present = _present(tree, store)
+        incomplete = {file.render() for file in present if _lacks_data_files(file, tree, snapshots)}
+        lost = unexplained(gone[store], present, incomplete)
         files = sorted(lost, key=lambda file: (-file.version, file.name))
         more = len(files) - _NAMED
         for file in files[:_NAMED]:
@@ -102,14 +104,9 @@ def _present(tree: Tree, store: StoreId) -> list[StoreFile]:
     return [file for file in files if file is not None]
 
 
-def _incomplete(tree: Tree, store: StoreId, snapshots: Mapping[str, SnapshotMetadata]) -> frozenset[str]:
-    """Return the snapshots of a store that have lost data files."""
-    return frozenset(
-        path
-        for path, snapshot in snapshots.items()
-        if layout.split(path)[0] == store.folder
-        and not all(
-            tree.has(layout.SharedFile(store, shared.folder, shared.name).render())
-            for shared in snapshot.shared
-        )
+def _lacks_data_files(file: StoreFile, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]) -> bool:
+    snapshot = snapshots.get(file.render())
+    return snapshot is not None and not all(
+        tree.has(layout.SharedFile(file.store, shared.folder, shared.name).render())
+        for shared in snapshot.shared
     )
