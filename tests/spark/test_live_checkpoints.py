@@ -158,8 +158,8 @@ def test_running_queries_raise_no_false_alarm(busy: Busy, load: None, tmp_path: 
         # Something has been cleaned up meanwhile, or this would have shown nothing.
         assert checkpoints.read(busy / kind).committed[0] > 0
         assert checkpoints.history(busy / kind)[-1].new_bytes > 0
-        # What was cleaned up is forgotten, so that the record stays as small as what is kept.
-        assert len(read_record(files[kind]).files) < 400
+        # What was cleaned up leaves the file of the record once it has a thousand lines of it.
+        assert len(read_record(files[kind]).files) < 1500
 
 
 @pytest.mark.parametrize("kind", KINDS)
