@@ -19,6 +19,7 @@ from holdfast.at_rest.erase.certificate import Certificate, Searched
 from holdfast.at_rest.erase.erase_plan import ErasePlan
 from holdfast.at_rest.erase.matching import subject
 from holdfast.at_rest.erase.place_search import PlaceSearch
+from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
@@ -240,6 +241,7 @@ def erase(
                     meant,
                     folder,
                     guard=guard,
+                    record=record_of(storage, home),
                     who=by,
                     why=why,
                     tell=tell,
@@ -270,7 +272,10 @@ def plan_erase(
     first: tuple[Searched, ...] = ()
     if storage is not None:
         with scratch(storage) as folder:
-            first = (erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, tell=tell),)
+            record = record_of(storage, home)
+            first = (
+                erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, record=record, tell=tell),
+            )
     plan = erasing.plan_erase(catalog, meant, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
     return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
@@ -346,7 +351,12 @@ def as_asked(plan: EditPlan, source: Address) -> EditPlan:
 
 @contextmanager
 def source_of(
-    source: Address, to: Address | None, tell: ProgressCallback | None, *, keep: bool
+    source: Address,
+    to: Address | None,
+    tell: ProgressCallback | None,
+    *,
+    keep: bool,
+    home: Address | None = None,
 ) -> Iterator[tuple[Storage, str, Storage]]:
     """The savepoint that is to be edited, and the catalog that the new one goes to.
 
@@ -374,7 +384,7 @@ def source_of(
     target = open_storage(os.fspath(to), "to")
     with nullcontext() if keep else scratch(checkpoint) as folder:
         into = target if folder is None else LocalStorage(folder / "catalog")
-        plan = plan_take(checkpoint, into)
+        plan = plan_take(checkpoint, into, record=record_of(checkpoint, home))
         taken = taking.take(checkpoint, into, plan, tell=tell)
         savepoint_id = taken.manifest.savepoint_id
         try:

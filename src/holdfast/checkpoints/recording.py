@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, readable
 from holdfast.checkpoints.record import Identity, Noted, Record, RecordFile, identity_of
 from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.verification.log_checks import readable
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.logs.offset_log import log_offset

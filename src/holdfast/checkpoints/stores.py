@@ -7,11 +7,12 @@ each changelog names those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator, readable
 from holdfast.checkpoints.operator_naming import named
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import is_external
@@ -40,6 +41,28 @@ class Chain:
 
     files: tuple[StoreFile, ...]
     missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The damaged files of a checkpoint.
+
+    Attributes:
+        unreadable: Paths of files that cannot be read. Spark and a copy do without such a file where an older
+            one and the changes since have the same content.
+        wrong: Paths of files that can be read and do not hold what the query wrote. Spark notices nothing, so
+            a batch that needs one cannot be restored.
+    """
+
+    unreadable: frozenset[str] = frozenset()
+    wrong: frozenset[str] = frozenset()
+
+    def has(self, path: str) -> bool:
+        """Return whether a file is damaged in either way."""
+        return path in self.unreadable or path in self.wrong
+
+
+NO_DAMAGE: Final = Damage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +254,34 @@ class StoreFolder:
         )
         return min(versions, default=None)
 
-    def chain(self, version: int) -> Chain:
+    def chain(self, version: int, damage: Damage = NO_DAMAGE) -> Chain:
         """The files that have to be read for a version, as Spark picks them: from its newest base on.
 
         Args:
             version: The version; 0 is the empty store and needs nothing.
+            damage: Damaged files. An unreadable base is left out, as Spark does where it repairs itself; any
+                other damaged file counts as missing.
         """
         files: list[StoreFile] = []
+        left_out: str | None = None
         while version > 0:
             unique, base, change = self._made_by(version, files)
+            if base is not None and base.render() in damage.wrong:
+                return Chain(tuple(reversed(files)), base.render())
+            if base is not None and base.render() in damage.unreadable:
+                left_out, base = base.render(), None
             if base is not None:
                 files.append(base)
                 break
             if change is None:
-                return Chain(tuple(reversed(files)), self._lost(version, unique, files).render())
+                lost = left_out or self._lost(version, unique, files).render()
+                return Chain(tuple(reversed(files)), lost)
+            if damage.has(change.render()):
+                return Chain(tuple(reversed(files)), change.render())
             files.append(change)
             version -= 1
+        if left_out is not None and files and not self._leads_back_to(files[-1].version, files[0]):
+            return Chain(tuple(reversed(files)), left_out)
         return Chain(tuple(reversed(files)), None)
 
     def made_by(self, version: int) -> list[StoreFile]:
@@ -254,36 +289,48 @@ class StoreFolder:
         _, *made = self._made_by(version, [])
         return [file for file in made if file is not None]
 
-    def whole(
-        self, newest: int, unique_id: UniqueId, bad: frozenset[str], misleading: Container[str] = ()
-    ) -> set[int]:
-        """The versions up to the newest of which every file is there and none is bad.
-
-        More lenient than `chain`: where a base cannot be read, Spark goes on from an older one with the
-        changes since. A wrong base that can be read is what Spark goes on from, so nothing repairs it.
+    def whole(self, newest: int, damage: Damage) -> frozenset[int]:
+        """The versions up to the newest that `chain` finds all files of, worked out for all of them at once.
 
         Args:
             newest: The newest version to look at.
-            unique_id: The id under which a version was committed, or None.
-            bad: Paths that do not count.
-            misleading: Those of them that Spark reads without an error.
+            damage: Damaged files, as of `chain`.
         """
-        good = {0}
+        # Of each good version the oldest file that it begins with, and whether a base was left out since.
+        good: dict[int, tuple[int, bool]] = {0: (0, False)}
         by_version: dict[int, list[StoreFile]] = {}
         for file in self.files():
             by_version.setdefault(file.version, []).append(file)
         for version in sorted(version for version in by_version if 0 < version <= newest):
-            unique = unique_id(version)
-            usable = [
-                file
-                for file in by_version[version]
-                if (unique is None or file.unique_id == unique) and file.render() not in bad
-            ]
-            if any(file.kind.whole and file.render() in misleading for file in by_version[version]):
+            unique = self.unique_id(version)
+            own = [file for file in by_version[version] if unique is None or file.unique_id == unique]
+            bases = [file for file in own if file.kind.whole]
+            if any(base.render() in damage.wrong for base in bases):
                 continue
-            if any(file.kind.whole or version - 1 in good for file in usable):
-                good.add(version)
-        return good
+            if any(base.render() not in damage.unreadable for base in bases):
+                good[version] = version, False
+                continue
+            changes = [file for file in own if not file.kind.whole and not damage.has(file.render())]
+            if not changes or version - 1 not in good:
+                continue
+            first, left_out = good[version - 1]
+            if not left_out and not bases:
+                good[version] = max(first, 1), False
+            elif self._leads_back_to(max(first, 1), changes[0]):
+                good[version] = max(first, 1), True
+        return frozenset(good)
+
+    def _leads_back_to(self, version: int, newest: StoreFile) -> bool:
+        """Return whether Spark finds an older base from this file on.
+
+        With unique ids, Spark looks only for the versions that the lineage of the newest changelog names.
+        """
+        if newest.unique_id is None or newest.kind is not Kind.CHANGELOG:
+            return True
+        lineage = readable(lambda: self.lineage(newest))
+        if lineage is None:
+            return False
+        return not lineage or lineage[0].version <= version
 
     def snapshot(self, file: StoreFile) -> SnapshotMetadata:
         """What a RocksDB snapshot is made of; read once.

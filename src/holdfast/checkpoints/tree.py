@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
 from holdfast import layout
+from holdfast.errors import Internal
 from holdfast.layout import Place
-from holdfast.storage.port import Listing, Storage
+from holdfast.storage.port import Listing, Names, Storage, full
+from holdfast.storage.read_only import ReadOnly
 
 _IN_ROOT = frozenset({layout.OFFSETS, layout.COMMITS, layout.SOURCES, layout.STATE, layout.OWN})
 _IN_STORE = frozenset({layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS})
@@ -56,6 +59,46 @@ class Tree:
         names = self._names[folder] = frozenset(listing.names)
         for name in sorted(subfolders(folder, names)):
             self._walk(storage, layout.join(folder, name))
+
+
+class ListedCheckpoint(ReadOnly):
+    """A checkpoint as it was listed once, for questions about many batches.
+
+    No folder is listed a second time, and each file is read at most once: only small files are asked for.
+
+    Args:
+        storage: The checkpoint.
+        tree: Its listing.
+    """
+
+    def __init__(self, storage: Storage, tree: Tree) -> None:
+        self._storage = storage
+        self._tree = tree
+        self._read: dict[str, bytes] = {}
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self._storage.uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        data = self._read.get(path)
+        if data is None:
+            data = self._read[path] = self._storage.read(path)
+        return data[start:] if length is None else data[start : start + length]
+
+    def list(self, path: str = "") -> Listing:
+        """See `Storage`."""
+        listing = self._tree.listing(path)
+        return Names({}) if listing is None else listing
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        return self._tree.size(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise Internal("a listing of a checkpoint is never written", where=full(self.uri, path))
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:

@@ -276,6 +276,7 @@ def _make(
             skip_files=wanted.files,
             files_of=wanted.source,
             stopped=stopped,
+            home=home,
             tell=tell,
         )
     output.show(made, json, _show_made)

@@ -58,7 +58,13 @@ def rescale(
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
-            address, checkpoint, partitions=partitions, master=master, stopped=stopped, tell=tell
+            address,
+            checkpoint,
+            partitions=partitions,
+            master=master,
+            stopped=stopped,
+            home=home,
+            tell=tell,
         )
     output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
     next_step.say_start(json, made.checkpoint, made.plan.original)

@@ -302,6 +302,8 @@ def _show_taken(taken: Taken) -> None:
     )
     if taken.untold is not None:
         output.say(f"note: the checkpoint: {taken.untold}")
+    for path in taken.damaged:
+        output.say(f"note: {path} of the checkpoint is damaged; the savepoint does without it")
     warn_of_label(manifest.label, taken.uri)
     for _, words in _expired(manifest):
         output.say(words)

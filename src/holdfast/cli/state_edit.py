@@ -95,7 +95,7 @@ def edit(
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(map(_row, insert or ())))
     address = checkpoint_of(source, home)
     with progress("edit", "parts") as tell:
-        opened = edit_api.source_of(address, to, tell, keep=not dry_run)
+        opened = edit_api.source_of(address, to, tell, keep=not dry_run, home=home)
         with opened as (catalog, savepoint_id, target):
             plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
             if dry_run:

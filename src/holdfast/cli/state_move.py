@@ -120,7 +120,7 @@ def migrate(
         next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, tell=tell)
+        made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
     output.show(made, json, _show_made)
     next_step.say_start(json, made.checkpoint, made.plan.original)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from holdfast.checkpoints import record_of
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.values import ProgressCallback
@@ -39,8 +40,13 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
     return open_storage(address, "savepoint"), savepoint_id
 
 
-def source_of(address: Address) -> Source:
+def source_of(address: Address, home: Address | None = None) -> Source:
     """A checkpoint or a savepoint, whose state is to be changed in a copy.
+
+    Args:
+        address: Its address.
+        home: The state home that may have a record of the checkpoint's good batches; by default the one that
+            holds here.
 
     Raises:
         Invalid, NotFound: As `opened`.
@@ -48,7 +54,10 @@ def source_of(address: Address) -> Source:
     from holdfast.savepoints.rewrite.working_copy import Source
 
     whole = savepoint_address(os.fspath(address))
-    return Source(*opened(whole)) if catalogs.is_savepoint(whole) else Source(open_checkpoint(whole))
+    if catalogs.is_savepoint(whole):
+        return Source(*opened(whole))
+    checkpoint = open_checkpoint(whole)
+    return Source(checkpoint, record=record_of(checkpoint, home))
 
 
 @contextmanager
@@ -76,18 +85,21 @@ def source_usage(source: Source) -> CheckpointUsage | None:
     return None if source.savepoint_id is not None else dry_run_usage(source.storage, now_ms())
 
 
-def move_of(source: Address, checkpoint: Address | None, ending: str) -> tuple[Source, Storage]:
+def move_of(
+    source: Address, checkpoint: Address | None, ending: str, home: Address | None = None
+) -> tuple[Source, Storage]:
     """What is to be moved, and where to.
 
     Args:
         source: A checkpoint that no job holds, or a savepoint.
         checkpoint: The new checkpoint; None for one beside the checkpoint.
         ending: What stands behind the checkpoint's name then.
+        home: The state home, as of `source_of`.
 
     Raises:
         Conflict: A job holds the checkpoint.
     """
-    given = source_of(source)
+    given = source_of(source, home)
     if given.savepoint_id is None:
         refuse_held(given.storage)
     return given, open_storage(os.fspath(checkpoint or f"{given.view()[1].rstrip('/')}-{ending}"))

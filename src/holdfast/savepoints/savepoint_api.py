@@ -342,6 +342,7 @@ def rescale(
     partitions: int,
     master: str | None = None,
     stopped: bool = False,
+    home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Rescaled:
     """Make a new checkpoint with the same state in another number of partitions.
@@ -362,6 +363,8 @@ def rescale(
         master: Where Spark runs, should it be needed.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -372,7 +375,7 @@ def rescale(
         Invalid: The query has no state, or an argument cannot be right.
         Unsupported: Its state cannot be moved.
     """
-    given, target, plan = _rescale(source, checkpoint, partitions)
+    given, target, plan = _rescale(source, checkpoint, partitions, home)
     with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
         return _rescaled(given, target, plan, guard, master, tell)
 
@@ -383,6 +386,7 @@ def rescale_between_drivers(
     *,
     partitions: int,
     master: str | None,
+    home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Rescaled:
     """As `rescale`, for the supervisor of a job that runs no driver meanwhile: nobody else has to say so.
@@ -392,7 +396,7 @@ def rescale_between_drivers(
     """
     from holdfast.savepoints.rewrite import rescaling
 
-    given, into = source_of(checkpoint), open_storage(os.fspath(target))
+    given, into = source_of(checkpoint, home), open_storage(os.fspath(target))
     plan = rescaling.plan_rescale(given, into, partitions)
     with held_between_drivers(given.storage, "rescale") as guard:
         return _rescaled(given, into, plan, guard, master, tell)
@@ -452,12 +456,12 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
 
 
 def _rescale(
-    source: Address, checkpoint: Address | None, partitions: int
+    source: Address, checkpoint: Address | None, partitions: int, home: Address | None = None
 ) -> tuple[Source, Storage, RescalePlan]:
     from holdfast.savepoints.rewrite import rescaling
 
     whole(partitions, "partitions", least=1, most=PARTITIONS)
-    given, target = move_of(source, checkpoint, f"p{partitions}")
+    given, target = move_of(source, checkpoint, f"p{partitions}", home)
     return given, target, rescaling.plan_rescale(given, target, partitions)
 
 

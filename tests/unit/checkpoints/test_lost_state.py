@@ -15,11 +15,11 @@ from holdfast import savepoints
 from holdfast.at_rest.create.migrating import planned_migration
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.copy.lost_state import NONE_OR_GONE
 from holdfast.checkpoints.record import Record, RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.verification.findings import Verification
-from holdfast.checkpoints.verification.lost_state import NONE_OR_GONE
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.providers import known_provider

@@ -31,6 +31,7 @@ from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.taking.planning import changing
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def migrate(
     key_groups: int | None = None,
     database: str | None = None,
     stopped: bool = False,
+    home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Migrated:
     """Make a new checkpoint with the same state in another backend, other partitions, another format.
@@ -142,6 +144,8 @@ def migrate(
             gets stores of its own there.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -154,7 +158,7 @@ def migrate(
         Unavailable: The database does not answer.
     """
     given, target, plan = _planned(
-        source, checkpoint, backend, partitions, state_format, key_groups, database
+        source, checkpoint, backend, partitions, state_format, key_groups, database, home
     )
     with (
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
@@ -209,7 +213,7 @@ def apply_migration(
         Corrupt: The source is damaged.
         Internal: The rows are not what they were; nothing was written.
     """
-    work = WorkingCopy(folder, tell)
+    work = WorkingCopy(folder, changing("nothing was migrated", "state migrate"), tell)
     work.copied_at(source, plan.batch_id)
     keyed = _regrouped(work.checkpoint, plan, folder / "groups", tell)
     backend = by_files(plan.after, folder / "stores", tell)
@@ -328,6 +332,7 @@ def _planned(
     state_format: int | None,
     key_groups: int | None,
     database: str | None,
+    home: Address | None = None,
 ) -> tuple[Source, Storage, MigrationPlan]:
     if (backend, partitions, state_format, key_groups, database) == (None, None, None, None, None):
         raise Invalid(
@@ -340,7 +345,7 @@ def _planned(
     if key_groups is not None:
         whole(key_groups, "key_groups", least=1)
     _backend(backend)
-    given, target = move_of(source, checkpoint, "migrated")
+    given, target = move_of(source, checkpoint, "migrated", home)
     plan = planned_migration(given, target, backend, partitions, state_format, key_groups, database)
     return given, target, plan
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from holdfast import layout
 from holdfast.at_rest.checkpoint_swap import replace_checkpoint
@@ -23,6 +24,7 @@ from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.locations import local_path
@@ -31,12 +33,14 @@ from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
 from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.restoring import Operation, plan_restore, restore
-from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.planning import changing, plan_take
 from holdfast.savepoints.taking.taking import take
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+
+_PURPOSE: Final = changing("nothing was erased", "restore")
 
 
 def erase_checkpoint(
@@ -47,6 +51,7 @@ def erase_checkpoint(
     guard: CheckpointGuard,
     who: str,
     why: str | None,
+    record: Record | None = None,
     tell: ProgressCallback | None = None,
 ) -> Searched:
     """Erase a key from a checkpoint that no query uses.
@@ -61,6 +66,7 @@ def erase_checkpoint(
         guard: The guard of the checkpoint.
         who: Who does it.
         why: What for.
+        record: What the files were when their batches were committed; None without a record.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -69,7 +75,7 @@ def erase_checkpoint(
         Corrupt: It is damaged.
     """
     place = _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, tell)
+    catalog, newest, needed = _taken(checkpoint, folder, record, tell)
     certificate = erase(catalog, subject, folder / "work", who=who, why=why, tell=tell)
     summary = _summary(checkpoint, subject, certificate.searched, newest, needed)
     if not summary.holds:
@@ -101,6 +107,7 @@ def plan_erase_checkpoint(
     subject: Subject,
     folder: Path,
     *,
+    record: Record | None = None,
     tell: ProgressCallback | None = None,
 ) -> Searched:
     """What `erase_checkpoint` would find and give up; the checkpoint is not touched.
@@ -111,7 +118,7 @@ def plan_erase_checkpoint(
         As `erase_checkpoint`.
     """
     _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, tell)
+    catalog, newest, needed = _taken(checkpoint, folder, record, tell)
     plan = plan_erase(catalog, subject, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
 
@@ -148,14 +155,16 @@ def _place(checkpoint: Storage) -> Path:
     return place
 
 
-def _taken(checkpoint: Storage, folder: Path, tell: ProgressCallback | None) -> tuple[Storage, str, set[str]]:
+def _taken(
+    checkpoint: Storage, folder: Path, record: Record | None, tell: ProgressCallback | None
+) -> tuple[Storage, str, set[str]]:
     """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
     for batch_id in followed(Logs(checkpoint).committed[::-1], tell, "reading batches"):
         try:
-            plan = plan_take(checkpoint, catalog, batch_id)
+            plan = plan_take(checkpoint, catalog, batch_id, record, purpose=_PURPOSE)
         except NotFound:
             if not manifests:
                 raise

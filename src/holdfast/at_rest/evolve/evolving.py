@@ -33,6 +33,7 @@ from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import OperatorRewrite, StateShape
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.taking.planning import changing
 from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage, full
@@ -144,7 +145,7 @@ def apply_evolution(
         Corrupt: The source is damaged.
         Internal: What was written does not read as it should; nothing was made.
     """
-    work = WorkingCopy(folder, tell)
+    work = WorkingCopy(folder, changing("nothing was migrated", "state migrate"), tell)
     work.copied_at(source, plan.batch_id)
     before = contents(work.checkpoint, plan.batch_id, tell=tell)
     place = folder / "evolved"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from holdfast import layout
-from holdfast.errors import NotFound
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.logs.commit_log import CommitLog, parse_commit
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, parse_operator
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
+
+T = TypeVar("T")
 
 
 class Logs:
@@ -129,6 +132,14 @@ def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None
     """
     data = None if path is None else _read(storage, path)
     return None if data is None or path is None else parse_operator(data, path)
+
+
+def readable(ask: Callable[[], T]) -> T | None:
+    """Return what a file says, or None where it is damaged: verification reports that damage by itself."""
+    try:
+        return ask()
+    except (Corrupt, Unsupported, NotFound):
+        return None
 
 
 def numbers(names: Iterable[str]) -> list[int]:

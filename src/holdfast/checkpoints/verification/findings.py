@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.checkpoints.stores import NO_DAMAGE, Damage
 from holdfast.errors import HoldfastError
-from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,15 @@ class Verification(JsonShape):
         batch_id: The newest committed batch; a restart goes on behind it.
         problems: Damage, by file.
         remarks: What else there is to say.
-        restorable: The committed batches whose files are all there and whole, ascending.
+        restorable: The committed batches that `holdfast savepoint take --batch` takes, ascending: all files
+            that they need exist and are whole.
         files: The files that were read.
         size_bytes: Their bytes.
         recorded_batch: The newest batch in the record of good batches that files were compared with; None
             without a record.
         compared: How many files were compared with it.
         stateful: Whether the query keeps state; None where it keeps none or has lost it, and nothing tells.
+        damage: The damaged files, for who makes a copy without them.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -65,6 +68,7 @@ class Verification(JsonShape):
     recorded_batch: int | None = None
     compared: int = 0
     stateful: bool | None = True
+    damage: Damage = field(default=NO_DAMAGE, repr=False, metadata=NOT_IN_JSON)
 
     @property
     @in_json

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise
-from typing import TypeVar
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, readable
 from holdfast.checkpoints.logs.source_folders import log_files, read_twice, source_folders
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.file_checks import RESTORE
 from holdfast.checkpoints.verification.findings import Problem, Remark, said
-from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.errors import NotFound, Unsupported
 from holdfast.formats.logs.commit_log import CommitLog
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.source_log import SeenFile, SourceLog, compact_interval, parse_source
@@ -23,16 +22,6 @@ from holdfast.storage.port import Storage
 # Of files that are lost in a row, each is named up to so many.
 _MOST_NAMED = 100
 _EDITED = "one of the two was edited or put back from another time; restore both from the same copy"
-
-T = TypeVar("T")
-
-
-def readable(ask: Callable[[], T]) -> T | None:
-    """What a file says, or None where it is damaged: that is a problem of its own and told as such."""
-    try:
-        return ask()
-    except (Corrupt, Unsupported, NotFound):
-        return None
 
 
 def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
@@ -71,6 +71,19 @@ def check_record(
     elif unknown:
         what = f"{len(unknown)} state files, such as {unknown[0]}, are not in the record of good batches"
         yield Remark(WHOLE, what)
+
+
+def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> Iterator[Problem]:
+    """Find the files that are not what they were when their batches were committed.
+
+    Args:
+        record: The record.
+        files: Path, size and SHA-256 of each.
+    """
+    for path, size, sha256 in files:
+        noted = record.files.get(path)
+        if noted is not None and noted[1] != sha256:
+            yield Problem(path, record.difference(path, size, sha256), UNLIKE)
 
 
 def _gone(

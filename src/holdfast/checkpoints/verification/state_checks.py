@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.copy.lost_state import lost_notes, state_evidence
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator, readable
 from holdfast.checkpoints.stores import (
     Chain,
     StoreFolder,
@@ -19,8 +20,6 @@ from holdfast.checkpoints.stores import (
 )
 from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark
-from holdfast.checkpoints.verification.log_checks import readable
-from holdfast.checkpoints.verification.lost_state import state_evidence
 from holdfast.config.locations import canonical_uri
 from holdfast.errors import HoldfastError
 from holdfast.formats.logs.offset_log import OffsetLog
@@ -41,7 +40,7 @@ class StateCheck:
 
     Attributes:
         found: Problems and remarks.
-        restorable: The committed batches that the state allows to go on from.
+        broken: Paths of snapshots of RocksDB that have lost a data file, or have a damaged one.
         stateful: Whether the query keeps state; None where nothing tells.
         foreign: The provider, if its files are not known here.
     """
@@ -52,10 +51,9 @@ class StateCheck:
         self._logs = logs
         self._content = check.found
         self._check = check
-        self._bad = {*check.found.problems}
         self._shared: dict[str, str | None] = {}
         self.found: list[Problem | Remark] = []
-        self.restorable = frozenset(logs.committed)
+        self.broken: set[str] = set()
         self.stateful: bool | None = None
         self.foreign: str | None = None
 
@@ -73,23 +71,16 @@ class StateCheck:
         evidence = state_evidence(self._storage, self._logs, present, newest, self._check.record)
         for file, what in evidence.lost:
             self.found.append(Problem(file, what, RESTORE))
-            self.restorable = frozenset()
         if evidence.untold is not None:
             self.found.append(Remark(layout.STATE, evidence.untold))
         self.stateful = evidence.stateful
 
     def _operator(self, folder: OperatorFolder, newest: int, offsets: OffsetLog | None) -> None:
         metadata = readable(partial(read_operator, self._storage, folder.metadata_path))
-        if folder.metadata_path is None:
-            first = (
-                0 if layout.STATE_SCHEMA in self._tree.names(f"{layout.STATE}/{folder.operator_id}") else None
-            )
-            if first is None and offsets is not None and not offsets.notes_operators:
-                self._unnoted(folder.operator_id)
-            else:
-                file = layout.OperatorMetadataFile(folder.operator_id, first).render()
-                what = f"operator {folder.operator_id} has no metadata"
-                self.found.append(Problem(file, what, RESTORE))
+        lost = [*lost_notes(self._tree, folder, metadata, offsets)]
+        self.found += [Problem(file, what, RESTORE) for file, what in lost]
+        if folder.metadata_path is None and not lost:
+            self._unnoted(folder.operator_id)
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
         count = partitions_of(self._storage, folder, metadata, offsets, newest).count
         if metadata is not None:
@@ -153,21 +144,14 @@ class StateCheck:
 
     def _schemas(self, metadata: OperatorMetadata, folder: OperatorFolder) -> None:
         path = folder.metadata_path or ""
-        for store in metadata.stores:
-            if metadata.version == 1:
-                file = layout.SchemaFile(metadata.operator_id, store.name).render()
-                if folder.partitions and not self._tree.has(file):
-                    self.found.append(Problem(file, "the schema of the store is not there", RESTORE))
-                continue
-            for schema in store.schema_paths:
-                place = schema_place(schema)
-                if place is None or not self._tree.has(place):
-                    what = f"the schema that {path} names is not there"
-                    self.found.append(Problem(place or path, what, RESTORE))
-                elif not self._is_here(schema_root(schema)):
-                    what = f"it names schemas in {schema_root(schema)}: a restart reads and writes them there"
-                    self.found.append(Remark(path, what))
-                    return
+        if metadata.version == 1:
+            return
+        for schema in (schema for store in metadata.stores for schema in store.schema_paths):
+            place = schema_place(schema)
+            if place is not None and self._tree.has(place) and not self._is_here(schema_root(schema)):
+                what = f"it names schemas in {schema_root(schema)}: a restart reads and writes them there"
+                self.found.append(Remark(path, what))
+                return
 
     def _is_here(self, root: str | None) -> bool:
         if root is None:
@@ -196,7 +180,6 @@ class StateCheck:
         if listing is None:
             what = f"batch {newest} needs this partition of operator {store.operator_id}, and it is not there"
             self.found.append(Problem(store.folder, what, RESTORE))
-            self.restorable = frozenset()
             return
         known = {
             version: readable(partial(self._logs.unique_id, store, index, version))
@@ -211,8 +194,6 @@ class StateCheck:
             self.found.append(Problem(chain.missing, what, RESTORE))
         self._lineages(folder, known, newest)
         self._data_files(folder, chain, newest)
-        good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
-        self.restorable = frozenset(batch_id for batch_id in self.restorable if batch_id + 1 in good)
 
     def _unique_ids(self, store: StoreId, version: int, known: Mapping[int, str | None]) -> UniqueId:
         """The ids of a version and those before: by the commit log, and before that by lineage."""
@@ -247,7 +228,6 @@ class StateCheck:
                     break
 
     def _problem(self, path: str, what: str) -> None:
-        self._bad.add(path)
         self.found.append(Problem(path, what, _FOREIGN))
 
     def _data_files(self, folder: StoreFolder, chain: Chain, newest: int) -> None:
@@ -264,6 +244,6 @@ class StateCheck:
                     self._shared[place] = self._check.check_data_file(place, shared.size_bytes)
                 what = self._shared[place]
                 if what is not None:
-                    self._bad.add(path)
+                    self.broken.add(path)
                     if path in needed:
                         self.found.append(Problem(place, f"{what}; {path} needs it", RESTORE))

@@ -10,16 +10,18 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of
+from holdfast.checkpoints.copy.file_set import restorable_batches
 from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, readable
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.stores import Damage
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
 from holdfast.checkpoints.verification.left_files import find_left_files
-from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources, readable
+from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
 from holdfast.external.view import is_external
@@ -78,7 +80,9 @@ def verify(
             outcome,
             batch_id=second.batch_id,
             problems=tuple(problem for problem in second.problems if problem.file in suspects),
-            restorable=second.restorable,
+            # The second look opens no snapshot of a store that looked whole, though an old one may be broken.
+            restorable=tuple(batch for batch in second.restorable if batch in outcome.restorable),
+            damage=second.damage,
             stateful=second.stateful,
         )
     if outcome.ok and foreign is not None:
@@ -136,9 +140,8 @@ def _look(
     for finding in found:
         if isinstance(finding, Problem):
             problems.setdefault(finding.file, finding)
-    bad_batches = {
-        place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
-    }
+    unreadable = frozenset((content.problems.keys() - content.misleading) | state.broken)
+    damage = Damage(unreadable, frozenset(problems.keys() - unreadable))
     outcome = Verification(
         uri=storage.uri,
         batch_id=newest,
@@ -151,12 +154,13 @@ def _look(
                 for name, product in operators_elsewhere(storage).items()
             ),
         ),
-        restorable=tuple(sorted(_startable(state.restorable - bad_batches, logs, problems))),
+        restorable=restorable_batches(storage, tree, logs, record, damage),
         files=content.files,
         size_bytes=content.size_bytes,
         recorded_batch=None if record is None else record.batch_id,
         compared=content.compared,
         stateful=state.stateful,
+        damage=damage,
     )
     return outcome, state.foreign
 
@@ -175,14 +179,4 @@ def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | 
     folder = layout.split(path)[0]
     return isinstance(place, StoreFile) and (
         place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(file.startswith(f"{folder}/") for file in only)
-    )
-
-
-def _startable(batches: frozenset[int], logs: Logs, problems: Container[str]) -> frozenset[int]:
-    """Going on behind a batch takes the query's id, the batch's offsets and those of the one before."""
-    if layout.METADATA in problems:
-        return frozenset()
-    offered = set(logs.offered)
-    return frozenset(
-        batch_id for batch_id in batches if batch_id in offered and (batch_id == 0 or batch_id - 1 in offered)
     )

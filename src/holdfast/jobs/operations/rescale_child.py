@@ -28,7 +28,12 @@ def run(spec: RescaleSpec, channel: Channel) -> None:
     try:
         for move in spec.moves:
             rescale_between_drivers(
-                move.checkpoint, move.made, partitions=move.partitions, master=spec.master, tell=tell
+                move.checkpoint,
+                move.made,
+                partitions=move.partitions,
+                master=spec.master,
+                home=spec.home,
+                tell=tell,
             )
     except HoldfastError as error:
         channel.send(Refused(error))

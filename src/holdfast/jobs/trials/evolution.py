@@ -201,7 +201,7 @@ def _prepared(
     home: str | Path | None,
     spark: SparkSession | None,
 ) -> Iterator[_Prepared]:
-    given, target = move_of(source, checkpoint, "evolved")
+    given, target = move_of(source, checkpoint, "evolved", home)
     state = state_at_rest(given, target, Operation.EVOLVE, needs_state=False)
     saved = open_saved(os.fspath(source))
     unfit = unfit_for_evolution(saved)

@@ -27,6 +27,7 @@ from holdfast.savepoints.offsets.positions import newest_offsets
 from holdfast.savepoints.offsets.skipped_files import FilesOfSource
 from holdfast.savepoints.restoring import Operation, free
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.taking.planning import changing
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
@@ -180,7 +181,7 @@ def move_offsets(
         Corrupt: The source is damaged.
         Internal: A state is not what it was; nothing was written.
     """
-    work = WorkingCopy(folder, tell)
+    work = WorkingCopy(folder, changing("no offsets were moved", "offsets"), tell)
     work.copied_at(source, plan.batch_id)
     with work.standing_for(plan.source):
         before = contents(work.checkpoint, tell=tell)

@@ -76,6 +76,7 @@ def move_offsets(
     skip_files: Sequence[str] = (),
     files_of: str | None = None,
     stopped: bool = False,
+    home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> OffsetsMoved:
     """Create a checkpoint with the same state and the source offsets you give.
@@ -107,6 +108,8 @@ def move_offsets(
         files_of: The source of these files; None for the only one.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
         tell: Called with steps done, steps in all, and the current step.
 
     Raises:
@@ -115,7 +118,7 @@ def move_offsets(
         Corrupt: The source is damaged.
         Invalid: The change does not fit the sources, or changes nothing.
     """
-    given, target = move_of(source, checkpoint, _ENDING)
+    given, target = move_of(source, checkpoint, _ENDING, home)
     plan = planned(given, target, Wanted(changes, skip_files, files_of))
     with (
         source_guard(given, "offsets", stopped=stopped, tell=tell) as guard,

@@ -26,6 +26,7 @@ from holdfast.savepoints.rewrite.state_move import (
     state_at_rest,
 )
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.taking.planning import changing
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
@@ -170,7 +171,7 @@ def rescale(
         Internal: The rows are not what they were; nothing was written.
     """
     _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
-    work = WorkingCopy(folder, tell)
+    work = WorkingCopy(folder, changing("nothing was rescaled", "rescale"), tell)
     work.copied_at(source, plan.batch_id)
     backend = None
     if plan.starts_spark:

@@ -98,7 +98,7 @@ def take(
         named = taking.take(
             checkpoint,
             kept,
-            plan_take(checkpoint, kept, plan.asked, plan.record),
+            plan_take(checkpoint, kept, plan.asked, plan.record, purpose=plan.purpose),
             clock=clock,
             pace=pace,
             tell=tell,

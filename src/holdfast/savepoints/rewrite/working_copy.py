@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
 from holdfast.savepoints.rewrite.maintenance_commit import copy_as_batch
 from holdfast.savepoints.rewrite.whole_take import take
-from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.planning import Purpose, plan_take
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -23,10 +24,17 @@ from holdfast.storage.port import Storage
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be changed: a checkpoint, or a savepoint in its catalog."""
+    """What is to be changed: a checkpoint, or a savepoint in its catalog.
+
+    Attributes:
+        storage: The checkpoint, or the catalog.
+        savepoint_id: The savepoint's id; None for a checkpoint.
+        record: What the checkpoint's files were when their batches were committed; None without a record.
+    """
 
     storage: Storage
     savepoint_id: str | None = None
+    record: Record | None = field(default=None, repr=False, compare=False)
 
     @property
     def uri(self) -> str:
@@ -48,10 +56,12 @@ class WorkingCopy:
 
     Args:
         folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
+        purpose: What the copy is made for.
         tell: Called with what is done, what there is in all, and what is being done.
     """
 
-    def __init__(self, folder: Path, tell: ProgressCallback | None) -> None:
+    def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
+        self._purpose = purpose
         self.place = folder / "checkpoint"
         self.checkpoint = LocalStorage(self.place)
         self._catalog = LocalStorage(folder / "catalog")
@@ -65,7 +75,8 @@ class WorkingCopy:
     def copied(self, source: Source) -> int:
         """Copy the source to where it may be changed, and say its batch."""
         if source.savepoint_id is None:
-            return self._restored(self._catalog, self._taken(source.storage), self.checkpoint).batch_id
+            taken = self._taken(source.storage, source.record)
+            return self._restored(self._catalog, taken, self.checkpoint).batch_id
         return self._restored(source.storage, source.savepoint_id, self.checkpoint).batch_id
 
     def copied_at(self, source: Source, batch_id: int) -> None:
@@ -151,8 +162,8 @@ class WorkingCopy:
                 raise
         return restored
 
-    def _taken(self, checkpoint: Storage) -> str:
-        plan = plan_take(checkpoint, self._catalog)
+    def _taken(self, checkpoint: Storage, record: Record | None = None) -> str:
+        plan = plan_take(checkpoint, self._catalog, record=record, purpose=self._purpose)
         taken = take(checkpoint, self._catalog, plan, tell=self._tell)
         return taken.manifest.savepoint_id
 

@@ -11,6 +11,7 @@ from holdfast.checkpoints.copy.file_set import CutFile, FileSet, How, cut
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.stores import NO_DAMAGE, Damage
 from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.external.view import is_external
@@ -22,6 +23,36 @@ from holdfast.storage.port import Storage, full
 
 # A running query deletes what old batches needed; the next cut is of a newer batch.
 LOOKS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a savepoint is taken for, in the words of errors.
+
+    Attributes:
+        refused: What was not done.
+        older_batch: How to do it at an older batch.
+    """
+
+    refused: str
+    older_batch: str
+
+
+SAVEPOINT: Final = Purpose("no savepoint was taken", "take one of those with --batch")
+
+
+def changing(refused: str, verb: str) -> Purpose:
+    """Return the purpose of a verb that makes a checkpoint out of another.
+
+    Args:
+        refused: What was not done, such as `nothing was rescaled`.
+        verb: The verb as it is typed behind `holdfast`.
+    """
+    return Purpose(
+        refused,
+        "take a savepoint of one of those with `holdfast savepoint take … --batch N`,"
+        f" and give that to `holdfast {verb}`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +82,8 @@ class TakePlan(JsonShape):
         query_id: The query.
         files: The files.
         untold: The words for a query that keeps no state or has lost it; None where that can be told.
-        record: What the files were when their batches were committed, as far as somebody noted it.
+        record: What the files were when their batches were committed; None without a record.
+        purpose: What the savepoint is taken for.
     """
 
     checkpoint: str
@@ -62,6 +94,7 @@ class TakePlan(JsonShape):
     files: tuple[PlannedFile, ...] = field(metadata=json_as(convert=len, says="How many files there are."))
     untold: str | None = None
     record: Record | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+    purpose: Purpose = field(default=SAVEPOINT, repr=False, compare=False, metadata=NOT_IN_JSON)
 
     @property
     @in_json_as(formerly="bytes")
@@ -83,7 +116,13 @@ class TakePlan(JsonShape):
 
 
 def plan_take(
-    checkpoint: Storage, catalog: Storage, batch_id: int | None = None, record: Record | None = None
+    checkpoint: Storage,
+    catalog: Storage,
+    batch_id: int | None = None,
+    record: Record | None = None,
+    *,
+    purpose: Purpose = SAVEPOINT,
+    damage: Damage = NO_DAMAGE,
 ) -> TakePlan:
     """Work out what a savepoint would consist of; changes nothing.
 
@@ -93,7 +132,10 @@ def plan_take(
         checkpoint: The checkpoint.
         catalog: The catalog.
         batch_id: A committed batch whose files are still kept; the newest by default.
-        record: What the files were when their batches were committed; state that it names must be there.
+        record: What the files were when their batches were committed. State that it names must exist, and
+            `take` compares each file with it.
+        purpose: What the savepoint is taken for.
+        damage: Damaged files, which the savepoint has to do without.
 
     Raises:
         NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
@@ -108,31 +150,38 @@ def plan_take(
     places: set[str | None] = set()
     for _ in range(LOOKS):
         try:
-            return _plan(checkpoint, catalog, batch_id, record)
+            return _plan(checkpoint, catalog, batch_id, record, purpose, damage)
         except NotFound as error:  # noqa: PERF203 - a few looks, not a loop over data
             if is_about_a_file(error, checkpoint) and _is_old(checkpoint, batch_id):
-                cut(checkpoint, batch_id)  # it says so if the whole batch is gone
+                cut(checkpoint, batch_id, damage=damage)  # it says so if the whole batch is gone
                 raise
             if not is_about_a_file(error, checkpoint):
                 raise
             places.add(error.where)
             missing = error
         except Corrupt as error:
-            raise _with_address(error, checkpoint) from error
+            raise _with_address(error, checkpoint, purpose) from error
     if len(places) == 1 and is_external(checkpoint):
         raise missing
     if len(places) == 1:
         raise Corrupt(
-            "the checkpoint has lost a file, and no savepoint was taken",
+            f"the checkpoint has lost a file, and {purpose.refused}",
             where=missing.where,
             found="no such file",
-            hint=see_damage(checkpoint),
+            hint=see_damage(checkpoint, purpose),
         ) from missing
     raise too_fast(missing) from missing
 
 
-def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None, record: Record | None) -> TakePlan:
-    found = cut(checkpoint, batch_id, record)
+def _plan(
+    checkpoint: Storage,
+    catalog: Storage,
+    batch_id: int | None,
+    record: Record | None,
+    purpose: Purpose,
+    damage: Damage,
+) -> TakePlan:
+    found = cut(checkpoint, batch_id, record, damage)
     earlier = _Earlier(checkpoint, catalog, found)
     listings = {
         folder: checkpoint.list(folder) for folder in {layout.split(file.origin)[0] for file in found.files}
@@ -153,6 +202,7 @@ def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None, record: R
         tuple(files),
         found.untold,
         record,
+        purpose,
     )
 
 
@@ -232,20 +282,20 @@ def too_fast(error: NotFound) -> Unavailable:
     )
 
 
-def see_damage(checkpoint: Storage) -> str:
-    """What to do about a damaged checkpoint."""
+def see_damage(checkpoint: Storage, purpose: Purpose) -> str:
+    """Return what to do about a damaged checkpoint."""
     return (
-        f"`holdfast checkpoint verify {place_word(checkpoint.uri)}` names all damage and the batches that are"
-        " whole; take one of those with --batch"
+        f"`holdfast checkpoint verify {place_word(checkpoint.uri)}` names all damage and the batches that can"
+        f" still be restored; {purpose.older_batch}"
     )
 
 
-def _with_address(error: Corrupt, checkpoint: Storage) -> Corrupt:
+def _with_address(error: Corrupt, checkpoint: Storage, purpose: Purpose) -> Corrupt:
     where = error.where or ""
     return Corrupt(
         error.fact,
         where=where if where.startswith(checkpoint.uri) else full(checkpoint.uri, where),
         found=error.found,
         expected=error.expected,
-        hint=error.hint or see_damage(checkpoint),
+        hint=error.hint or see_damage(checkpoint, purpose),
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.stores import NO_DAMAGE, Damage
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.checkpoints.verification.findings import in_short
+from holdfast.checkpoints.verification.findings import Verification, in_short
+from holdfast.checkpoints.verification.record_checks import unlike_recorded
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
@@ -64,12 +66,15 @@ class Taken(JsonShape):
         manifest: What it is.
         new_files: The files that the catalog did not hold before.
         untold: The words for a query that keeps no state or has lost it; None where that can be told.
+        damaged: Damaged files of the checkpoint that the savepoint does without: what they held is in it from
+            an older snapshot and the changes since.
     """
 
     uri: str = field(metadata=json_as("savepoint"))
     manifest: Manifest = field(metadata=json_spread())
     new_files: int
     untold: str | None = None
+    damaged: tuple[str, ...] = ()
 
 
 def take(
@@ -139,7 +144,7 @@ def take(
         )
         publish(catalog, manifest, turn)
     uri = savepoint_uri(catalog, manifest.savepoint_id)
-    taken = Taken(uri, manifest, one.new_files(saved), plan.untold)
+    taken = Taken(uri, manifest, one.new_files(saved), plan.untold, tuple(sorted(one.damaged)))
     _LOG.info("took savepoint %s of %s, batch %d", taken.uri, checkpoint.uri, manifest.batch_id)
     return taken
 
@@ -167,9 +172,10 @@ class _Take:
 
     Attributes:
         stored: Size of what this take has put into the catalog, by hash.
-        kept: What a savepoint of the catalog held before, by hash.
+        kept: Paths of files that an earlier savepoint of the checkpoint has too.
         proved: Linked data files that were compared with their checksums while they were hashed.
         at: Where the catalog has a file now.
+        damaged: Damaged files that the savepoint does without.
     """
 
     checkpoint: Storage
@@ -181,30 +187,47 @@ class _Take:
     kept: set[str] = field(default_factory=set)
     proved: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
 
     def saved(self, plan: TakePlan) -> list[SavedFile]:
         """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
         links = same_disk(self.checkpoint, self.catalog)
+        found: Verification | None = None
         proofs = 0
+        damage = NO_DAMAGE
         for look in range(LOOKS):
             try:
-                current = (
-                    plan if look == 0 else plan_take(self.checkpoint, self.catalog, plan.asked, plan.record)
-                )
-                saved = self._copied(current, links, look)
-            except NotFound as error:
+                saved = self._copied(plan if look == 0 else self._planned_again(plan, damage), links, look)
+            except (NotFound, Corrupt) as error:
                 let_go(self.catalog, self.turn.token)
-                if not is_about_a_file(error, self.checkpoint):
+                if found is not None and damage != NO_DAMAGE:  # it cannot do without what is damaged
+                    raise self._refusal(found, plan) from error
+                if isinstance(error, Corrupt) or not is_about_a_file(error, self.checkpoint):
                     raise
                 gone = error
                 continue
             proofs += 1
-            damage = self._damage(saved)
-            if damage is None:
+            found = self._verified(saved, plan)
+            if found.ok:
+                self.damaged = {*damage.unreadable, *damage.wrong}
                 return saved
-            if proofs == _PROOFS:
-                raise damage
+            if proofs >= _PROOFS:
+                before, damage = damage, _both(damage, found.damage)
+                if damage == before:
+                    break
+        if found is not None:
+            raise self._refusal(found, plan)
         raise too_fast(gone) from gone
+
+    def _planned_again(self, plan: TakePlan, damage: Damage) -> TakePlan:
+        return plan_take(
+            self.checkpoint,
+            self.catalog,
+            plan.asked,
+            plan.record,
+            purpose=plan.purpose,
+            damage=damage,
+        )
 
     def view(self, saved: list[SavedFile]) -> SavepointView:
         """What was saved, as a checkpoint."""
@@ -242,7 +265,7 @@ class _Take:
         file, size = planned.file, planned.size_bytes
         before = planned.held
         if before is not None and self.catalog.size(object_path(before.sha256)) == size:
-            self.kept.add(before.sha256)
+            self.kept.add(file.path)
             self.at[file.path] = object_path(before.sha256)
             return before
         if links and file.how is How.WHOLE and never_changes(file.path):
@@ -311,18 +334,33 @@ class _Take:
         except Conflict:
             pass  # another take, or another file of this one, was quicker
 
-    def _damage(self, saved: list[SavedFile]) -> Corrupt | None:
+    def _verified(self, saved: list[SavedFile], plan: TakePlan) -> Verification:
+        """Verify what was saved, and compare it with the record of the checkpoint's good batches."""
         # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
-        known = self.proved.union(file.path for file in saved if file.sha256 in self.kept)
-        found = verify(self.view(saved), self.tell, known, unpack=False)
-        if found.ok:
-            return None
+        found = verify(self.view(saved), self.tell, self.proved | self.kept, unpack=False)
+        if plan.record is None:
+            return found
+        whole = [(file.path, file.size_bytes, file.sha256) for file in saved if file.how == How.WHOLE.value]
+        unlike = {problem.file: problem for problem in unlike_recorded(plan.record, whole)}
+        problems = {problem.file: problem for problem in found.problems} | unlike
+        wrong = Damage(wrong=frozenset(unlike.keys() - found.damage.unreadable))
+        return replace(
+            found,
+            problems=tuple(problems[file] for file in sorted(problems)),
+            damage=_both(found.damage, wrong),
+        )
+
+    def _refusal(self, found: Verification, plan: TakePlan) -> Corrupt:
         return Corrupt(
-            "the checkpoint is damaged, and no savepoint was taken",
+            f"the checkpoint is damaged, and {plan.purpose.refused}",
             where=full(self.checkpoint.uri, found.problems[0].file),
             found=in_short(found.problems),
-            hint=see_damage(self.checkpoint),
+            hint=see_damage(self.checkpoint, plan.purpose),
         )
+
+
+def _both(one: Damage, other: Damage) -> Damage:
+    return Damage(one.unreadable | other.unreadable, one.wrong | other.wrong)
 
 
 def never_changes(path: str) -> bool:

@@ -9,17 +9,19 @@ are still there, since Spark numbers them from 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, readable
 from holdfast.checkpoints.operator_naming import noted_plan
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.verification.log_checks import readable
+from holdfast.checkpoints.tree import Tree
 from holdfast.config.locations import place_word
 from holdfast.errors import Corrupt
+from holdfast.formats.logs.offset_log import OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place
 from holdfast.formats.logs.plan_note import NOTE
 from holdfast.storage.port import Storage, full
 
@@ -106,6 +108,44 @@ def require_state(
             f"`holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     return evidence
+
+
+def lost_notes(
+    tree: Tree, folder: OperatorFolder, metadata: OperatorMetadata | None, offsets: OffsetLog | None
+) -> Iterator[tuple[str, str]]:
+    """Find what Spark must have noted of an operator, and is missing.
+
+    Args:
+        tree: The checkpoint's listing.
+        folder: The operator.
+        metadata: Its metadata at the batch; None where there is none, or where it cannot be read.
+        offsets: What the batch was fixed to; Spark before 4.0 notes no operators.
+
+    Returns:
+        The path of each lost file, and what is wrong.
+    """
+    if folder.metadata_path is None and (
+        offsets is None or offsets.notes_operators or has_schemas(tree, folder.operator_id)
+    ):
+        first = 0 if has_schemas(tree, folder.operator_id) else None
+        path = layout.OperatorMetadataFile(folder.operator_id, first).render()
+        yield path, f"operator {folder.operator_id} has no metadata"
+    for store in () if metadata is None else metadata.stores:
+        if metadata is None or metadata.version == 1:
+            file = layout.SchemaFile(folder.operator_id, store.name).render()
+            if folder.partitions and not tree.has(file):
+                yield file, "the schema of the store is not there"
+            continue
+        for schema in store.schema_paths:
+            place = schema_place(schema)
+            if place is None or not tree.has(place):
+                path = folder.metadata_path or ""
+                yield place or path, f"the schema that {path} names is not there"
+
+
+def has_schemas(tree: Tree, operator_id: int) -> bool:
+    """Return whether an operator has the folder of schemas that transformWithState keeps."""
+    return layout.STATE_SCHEMA in tree.names(f"{layout.STATE}/{operator_id}")
 
 
 def _recorded(record: Record) -> Counter[int]:
