@@ -104,11 +104,31 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
 
     address = checkpoint_of(checkpoint, home)
     with progress("verify", "files") as tell:
-        found = checkpoints.verify(address, tell, home=home)
+        found = _with_saved_id(checkpoints.verify(address, tell, home=home), home)
     output.show(found, json, _show_verification)
     next_step.say_looked_up(json, lambda: _after_verification(checkpoint, found, home))
     if not found.ok:
         raise typer.Exit(Corrupt.exit_code)
+
+
+def _with_saved_id(found: Verification, home: str | None) -> Verification:
+    """Have the problem of a lost query id name a savepoint that has the id."""
+    from dataclasses import replace
+
+    from holdfast.external.view import open_checkpoint
+    from holdfast.layout import METADATA, SAVEPOINTS_BESIDE, beside
+    from holdfast.savepoints.taking.lost_id import lost_id_hint
+
+    if all(problem.file != METADATA for problem in found.problems):
+        return found
+    details = next_step.job_at(found.uri, home)
+    known = [*(() if details is None else details.catalogs), next_step.catalog_for(found.uri, home)]
+    catalogs = dict.fromkeys(place for place in (*known, beside(found.uri, SAVEPOINTS_BESIDE)) if place)
+    hint = lost_id_hint(open_checkpoint(found.uri), catalogs)
+    problems = tuple(
+        replace(problem, hint=hint) if problem.file == METADATA else problem for problem in found.problems
+    )
+    return replace(found, problems=problems)
 
 
 def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from holdfast.cli.arguments import (
     catalog_of,
     checkpoint_of,
     warn_of_label,
+    whole_address_or_none,
 )
 from holdfast.cli.examples import examples
 from holdfast.cli.periodic import take_periodically
@@ -81,6 +82,16 @@ def take(
         ),
     ] = None,
     drop_expired: options.DropExpired = False,
+    *,
+    id_of: Annotated[
+        str | None,
+        typer.Option(
+            "--id-of",
+            metavar="SP",
+            help="For a checkpoint that has lost its query id: a savepoint of the same query, which has it.",
+            callback=whole_address_or_none,
+        ),
+    ] = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -96,8 +107,10 @@ def take(
     from holdfast import savepoints
     from holdfast.checkpoints import record_of
     from holdfast.external.view import open_checkpoint
+    from holdfast.savepoints.access import opened
     from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
-    from holdfast.savepoints.taking.planning import plan_take
+    from holdfast.savepoints.savepoint_api import plan_of_take
+    from holdfast.savepoints.taking.lost_id import with_query_id
     from holdfast.storage import open_storage
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
@@ -119,7 +132,10 @@ def take(
         return
     if dry_run:
         origin = open_checkpoint(address)
-        plan = plan_take(origin, open_storage(into, "catalog"), batch, record_of(origin, home))
+        record = record_of(origin, home)
+        if id_of is not None:
+            origin = with_query_id(origin, *opened(id_of))
+        plan = plan_of_take(origin, open_storage(into, "catalog"), batch, record)
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json)
         return
@@ -133,6 +149,7 @@ def take(
             deep=deep,
             digest=False,
             drop_expired=drop_expired,
+            id_of=id_of,
             home=home,
             tell=tell,
         )

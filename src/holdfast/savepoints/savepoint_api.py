@@ -14,15 +14,17 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     held_between_drivers,
     held_for_making,
 )
+from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
-from holdfast.errors import HoldfastError
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.external.view import open_checkpoint
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange
+from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.savepoints import restoring
 from holdfast.savepoints.access import (
     Address,
@@ -47,8 +49,9 @@ from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan
 from holdfast.savepoints.rewrite import whole_take
 from holdfast.savepoints.sink_table import open_table
 from holdfast.savepoints.taking import labels, taking
+from holdfast.savepoints.taking.lost_id import is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
-from holdfast.savepoints.taking.planning import check_apart, plan_take
+from holdfast.savepoints.taking.planning import TakePlan, check_apart, plan_take
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
@@ -71,6 +74,7 @@ def take(
     gentle: bool | None = None,
     home: Address | None = None,
     drop_expired: bool = False,
+    id_of: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Take a savepoint of a query's checkpoint, while the query runs or not.
@@ -84,9 +88,9 @@ def take(
         catalog: The directory of savepoints; made if need be.
         batch: A committed batch whose state is still kept; the newest by default.
         label: A name for people.
-        deep: Read the rows of the state before the savepoint is published, so that the manifest has their
-            exact number and a digest of each state. It takes about two seconds a million rows; state of up
-            to 2 MB is read in any case.
+        deep: Read the rows of the state before the savepoint is published: check that each key is in the
+            partition that Spark's hash gives it, and put the number of rows and a digest of each state into
+            the manifest. It takes about four seconds a million rows; state of up to 2 MB is read in any case.
         digest: Once the savepoint is there, do as `digest` does, unless the manifest has them. What fails
             then leaves it pending. Without it the call returns sooner, and the digests are pending.
         gentle: Use a few hundredths of this machine's processors only, so that a running query keeps its
@@ -97,6 +101,8 @@ def take(
         drop_expired: Leave out what has expired by the batch's own time or watermark in keyed state of
             Holdfast's; see `hf.drop_expired`. The state with a time to live is read then, and what has lost
             something is written anew.
+        id_of: For a checkpoint that has lost the file with its query's id: a savepoint of the same query,
+            whose id the new one gets. The checkpoint must still have the offsets of a batch of it.
         tell: Called with files done, files in all, and what is being done.
 
     Returns:
@@ -106,7 +112,7 @@ def take(
         NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
         Corrupt: The checkpoint is damaged, or has lost state that a record or the note of its plan knows of;
             there is no savepoint.
-        Conflict: Savepoints are being removed from the catalog.
+        Conflict: Savepoints are being removed from the catalog, or `id_of` may be of another query.
         Invalid: An argument cannot be right.
         Unsupported: The rows were asked for, and are of a kind that cannot be read.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
@@ -116,17 +122,19 @@ def take(
     taking.check_label(label)
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
+    if id_of is not None:
+        origin = with_query_id(origin, *opened(id_of))
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
     if drop_expired:
         with workplace(into, "take") as work:
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
-            plan = plan_take(origin, kept, batch, record)
+            plan = plan_of_take(origin, kept, batch, record)
             complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
             taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
     else:
-        plan = plan_take(origin, into, batch, record)
+        plan = plan_of_take(origin, into, batch, record)
         taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
         with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
@@ -463,6 +471,27 @@ def _rescale(
     whole(partitions, "partitions", least=1, most=PARTITIONS)
     given, target = move_of(source, checkpoint, f"p{partitions}", home)
     return given, target, rescaling.plan_rescale(given, target, partitions)
+
+
+def plan_of_take(
+    checkpoint: Storage, catalog: Storage, batch_id: int | None, record: Record | None
+) -> TakePlan:
+    """Plan a savepoint; an error about the query's id names the savepoints that have it.
+
+    Raises:
+        As `plan_take`.
+    """
+    try:
+        return plan_take(checkpoint, catalog, batch_id, record)
+    except Corrupt as error:
+        if not is_lost_id(error, checkpoint):
+            raise
+        place = beside(checkpoint.uri, SAVEPOINTS_BESIDE)
+        catalogs = [catalog.uri, *([] if place is None else [place])]
+        hint = lost_id_hint(checkpoint, catalogs)
+        raise Corrupt(
+            error.fact, where=error.where, found=error.found, expected=error.expected, hint=hint
+        ) from error
 
 
 def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
