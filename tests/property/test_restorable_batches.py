@@ -1,4 +1,4 @@
-"""Verify and take agree on the batches that can be restored, whichever file of a checkpoint is missing. Seeded."""
+"""Verify and take agree on the batches that can be restored, whichever file is missing. Seeded."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def _is_restored(checkpoint: MemoryStorage, batch_id: int, folder: Path) -> bool
     catalog = MemoryStorage(uri="memory://catalog")
     try:
         taken = take(checkpoint, catalog, plan_take(checkpoint, catalog, batch_id))
-    except (Corrupt, NotFound) as error:
-        assert error.hint
+    except (Corrupt, NotFound):
         return False
     # Paths to schemas can be led to a local directory alone.
     made = LocalStorage(folder)
@@ -82,7 +81,7 @@ def test_take_takes_the_batches_that_verify_names_whichever_file_is_cut_short(
 
 @pytest.mark.parametrize("name", ["4.2/aggregate-changelog", "4.2/join-memory"])
 def test_a_lost_entry_of_a_source_makes_every_batch_that_needs_it_unrestorable(name: str) -> None:
-    """Batch N reads entry N of the source; `9.compact` repeats the entries before, and none of those behind."""
+    """Batch N reads entry N of the source; `9.compact` repeats the entries before it, and no later one."""
     files = golden_files(name)
     lost = ("sources/0/10", "sources/0/.10.crc")
     rest = {path: data for path, data in files.items() if path not in lost}

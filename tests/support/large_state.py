@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import struct
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from state_rows import state_rows
 
 from golden import golden_on_disk
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.formats.rows.murmur3 import partition_of
 from holdfast.layout import StoreId
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.storage.local import LocalStorage
@@ -23,16 +25,21 @@ NEWEST = 12
 ROWS = 60_000
 
 Row = tuple[bytes, bytes]
+_KEY = [{"name": "name", "type": "string"}]
 
 
 def large_rows(count: int = ROWS, seed: int = 5) -> list[Row]:
-    """Keys of one text and values of two numbers, as Spark lays rows out."""
+    """Keys of one text and values of two numbers, as Spark lays rows out; all belong to partition 0 of 2."""
     rng = random.Random(seed)
-    rows = []
-    for number in range(count):
+    rows: list[Row] = []
+    for number in itertools.count():
+        if len(rows) == count:
+            break
         name = f"customer-{number:08}-{rng.getrandbits(64):016x}".encode()
         padded = name.ljust(-(-len(name) // 8) * 8, b"\0")
         key = struct.pack("<qq", 0, 16 << 32 | len(name)) + padded
+        if partition_of(key, _KEY, 1, 2, NAME):
+            continue
         rows.append((key, struct.pack("<qqq", 0, rng.getrandbits(40), rng.getrandbits(40))))
     return rows
 

@@ -9,13 +9,12 @@ import pytest
 from golden import NAMES, golden, golden_files
 from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
+from holdfast.checkpoints.state.key_partition import Placement, partition_of_key, placing_fields
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import StateCodec, StateName, operator_states
 from holdfast.formats.logs.state_schema import ColumnFamily
 from holdfast.formats.rows.row_forms import KeyForm, KeyKind, ValueForm
 from holdfast.layout import OperatorMetadataFile
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 

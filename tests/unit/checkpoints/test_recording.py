@@ -92,7 +92,7 @@ def test_a_batch_whose_commit_was_taken_away_is_told_and_may_run_again(file: Rec
     assert look(back, file).behind
     assert named(back, file) == ["commits/11"]
     # It has run again, and its rows came in another order.
-    other = {**MEMORY, "state/0/0/12.delta": MEMORY["state/0/1/12.delta"]}
+    other = {**MEMORY, "state/0/0/12.delta": MEMORY["state/0/0/11.delta"]}
     noted = look(other, file)
     assert (noted.batch_id, noted.behind) == (NEWEST, False)
     assert named(other, file) == []
@@ -103,7 +103,7 @@ def test_a_run_that_begins_with_a_noted_batch_is_noted_anew(file: RecordFile) ->
     storage = MemoryStorage(MEMORY, URI)
     recorder = Recorder(storage, file)
     recorder.look()
-    storage.write("state/0/0/12.delta", MEMORY["state/0/1/12.delta"], replace=True)
+    storage.write("state/0/0/12.delta", MEMORY["state/0/0/11.delta"], replace=True)
     recorder.ran_from(12)  # the next one: nothing is past
     recorder.look()
     assert named(storage.files, file) == ["state/0/0/12.delta"]

@@ -34,6 +34,7 @@ from holdfast.savepoints.offsets.position_changes import (
 )
 from holdfast.savepoints.offsets.positions import SourceKind, read_positions
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.taking.planning import SAVEPOINT
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
@@ -410,7 +411,7 @@ def test_which_of_two_sources_is_read_twice_cannot_always_be_told() -> None:
 
 
 def test_what_is_wrong_in_the_copy_is_told_of_the_source(tmp_path: Path) -> None:
-    work = WorkingCopy(tmp_path, None)
+    work = WorkingCopy(tmp_path, SAVEPOINT, None)
     with pytest.raises(Corrupt) as error, work.standing_for("memory://ck"):
         raise Corrupt("a file is lost", where=f"{work.checkpoint.uri}/sources/1/12", hint="restore")
     assert (error.value.where, error.value.hint) == ("memory://ck/sources/1/12", "restore")

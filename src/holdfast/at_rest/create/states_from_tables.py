@@ -12,11 +12,11 @@ from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.tables import PARTITION, column_names, schema_of
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.key_partition import Placement
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.storage.port import Storage, full
 

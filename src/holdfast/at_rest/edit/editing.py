@@ -28,6 +28,7 @@ from holdfast.at_rest.edit.state_columns import PLACE
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.written_keys import parse_key
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.key_partition import Placement
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.units import counted
@@ -41,7 +42,6 @@ from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_changes import RowChange
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage

@@ -15,6 +15,7 @@ from holdfast.at_rest.evolve.row_conversion import RowConversion
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
 from holdfast.checkpoints.state.families import NO_FAMILIES, Families
+from holdfast.checkpoints.state.key_partition import Placement
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.checkpoints.tree import Tree
@@ -29,7 +30,6 @@ from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import OperatorRewrite, StateShape
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy

@@ -280,7 +280,7 @@ class _Cut:
     ) -> Iterator[CutFile]:
         """The entries of a file source's log up to one: from the compacted one before it on.
 
-        Where entries were deleted since a later one repeats them, or cannot be read, they are taken from that.
+        Where entries were deleted since a later one repeats them, or cannot be read, that one has them.
         """
         compact = {place.entry for place in places if place.compact}
         interval = compact_interval(compact)
@@ -293,7 +293,8 @@ class _Cut:
                 "a source's log cannot be as long as it says",
                 where=full(self._storage.uri, f"{layout.SOURCES}/{source}"),
                 found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
-                hint=f"see what else is wrong with `holdfast checkpoint verify {place_word(self._storage.uri)}`",
+                hint="see what else is wrong with"
+                f" `holdfast checkpoint verify {place_word(self._storage.uri)}`",
             )
         later = min((entry for entry in compact if entry >= last), default=None)
         for entry in range(max(base, 0), last + 1):

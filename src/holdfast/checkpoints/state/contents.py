@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.problems import taking_rows_apart
 from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.key_partition import PartitionCheck
 from holdfast.checkpoints.state.rows import state_chunks, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
@@ -44,7 +45,11 @@ class StateContent(JsonShape):
 
 
 def contents(
-    storage: Storage, batch_id: int | None = None, *, tell: ProgressCallback | None = None
+    storage: Storage,
+    batch_id: int | None = None,
+    *,
+    check_partitions: bool = False,
+    tell: ProgressCallback | None = None,
 ) -> tuple[StateContent, ...]:
     """The exact content of each state at a committed batch, ascending by operator and name.
 
@@ -56,18 +61,23 @@ def contents(
     Args:
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
+        check_partitions: Check that every key is in the partition that Spark's hash gives it.
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         NotFound: The batch is not committed, or a file that it needs is gone.
-        Corrupt: A file or a row is damaged.
+        Corrupt: A file or a row is damaged, or a key is in the wrong partition.
         Unsupported: The state is of a kind that cannot be read.
         Unavailable: The storage does not answer.
     """
     sums: dict[StateName, ContentSum] = {}
-    for codec, _, pairs in state_chunks(storage, batch_id, tell=tell):
+    operators = operator_states(storage, batch_id)
+    check = PartitionCheck(operators, storage.uri) if check_partitions else None
+    for codec, partition, pairs in state_chunks(storage, batch_id, tell=tell):
+        if check is not None:
+            check.require(codec, partition, [key for key, _ in pairs])
         sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
-    return state_contents(operator_states(storage, batch_id), sums)
+    return state_contents(operators, sums)
 
 
 def store_sums(

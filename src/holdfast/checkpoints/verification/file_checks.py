@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.state.replay import key_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.findings import Problem, Remark, said
 from holdfast.checkpoints.verification.record_checks import UNLIKE
@@ -17,13 +21,14 @@ from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_
 from holdfast.formats.files.compression import READABLE, beginning, decompressed
 from holdfast.formats.files.records import HEAD_BYTES, Lineage, parse_head, records_of
 from holdfast.formats.files.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
-from holdfast.formats.files.sst import check_sst
+from holdfast.formats.files.sst import check_sst, sst_sample
 from holdfast.formats.logs.commit_log import parse_commit
 from holdfast.formats.logs.offset_log import parse_offsets
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.query import parse_query
 from holdfast.formats.logs.source_log import parse_source
 from holdfast.formats.logs.state_schema import parse_schema
+from holdfast.formats.rows.row_forms import ValueForm
 from holdfast.formats.text import decoded, json_object
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
@@ -32,6 +37,8 @@ RESTORE = (
     "put back the file from a copy, or go back to a batch that is whole; do not start the query on this one"
 )
 CHECKSUM = "delete the checksum if the file itself is known to be right; Hadoop and Spark go on without it"
+# Keys of a file, or of a block of a data file, that are compared with the partition of the file.
+KEYS: Final = 16
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
 # What reads a whole file, by what the file is; state has readers of its own, by its kind.
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
@@ -56,6 +63,7 @@ class Content:
         files: How many files were read.
         size_bytes: Their bytes.
         compared: How many of them were compared with a record of good batches.
+        keys: A sample of the keys in each file of state, as they are stored, by path.
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -66,6 +74,7 @@ class Content:
     files: int = 0
     size_bytes: int = 0
     compared: int = 0
+    keys: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +88,9 @@ class ContentCheck:
         known: Files whose bytes are known to be right. They are read only for what others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
         record: What the files were when their batches were committed.
+        placed: Files whose keys are known to be in the right partition.
+        values: How the values of each operator are put into bytes, by its number; files of others are not
+            sampled.
         found: What reading them has brought to light.
     """
 
@@ -88,6 +100,8 @@ class ContentCheck:
     known: Container[str]
     unpack: bool
     record: Record | None
+    placed: Container[str]
+    values: Mapping[int, ValueForm]
     found: Content = field(default_factory=Content, init=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +181,18 @@ class ContentCheck:
             what = self._blocks(path, data)
         return what
 
+    def sample_data_file(self, place: layout.SharedFile, size: int) -> tuple[bytes, ...]:
+        """Return some keys of a data file of RocksDB; none of one that cannot be read."""
+        path = place.render()
+        if path in self.placed or place.store.operator_id not in self.values or not path.endswith(".sst"):
+            return ()
+        if path not in self.found.keys:
+            self.found.keys[path] = ()
+            with suppress(Corrupt, Unsupported, NotFound):
+                read = partial(self.storage.read, path)
+                self.found.keys[path] = tuple(sst_sample(read, size, path, KEYS))
+        return self.found.keys[path]
+
     def _unlike(self, path: str, data: bytes) -> str | None:
         if self.record is None or path not in self.record.files:
             return None
@@ -245,11 +271,15 @@ class ContentCheck:
             return
         whole = path not in self.known and (self.unpack or not checked)
         tells = place.kind is Kind.CHANGELOG and _tells(place)
-        if not whole and not tells:
+        sampled = path not in self.placed and place.store.operator_id in self.values
+        if not whole and not tells and not sampled:
             return
         stream = (
             decompressed(data, self.codec, path) if whole else beginning(data, self.codec, path, HEAD_BYTES)
         )
+        if sampled:
+            values = self.values[place.store.operator_id]
+            self.found.keys[path] = tuple(_first_keys(place, stream, values, path))
         if tells:
             self.found.lineages[path] = parse_head(stream, path).lineage
         if whole:
@@ -257,6 +287,12 @@ class ContentCheck:
 
     def _problem(self, path: str, what: str, hint: str) -> None:
         self.found.problems.setdefault(path, Problem(path, what, hint))
+
+
+def _first_keys(place: StoreFile, stream: bytes, values: ValueForm, path: str) -> Iterator[bytes]:
+    """The keys of the first records; of the file there may be no more than its beginning."""
+    with suppress(Corrupt):
+        yield from (key_of(record, values) for record in islice(records_of(place.kind, stream, path), KEYS))
 
 
 def _tells(place: Place) -> bool:

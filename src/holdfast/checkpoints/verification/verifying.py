@@ -15,6 +15,7 @@ from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
 from holdfast.checkpoints.logs.logs import Logs, readable
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.checkpoints.stores import Damage
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
@@ -22,6 +23,7 @@ from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
 from holdfast.checkpoints.verification.left_files import find_left_files
 from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources
+from holdfast.checkpoints.verification.placement_checks import check_placement
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
 from holdfast.external.view import is_external
@@ -42,6 +44,7 @@ def verify(
     *,
     unpack: bool = True,
     record: Record | None = None,
+    placed: Container[str] | None = None,
 ) -> Verification:
     """Look for damage: in every file that Spark wrote, and in how the files fit together.
 
@@ -63,6 +66,7 @@ def verify(
             changes take two seconds.
         record: What the files were when their batches were committed; read before this is called, so that
             what it knows has been there.
+        placed: Files whose keys an earlier verification has sampled; those of `known` by default.
 
     Raises:
         NotFound: There is no checkpoint.
@@ -71,7 +75,8 @@ def verify(
             known here.
     """
     _LOG.debug("verifying %s", storage.uri)
-    look = partial(_look, storage, known=known, unpack=unpack, record=record)
+    placed = known if placed is None else placed
+    look = partial(_look, storage, known=known, unpack=unpack, record=record, placed=placed)
     outcome, foreign = look(None, tell)
     if not outcome.ok:
         suspects = frozenset(problem.file for problem in outcome.problems)
@@ -99,6 +104,7 @@ def _look(
     known: Container[str],
     unpack: bool,
     record: Record | None,
+    placed: Container[str],
 ) -> tuple[Verification, str | None]:
     """What one look finds, at all files or only these, and the provider if its files are not known here."""
     logs = Logs(storage)
@@ -107,7 +113,9 @@ def _look(
         raise no_checkpoint(storage)
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
-    check = ContentCheck(storage, tree, codec, known, unpack, record)
+    operators = _operators(storage, newest)
+    values = {operator_id: operator.values for operator_id, operator in operators.items()}
+    check = ContentCheck(storage, tree, codec, known, unpack, record, placed, values)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     if is_external(storage) and newest is not None:
         # A database has one set of rows, and what older versions had in their place.
@@ -126,6 +134,10 @@ def _look(
         if isinstance(finding, Problem) and finding.file not in content.problems:
             content.problems[finding.file] = finding
             content.misleading.add(finding.file)
+    for problem in check_placement(storage, logs, operators, check):
+        if problem.file not in content.problems:
+            content.problems[problem.file] = problem
+            content.misleading.add(problem.file)
     state = StateCheck(check, logs)
     state.run()
     found = [
@@ -163,6 +175,14 @@ def _look(
         damage=damage,
     )
     return outcome, state.foreign
+
+
+def _operators(storage: Storage, newest: int | None) -> dict[int, OperatorStates]:
+    """The operators whose keys can be compared with their partitions; none of state in a database."""
+    if newest is None or is_external(storage):
+        return {}
+    found = readable(lambda: operator_states(storage, newest)) or []
+    return {operator.operator_id: operator for operator in found if operator.partitions > 1}
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:

@@ -73,6 +73,31 @@ def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) 
         raise _damage(where, error) from error
 
 
+def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
+    """Return keys of the first, the middle and the last block of rows, up to `count` of each.
+
+    Cost: the footer, the index and three blocks are read.
+
+    Args:
+        read: The bytes from a place on, so many; fewer at the end.
+        size: The bytes of the file.
+        where: Its path, for messages.
+        count: How many keys of each block.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unsupported: It is of a version or compression that is not known here.
+    """
+    try:
+        file = _opened(read, size, where)
+        handles = [*_handles(file.block(file.index), delta=file.version >= 4)]
+        chosen = sorted({0, len(handles) // 2, len(handles) - 1}) if handles else []
+        blocks = (file.block(handles[place][1:]) for place in chosen)
+        return [key for block in blocks for key, _ in _rows(block)[:count]]
+    except _UNREADABLE as error:
+        raise _damage(where, error) from error
+
+
 def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None:
     """See that a file has its footer, and every block of it the bytes that were summed up.
 

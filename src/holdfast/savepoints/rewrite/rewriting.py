@@ -18,6 +18,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read
 from holdfast.checkpoints.logs.logs import operator_folders, read_operator
 from holdfast.checkpoints.state.families import Families, Pairs
+from holdfast.checkpoints.state.key_partition import Placement, in_other_partition
 from holdfast.checkpoints.state.rows import base_families, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Operator, ProgressCallback
@@ -29,7 +30,6 @@ from holdfast.formats.providers import NO_NOTE, ExternalState, provider_class
 from holdfast.json_shapes import NOT_IN_JSON, in_json
 from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.storage.port import Storage, full
 
@@ -271,7 +271,8 @@ class OperatorRewrite:
         placed: dict[int, Pairs] = {}
         for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):
             if value % self._operator.partitions != store.partition:
-                raise self._elsewhere(store, value % self._operator.partitions)
+                where = full(self._checkpoint.uri, store.folder)
+                raise in_other_partition(where, store.partition, value % self._operator.partitions)
             placed.setdefault(value % self._partitions, []).append(pair)
         return placed
 
@@ -309,12 +310,3 @@ class OperatorRewrite:
             found = StateCodec(state.name, values, state.schema, state.key_form, state.where)
             self._targets[state.name] = found
         return found
-
-    def _elsewhere(self, store: StoreId, place: int) -> Corrupt:
-        return Corrupt(
-            "a key is not in the partition that Spark's hash gives it",
-            where=full(self._checkpoint.uri, store.folder),
-            found=f"a key of partition {place}",
-            expected=f"only keys of partition {store.partition}",
-            hint="`holdfast checkpoint verify` tells whether files were exchanged",
-        )

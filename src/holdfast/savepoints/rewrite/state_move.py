@@ -16,6 +16,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.checkpoints.state.key_partition import Placement
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
@@ -24,7 +25,6 @@ from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
 from holdfast.savepoints.restoring import Operation, free
-from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import StateShape, note_partitions, rewrite
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.storage.port import Storage, full

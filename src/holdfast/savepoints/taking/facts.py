@@ -92,7 +92,7 @@ def _content(
     if not deep and found.size_bytes > SMALL_BYTES:
         return None
     try:
-        return contents(view, found.batch_id, tell=tell)
+        return contents(view, found.batch_id, check_partitions=True, tell=tell)
     except Unsupported:
         if deep:
             raise

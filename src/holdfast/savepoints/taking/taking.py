@@ -337,7 +337,7 @@ class _Take:
     def _verified(self, saved: list[SavedFile], plan: TakePlan) -> Verification:
         """Verify what was saved, and compare it with the record of the checkpoint's good batches."""
         # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
-        found = verify(self.view(saved), self.tell, self.proved | self.kept, unpack=False)
+        found = verify(self.view(saved), self.tell, self.proved | self.kept, unpack=False, placed=self.kept)
         if plan.record is None:
             return found
         whole = [(file.path, file.size_bytes, file.sha256) for file in saved if file.how == How.WHOLE.value]
