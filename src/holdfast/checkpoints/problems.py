@@ -50,8 +50,8 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
     return NotFound(
         f"a file that batch {batch_id} needs is not there",
         where=full(storage.uri, path),
-        hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
-        "see `holdfast checkpoint verify`",
+        hint=f"`holdfast checkpoint verify {place_word(storage.uri)}` names the batches that can still be"
+        " restored; a running query deletes what old ones needed",
     )
 
 

@@ -96,3 +96,19 @@ def test_reading_starts_no_process_and_loads_nothing_heavy(place: str, tmp_path:
     commands = [("checkpoint", verb, place) for verb in ("show", "history", "verify")]
     found = audited(commands, tmp_path)
     assert [(audit.code, audit.started, audit.heavy) for audit in found] == [(0, (), ())] * 3
+
+
+def test_the_batches_that_verify_names_are_taken_where_an_entry_of_a_source_is_lost(
+    tmp_path: Path, holdfast: Holdfast
+) -> None:
+    place = golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck")
+    for name in ("10", ".10.crc"):
+        (place / "sources/0" / name).unlink()
+    told = holdfast("checkpoint", "verify", str(place))
+    assert told.returncode == 6
+    assert "batches that can still be restored: 6 to 9" in told.stdout
+    refused = holdfast("savepoint", "take", str(place), str(tmp_path / "saved"), "--batch", "10")
+    assert refused.returncode != 0
+    assert "names the batches that can still be restored" in " ".join(refused.stderr.split())
+    taken = holdfast("savepoint", "take", str(place), str(tmp_path / "saved"), "--batch", "9")
+    assert taken.returncode == 0

@@ -134,8 +134,8 @@ def restorable_batches(
 ) -> tuple[int, ...]:
     """Return the committed batches that `cut` makes a copy of, ascending.
 
-    Cost: no folder is listed, and small files are read once each; about two microseconds for each file of
-    state.
+    Cost: no folder is listed; the logs and the notes of operators are read once, and each name in a store's
+    folder is looked at once.
 
     Args:
         storage: The checkpoint.
