@@ -10,6 +10,9 @@ from golden import GATHERED, NAMES, OTHERS, REPARTITIONED, STATELESS, golden_fil
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.files.compression import compressed, decompressed
+from holdfast.formats.files.records import records_of, render_records
+from holdfast.layout import Kind
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take
 from holdfast.savepoints.view import SavepointView
@@ -84,3 +87,18 @@ def test_the_batches_before_an_exchanged_file_can_still_be_taken() -> None:
     found = verify(MemoryStorage(changed, URI))
     assert [problem.file for problem in found.problems] == sorted(touched)
     assert found.restorable == (6, 7, 8, 9, 10)
+
+
+def test_a_file_whose_keys_belong_to_several_partitions_is_found() -> None:
+    """As one of a different checkpoint has: both looks of verify compare it with the files that are right."""
+    files = without_checksums(golden_files("4.2/aggregate-memory"))
+    ours, theirs = files["state/0/0/10.snapshot"], files["state/0/1/10.snapshot"]
+    records = [
+        record
+        for data in (ours, theirs)
+        for record in records_of(Kind.SNAPSHOT, decompressed(data, "lz4", "here"), "here")
+    ]
+    mixed = compressed(render_records(records), "lz4")
+    found = verify(MemoryStorage({**files, "state/0/0/10.snapshot": mixed}, URI))
+    assert [problem.file for problem in found.problems] == ["state/0/0/10.snapshot"]
+    assert "sampled keys belong to partition 1" in found.problems[0].what

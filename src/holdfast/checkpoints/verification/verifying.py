@@ -29,7 +29,7 @@ from holdfast.checkpoints.verification.state_checks import StateCheck
 from holdfast.external.view import is_external
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.providers import known_provider
-from holdfast.layout import Kind, Place, StoreFile
+from holdfast.layout import Place, StoreFile
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.checkpoints")
@@ -195,8 +195,9 @@ def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | 
     spark_sums = layout.HadoopChecksum(sums[1]).render()
     if only is None or not only.isdisjoint((path, *sums, spark_sums)):
         return True
-    # A data file is wrong in the eyes of the snapshots that need it, a lineage in those of its neighbours.
-    folder = layout.split(path)[0]
-    return isinstance(place, StoreFile) and (
-        place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(file.startswith(f"{folder}/") for file in only)
-    )
+    # A data file is compared with the snapshots that need it, a lineage with those of its neighbours, and the
+    # partition of keys with that of the keys in the operator's other files.
+    if not isinstance(place, StoreFile):
+        return False
+    operator = f"{layout.STATE}/{place.store.operator_id}/"
+    return any(file.startswith(operator) for file in only)
