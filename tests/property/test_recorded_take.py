@@ -16,7 +16,6 @@ from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.errors import Corrupt
 from holdfast.savepoints.offsets import offsets_api
-from holdfast.savepoints.offsets.moving import Wanted
 from holdfast.storage.local import LocalStorage
 
 NAME = "4.2/join-memory"
@@ -61,7 +60,7 @@ MAKERS: dict[str, Any] = {
         source, to, backend="rocksdb", stopped=True, home=home
     ),
     "offsets": lambda source, to, home: offsets_api.move_offsets(
-        source, to, wanted=Wanted(files=[str(_unread(source))], source="0"), stopped=True, home=home
+        source, to, skip_files=[str(_unread(source))], files_of="0", stopped=True, home=home
     ),
 }
 
