@@ -16,7 +16,6 @@ from holdfast.cli.progress import progress
 @examples(
     "savepoints/20260305T080000 checkpoints/again --dry-run",
     "savepoints/20260305T080000 checkpoints/again",
-    "savepoints/20260305T080000 checkpoints/again --table tables/visits-2",
 )
 def restore(
     savepoint: Savepoint,
