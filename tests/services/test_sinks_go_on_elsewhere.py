@@ -23,10 +23,17 @@ CONF = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 FEW = {"delta": "restore_older", "kafka": "rescale", "own_kafka": "edit"}
 
 
-def cells(*sinks: str) -> list[tuple[str, str]]:
+# How many cells share a session in the long form: a process has ten minutes.
+_TOGETHER = 4
+
+
+def cells(kind: str) -> list[list[tuple[str, str]]]:
+    """The cells of a kind of sink, by the process that runs them."""
+    sinks = [name for name in SINKS if kind in name]
     if not WHOLE:
-        return [(sink, FEW[sink]) for sink in sinks if sink in FEW]
-    return [(sink, move) for sink in sinks for move in MOVES if fits(sink, move)]
+        return [[(sink, FEW[sink]) for sink in sinks if sink in FEW]]
+    found = [(sink, move) for sink in sinks for move in MOVES if fits(sink, move)]
+    return [found[start : start + _TOGETHER] for start in range(0, len(found), _TOGETHER)]
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +51,8 @@ def check(found: dict[str, Any], asked: list[tuple[str, str]]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.skipif(not has_build("delta"), reason="no Delta build works with this Spark")
-def test_a_moved_query_goes_on_into_delta(home: Path, tmp_path: Path) -> None:
-    asked = cells(*(name for name in SINKS if "delta" in name))
+@pytest.mark.parametrize("asked", cells("delta"), ids=lambda cells: "+".join(map("-".join, cells)))
+def test_a_moved_query_goes_on_into_delta(home: Path, tmp_path: Path, asked: list[tuple[str, str]]) -> None:
     conf = {**CONF, "spark.databricks.delta.snapshotPartitions": "1"}
     given = {"folder": str(tmp_path), "cells": asked, "conf": conf, "extras": ["delta"]}
     check(answer_of(SCRIPT, given, home), asked)
@@ -53,10 +60,14 @@ def test_a_moved_query_goes_on_into_delta(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.services
+@pytest.mark.parametrize("asked", cells("kafka"), ids=lambda cells: "+".join(map("-".join, cells)))
 def test_a_moved_query_goes_on_into_kafka(
-    home: Path, tmp_path: Path, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+    home: Path,
+    tmp_path: Path,
+    kafka_broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[tuple[str, str]],
 ) -> None:
-    asked = cells(*(name for name in SINKS if "kafka" in name))
     monkeypatch.setenv("GRID_KAFKA", kafka_broker.address)
     conf = {**CONF, "spark.jars": connector()}
     given = {"folder": str(tmp_path), "cells": asked, "conf": conf, "extras": []}
