@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Final
@@ -153,4 +154,32 @@ class CountingProxy(_Proxy):
                         self._left = None if self._once else self._left
                     self._close_ends()
                     return
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+class SlowProxy(_Proxy):
+    """Passes on everything to a port of this machine, late while it is slowed.
+
+    Attributes:
+        delay_s: The time that it keeps what it receives, in each direction.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.delay_s = 0.0
+        super().__init__(target)
+
+    def __enter__(self) -> SlowProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _leads_on(self) -> bool:
+        return True
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(_CHUNK):
+                time.sleep(self.delay_s)
+                sink.sendall(data)
             sink.shutdown(socket.SHUT_RDWR)

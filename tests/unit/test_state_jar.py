@@ -10,6 +10,7 @@ from jar_file import DIGEST, pack, sources_digest
 
 import holdfast as hf
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
+from holdfast.formats.request_times import LIMITS_MS
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +31,12 @@ def test_jar_and_package_name_the_same_layout() -> None:
     source = (ROOT / "jvm/src/holdfast/state/ExternalStateStoreProvider.scala").read_text()
     [number] = re.findall(r'object Layout \{\s*val Version = "(\d+)"', source)
     assert number == EXTERNAL_LAYOUT
+
+
+def test_jar_and_package_have_the_same_buckets_of_request_times() -> None:
+    source = (ROOT / "jvm/src/holdfast/state/RequestTimes.scala").read_text()
+    [limits] = re.findall(r"val LimitsMillis: Seq\[Int\] = Seq\((.*)\)", source)
+    assert tuple(map(int, limits.split(", "))) == LIMITS_MS
 
 
 def test_the_same_classes_give_the_same_bytes(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.growth import growth, state_full_in_ms
 from holdfast.observe.lag import growing_ms, lags
 from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
-from holdfast.observe.operator_numbers import access_seconds, cache_hit_ratio, operator_bytes
+from holdfast.observe.operator_numbers import (
+    access_quantiles,
+    access_seconds,
+    cache_hit_ratio,
+    operator_bytes,
+)
 from holdfast.observe.sizing import Sizing, sizing
 from holdfast.observe.totals import operator_label, repaired
 
@@ -186,6 +191,8 @@ def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs:
             "holdfast_snapshots_repaired_lately": repairs,
         },
     )
+    for quantile, seconds in access_quantiles(operator).items():
+        numbers.append(sample("holdfast_state_access_quantile_seconds", seconds, *labels, quantile))
     for state in () if keyed is None else keyed.states:
         counted = {
             "holdfast_state_entries": state.entries,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from holdfast.formats.request_times import request_times
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.totals import accesses
+
+# The quantiles of access times that are measured, as a label has them.
+QUANTILES: Final = ("0.5", "0.95", "0.99")
 
 
 def state_bytes(batch: BatchProgress) -> int:
@@ -20,10 +26,16 @@ def operator_bytes(operator: OperatorProgress) -> int:
 
 
 def access_seconds(operator: OperatorProgress) -> float | None:
-    """What one get or put took on average; of a keyed operator, to look up or to write one key."""
-    kinds = accesses(operator).values()
-    count = sum(number for number, _ in kinds)
-    return sum(seconds for _, seconds in kinds) / count if count else None
+    """Return the mean time of one access to state, of any operation, or None where none was measured."""
+    by_operation = accesses(operator).values()
+    count = sum(number for number, _ in by_operation)
+    return sum(seconds for _, seconds in by_operation) / count if count else None
+
+
+def access_quantiles(operator: OperatorProgress) -> dict[str, float]:
+    """Return the quantiles of the times of requests to a database; empty for other stores."""
+    requests = request_times(operator.store)
+    return {} if requests is None else {name: requests.quantile(float(name)) for name in QUANTILES}
 
 
 def cache_hit_ratio(operator: OperatorProgress) -> float | None:

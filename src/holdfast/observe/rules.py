@@ -108,7 +108,8 @@ RULES: Final[tuple[Rule, ...]] = (
         for_ms=_MINUTE_MS,
         keep_ms=_MINUTE_MS,
         says="an access to the state of operator {operator}, query {query}, takes {value}, over {threshold}",
-        advice="look at the cache hits and the disk below Spark's local directory; give RocksDB more memory",
+        advice="for RocksDB, look at the cache hits and the disk below Spark's local directory, and give it"
+        " more memory; for a database, look at its load and at the network to it",
     ),
     Rule(
         "recovery_time",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.formats.operators import KEYED_WORDS, kind_in_words, short_name
+from holdfast.formats.request_times import request_times
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.metrics import Sample, sample
 
@@ -37,14 +38,18 @@ def shown_kind(operator: OperatorProgress) -> str:
 
 
 def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
-    """How often a batch has read and written state, and the seconds that took; nothing where nobody tells.
+    """Count the accesses of a batch to state by operation, with the seconds they took.
 
-    A keyed operator counts its keys, since a row of its store is the blob of a key group.
+    RocksDB reports gets and puts, a store in a database its requests, the heap nothing. A keyed operator
+    reports the keys that it looked up and wrote, because a row of its store is the blob of a key group.
     """
     keyed = operator.keyed
     if keyed is not None:
         return {"get": (keyed.touched, keyed.read_us / 1e6), "put": (keyed.written, keyed.write_us / 1e6)}
     store = operator.store
+    requests = request_times(store)
+    if requests is not None:
+        return {"request": (requests.count, requests.seconds)}
     return {
         operation: (store[count], store.get(took_ms, 0) / 1000)
         for operation, count, took_ms in _OPERATIONS

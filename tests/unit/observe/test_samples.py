@@ -166,6 +166,41 @@ def test_a_store_on_the_heap_has_its_own_counters() -> None:
     assert not found(samples, "holdfast_state_access_seconds")
 
 
+# Of twenty requests, eight took up to 1 ms, ten 2 to 5 ms, and two 100 to 200 ms; 240 ms together.
+DATABASE = {
+    "externalRequestsTo1ms": 8,
+    "externalRequestsTo5ms": 10,
+    "externalRequestsTo200ms": 2,
+    "externalRequestMicros": 240_000,
+}
+
+
+def test_a_store_in_a_database_reports_its_requests() -> None:
+    one_batch = batch(operators=(operator(store=DATABASE),))
+    samples = query_samples("shop", [one_batch], MORNING)
+    labels = ("shop", "visits", "0 dedupe")
+    assert found(samples, "holdfast_state_access_seconds") == {labels: pytest.approx(0.012)}
+    assert found(samples, "holdfast_state_access_quantile_seconds") == {
+        (*labels, "0.5"): pytest.approx(0.0026),
+        (*labels, "0.95"): pytest.approx(0.150),
+        (*labels, "0.99"): pytest.approx(0.190),
+    }
+    totals = Totals()
+    totals.add(one_batch)
+    totals.add(one_batch)
+    counted = totals.samples("shop")
+    assert found(counted, "holdfast_state_operations_total") == {(*labels, "request"): 40}
+    assert found(counted, "holdfast_state_operations_seconds_total") == {
+        (*labels, "request"): pytest.approx(0.48)
+    }
+
+
+def test_the_mean_of_rocksdb_has_no_quantiles() -> None:
+    samples = query_samples("shop", [batch()], MORNING)
+    assert one(samples, "holdfast_state_access_seconds") == 0.0002
+    assert not found(samples, "holdfast_state_access_quantile_seconds")
+
+
 def test_before_its_first_file_a_store_is_its_memory() -> None:
     [only] = [batch(operators=(operator(store={**ROCKS, "rocksdbSstFileSize": 0}),))]
     assert one(query_samples("shop", [only], MORNING), "holdfast_state_bytes") == 900

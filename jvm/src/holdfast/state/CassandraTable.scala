@@ -353,7 +353,7 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
   }
 
   private def transact(transaction: BoundStatement): Boolean =
-    taken().cql.execute(transaction.setIdempotent(false)).wasApplied
+    times.measure(taken().cql.execute(transaction.setIdempotent(false)).wasApplied)
 
   private def readHead(serially: Boolean): Option[CassandraHead] = {
     val question = bind(_.head, name)
@@ -396,7 +396,7 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
       .takeWhile(_.nonEmpty).map(_.get.currentPage.asScala.toSeq)
 
   /** All answers; where one does not come, its question is asked again. */
-  private def answered(questions: Seq[() => CompletionStage[AsyncResultSet]]): Seq[AsyncResultSet] = {
+  private def answered(questions: Seq[() => CompletionStage[AsyncResultSet]]): Seq[AsyncResultSet] = times.measure {
     val answers = new Array[AsyncResultSet](questions.length)
     val patience = new Patience
     while (answers.contains(null)) attempted(patience) {

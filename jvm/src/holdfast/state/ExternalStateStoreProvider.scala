@@ -41,6 +41,8 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   // Held by no store at the moment; and what the stores of a thread have, which reads before it writes.
   private var held: HeldFields = _
   private var lent: Option[Loan] = None
+  // The requests that were sent before the batch in progress.
+  @volatile private var reported: RequestCounts = _
 
   // Spark 4.3 lets a provider hold these two, which its trait declares and 4.2's does not: here they are members of
   // the class by the names that the trait's fields have once compiled.
@@ -98,6 +100,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     if (retain < 1) throw new ExternalStateException("the setting retain has to be 1 or more: a batch may run again")
     described = description()
     table = open(settings, storeName, settings.long("patienceMillis", DefaultPatienceMillis))
+    reported = table.times.total
     Providers.incrementAndGet()
   }
 
@@ -140,7 +143,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
-    Seq(AskedMetric, AnsweredHereMetric, WrittenMetric)
+    Seq(AskedMetric, AnsweredHereMetric, WrittenMetric, RequestMicrosMetric) ++ RequestMetrics
 
   private def prefix: String = ExternalStateStoreProvider.prefix(settings)
 
@@ -315,6 +318,8 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     private var staged = false
     private var written = 0L
     private var total = -1L
+    // Counted once the store is committed, with the requests of the store that read this version for the same task.
+    private var requests = RequestTimes.NoRequests
     @volatile private var state: String = "open"
 
     private val fields = new Fields {
@@ -361,6 +366,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       require(state == "open", s"the store is $state")
       stage()
       total = table.commit(attempt, run)
+      countRequests()
       held.advance(attempt.version + 1)
       state = "committed"
       giveBack(held, writing = true, usable = true)
@@ -374,7 +380,13 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       try table.discard(attempt)
       catch {
         case error: ExternalStateException => logWarning("what a task has staged could not be deleted", error)
-      }
+      } finally countRequests()
+    }
+
+    private def countRequests(): Unit = {
+      val now = table.times.total
+      requests = now.since(reported)
+      reported = now
     }
 
     override def release(): Unit = abort()
@@ -391,7 +403,12 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     override def metrics: StateStoreMetrics = StateStoreMetrics(
       if (total >= 0) total else table.size(),
       held.bytes,
-      Map(AskedMetric -> reading.asked, AnsweredHereMetric -> reading.answeredHere, WrittenMetric -> written),
+      Map[StateStoreCustomMetric, Long](
+        AskedMetric -> reading.asked,
+        AnsweredHereMetric -> reading.answeredHere,
+        WrittenMetric -> written,
+        RequestMicrosMetric -> requests.micros) ++
+        RequestMetrics.zipWithIndex.map { case (metric, bucket) => metric -> requests.inBucket(bucket) },
       Map.empty)
 
     override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
@@ -456,6 +473,18 @@ private[state] object ExternalStateStoreProvider {
     StateStoreCustomSumMetric("externalHeldReads", "fields that the executor held")
   private val WrittenMetric =
     StateStoreCustomSumMetric("externalWrites", "fields that were written to the database")
+  private val RequestMicrosMetric =
+    StateStoreCustomSumMetric("externalRequestMicros", "microseconds that requests to the database took")
+
+  // Spark adds up what its tasks report, and a percentile cannot be added up: so each bucket of the histogram is a metric.
+  private val RequestMetrics: Seq[StateStoreCustomSumMetric] = {
+    val limits = RequestTimes.LimitsMillis
+    val bounded = limits.zip(0 +: limits).map { case (limit, before) =>
+      StateStoreCustomSumMetric(s"externalRequestsTo${limit}ms", s"requests to the database, $before to $limit ms")
+    }
+    bounded :+ StateStoreCustomSumMetric(
+      s"externalRequestsOver${limits.last}ms", s"requests to the database, over ${limits.last} ms")
+  }
 
   /** Where a store is, as the checkpoint says it. */
   private final case class Description(database: String, store: String)

@@ -248,7 +248,9 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
   }
 
   /** Ask, and ask again on a new connection where no answer comes, for as long as patience lasts. */
-  private def asking[T](question: Jedis => T): T = {
+  private def asking[T](question: Jedis => T): T = times.measure(askUntilAnswered(question))
+
+  private def askUntilAnswered[T](question: Jedis => T): T = {
     val giveUp = System.nanoTime() + patienceMillis * 1000000L
     var pause = 50L
     while (true) {

@@ -392,7 +392,9 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
   }
 
   /** Ask, and ask again where no answer comes, for as long as patience lasts. */
-  private def asking[T](question: TiKvClient => T): T = {
+  private def asking[T](question: TiKvClient => T): T = times.measure(askUntilAnswered(question))
+
+  private def askUntilAnswered[T](question: TiKvClient => T): T = {
     val giveUp = System.nanoTime() + patienceMillis * 1000000L
     var pause = 50L
     while (true) {

@@ -29,6 +29,8 @@ final case class Names(stores: String, query: String, generation: String)
  * the same batch may replace what an earlier one has committed, as Spark's own stores allow.
  */
 trait VersionedTable extends AutoCloseable {
+  /** The times of the requests that tasks have sent. */
+  private[state] val times = new RequestTimes
 
   /** Begin to make the version after `version`, for a run of the query. */
   def begin(version: Long, run: String): Attempt

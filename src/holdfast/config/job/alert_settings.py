@@ -95,7 +95,8 @@ class Alerts:
         state_size: How large the state of a query may be, in the store.
         checkpoint_duration: How long a batch may take to its commit.
         checkpoint_failures: How many batches may fail within ten minutes.
-        access_latency: How long one get or put of the store may take on average.
+        access_latency: How long one get or put of RocksDB, or one request to a database, may take on average.
+            It has no effect on the heap, where Spark measures no access times.
         recovery_time: How long the job may take from a failure to its next commit.
         full_within: How soon the state may reach `state_size`, if it goes on growing as it does.
         watermark_stuck: How long the watermark may stand still while rows come in.

@@ -24,6 +24,7 @@ from holdfast.engine.queries.source_progress import sources_in
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import PlanSink
 from holdfast.formats.operators import is_processor, operator_names
+from holdfast.formats.request_times import COUNTERS as REQUEST_COUNTERS
 from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 
@@ -43,7 +44,7 @@ _REAL_TIME = "RealTimeTrigger"
 _TARGETS = ("path", "topic", "dbtable", "table")
 
 # What is kept of the store's own counters: those that a metric or an alert is made of.
-STORE_COUNTERS = frozenset(
+STORE_COUNTERS = REQUEST_COUNTERS | frozenset(
     {
         "loadedMapCacheHitCount",
         "loadedMapCacheMissCount",

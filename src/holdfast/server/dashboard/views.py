@@ -156,8 +156,8 @@ class OperatorLine:
         display_name: What people call it.
         operator_kind: What it does, in the words of Spark's documentation.
         rows: Rows in state, keys of a keyed operator; None where they are not counted.
-        access_ms: What one get or put of the store takes on average; of a keyed operator, to look up or write
-            one key.
+        access_ms: The mean time of a get or put, or of a request to a database; of a keyed operator, of
+            looking up or writing one key.
         cache_hits: Which part of the reads found their block in memory.
         share: Its part of the query's state.
         keyed: Whether it is one of Holdfast's keyed operators.

@@ -1,0 +1,59 @@
+"""The histogram of requests to a database, as the state stores there report it through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+# The limits of the buckets; the jar has the same ones. The last bucket has no limit.
+LIMITS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
+# The counters of a batch: the time of all requests, and the requests of each bucket.
+MICROS: Final = "externalRequestMicros"
+BUCKETS: Final = (
+    *(f"externalRequestsTo{limit}ms" for limit in LIMITS_MS),
+    f"externalRequestsOver{LIMITS_MS[-1]}ms",
+)
+COUNTERS: Final = frozenset({MICROS, *BUCKETS})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """How long the requests of a batch took.
+
+    Attributes:
+        counts: The number of requests in each bucket.
+        seconds: The time of all requests together.
+    """
+
+    counts: tuple[int, ...]
+    seconds: float
+
+    @property
+    def count(self) -> int:
+        """The number of requests."""
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float:
+        """Return the seconds that a share of the requests took at most.
+
+        The value is interpolated within its bucket, as Prometheus's `histogram_quantile` does. In the last
+        bucket it is the limit of the bucket before, so the true value may be larger.
+
+        Args:
+            share: Above 0, and 1 for all requests.
+        """
+        rank = share * self.count
+        below = 0
+        for count, (start_ms, end_ms) in zip(self.counts[:-1], pairwise((0, *LIMITS_MS)), strict=True):
+            if below + count >= rank:
+                return (start_ms + (end_ms - start_ms) * (rank - below) / count) / 1000
+            below += count
+        return LIMITS_MS[-1] / 1000
+
+
+def request_times(counters: Mapping[str, int]) -> RequestTimes | None:
+    """Return the requests among the counters of a store; None if it sent none, or reports none."""
+    times = RequestTimes(tuple(counters.get(name, 0) for name in BUCKETS), counters.get(MICROS, 0) / 1e6)
+    return times if times.count else None
