@@ -140,6 +140,9 @@ def _work_in(spark: SparkSession, folder: Path) -> None:
     jvm: Any = spark._jvm
     files = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.org.apache.hadoop.conf.Configuration())
     files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(folder)))
+    jvm.java.lang.System.setProperty(
+        "user.dir", str(folder)
+    )  # a file system that is opened later begins there
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -111,12 +111,11 @@ def test_the_batches_of_a_job_are_recorded(case: Case) -> None:
     found = checkpoints.verify(case.checkpoint, home=case.home.path)
     assert (found.problems, found.recorded_batch) == ((), NEWEST)
     assert found.compared > 30
-    # Two change files exchanged with their checksums: nothing but the record can tell.
-    for one, other in (("12.changelog", "12.changelog"), (".12.changelog.crc", ".12.changelog.crc")):
-        first, second = case.checkpoint / "state/0/0" / one, case.checkpoint / "state/0/1" / other
-        bytes_of = first.read_bytes(), second.read_bytes()
-        first.write_bytes(bytes_of[1])
-        second.write_bytes(bytes_of[0])
+    # A stale change file over the newest, with its checksum: nothing but the record can tell.
+    for partition in (0, 1):
+        for stale, newest in (("11.changelog", "12.changelog"), (".11.changelog.crc", ".12.changelog.crc")):
+            folder = case.checkpoint / f"state/0/{partition}"
+            (folder / newest).write_bytes((folder / stale).read_bytes())
     assert checkpoints.verify(case.checkpoint, home=case.folder / "elsewhere").ok
     damaged = checkpoints.verify(case.checkpoint, home=case.home.path)
     assert [each.file for each in damaged.problems] == [
@@ -137,7 +136,7 @@ def test_what_a_job_has_left_is_all_there_is(case: Case) -> None:
 def test_a_batch_that_ran_again_is_recorded_again(case: Case) -> None:
     case.run(case.write(["batch", "finish"]))
     stale = case.checkpoint / "state/0/0/12.changelog"
-    stale.write_bytes((case.checkpoint / "state/0/1/12.changelog").read_bytes())
+    stale.write_bytes((case.checkpoint / "state/0/0/11.changelog").read_bytes())
     (case.checkpoint / "state/0/0/.12.changelog.crc").unlink()
     assert not checkpoints.verify(case.checkpoint, home=case.home.path).ok
     # The fake driver's batches count on; its next one is 11 after this.

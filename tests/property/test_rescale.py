@@ -90,8 +90,9 @@ def test_a_key_in_a_strange_place_is_refused_before_anything_is_written(tmp_path
         else:
             files[path] = data
     new = target()
-    with pytest.raises(Corrupt, match="not in the partition"):
+    with pytest.raises(Corrupt, match="damaged, and nothing was rescaled") as error:
         do(Source(MemoryStorage(files)), new, 3, tmp_path)
+    assert "belong to partition" in str(error.value.found)
     assert not new.files
 
 

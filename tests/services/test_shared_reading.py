@@ -208,7 +208,7 @@ def test_a_reader_goes_over_to_the_state_of_a_restored_and_rescaled_checkpoint(
     write(folder, 2, rows[:1])
     settings({"spark.sql.shuffle.partitions": "2"})
     assert run(counts(spark, folder), moved) == query_id
-    until_noted(state, 3)  # the rescale is a batch too
+    until_noted(state, 2)
     assert [row.value["count"] for [row] in state.rows_of_keys(keys)] == [3] + [1] * (KEYS - 1)
 
 

@@ -108,8 +108,9 @@ def test_what_spark_runs_past_is_found_before(
         recorder.look(ended=True)
         assert checkpoints.verify(place, home=home).ok
         touched = damage(place)
-        # Nothing but the record can tell.
-        assert checkpoints.verify(place, home=tmp_path / "no-home").ok
+        # Nothing but the record can tell, unless the keys are those of a different partition.
+        is_hidden = damage is not newest_changes_swapped
+        assert checkpoints.verify(place, home=tmp_path / "no-home").ok is is_hidden
         found = checkpoints.verify(place, home=home)
         assert {problem.file for problem in found.problems} == touched
         wrong = counting.run(place)

@@ -225,7 +225,9 @@ class Query:
             bases = [_version(name) for name in self._listing(number) if name.endswith(".snapshot")]
             if newest - max(bases, default=0) > settings.deltas:
                 yield  # it is written beside, and then moved
-                self.files[f"state/0/{number}/{newest}.snapshot"] = self.golden["state/0/0/10.snapshot"]
+                self.files[f"state/0/{number}/{newest}.snapshot"] = self.golden[
+                    f"state/0/{number}/10.snapshot"
+                ]
                 yield
         elif settings.provider == "changelog" and partition.waiting:
             newest_stem = partition.waiting[-1]
@@ -238,12 +240,12 @@ class Query:
         partition, stem = self.partitions[number], f"{version}_{unique}" if unique else f"{version}"
         folder = f"state/0/{number}"
         if self.settings.provider == "heap":
-            self.files[f"{folder}/{stem}.delta"] = self.golden["state/0/0/11.delta"]
+            self.files[f"{folder}/{stem}.delta"] = self.golden[f"state/0/{number}/11.delta"]
         elif self.settings.provider == "rocksdb":
             for _ in self._upload(number, stem):
                 pass
         else:
-            self.files[f"{folder}/{stem}.changelog"] = self._changelog(partition, version)
+            self.files[f"{folder}/{stem}.changelog"] = self._changelog(number, version)
             if version - partition.since >= self.settings.deltas:
                 partition.since = version
                 partition.waiting.append(stem)
@@ -255,18 +257,17 @@ class Query:
         self.uploaded.add((number, stem))
         name = f"000008-{uuid.UUID(int=self.rng.getrandbits(128), version=4)}.sst"
         source = next(
-            path for path in self.golden if path.startswith("state/0/0/SSTs/") and path.endswith(".sst")
+            path for path in sorted(self.golden) if path.startswith(f"{folder}/") and path.endswith(".zip")
         )
-        self.files[f"{folder}/SSTs/{name}"] = self.golden[source]
+        with zipfile.ZipFile(io.BytesIO(self.golden[source])) as snapshot:
+            [written, *_] = json.loads(snapshot.read("metadata").partition(b"\n")[2])["sstFiles"]
+        data = self.golden[f"{folder}/SSTs/{written['dfsSstFileName']}"]
+        self.files[f"{folder}/SSTs/{name}"] = data
         yield
-        shared = [
-            {"localFileName": "000008.sst", "dfsSstFileName": name, "sizeBytes": len(self.golden[source])}
-        ]
-        self.files[f"{folder}/{stem}.zip"] = self._zip(shared)
+        self.files[f"{folder}/{stem}.zip"] = self._zip(source, [{**written, "dfsSstFileName": name}])
         yield
 
-    def _zip(self, shared: list[dict[str, object]]) -> bytes:
-        source = next(path for path in sorted(self.golden) if path.endswith(".zip"))
+    def _zip(self, source: str, shared: list[dict[str, object]]) -> bytes:
         target = io.BytesIO()
         with (
             zipfile.ZipFile(io.BytesIO(self.golden[source])) as before,
@@ -280,12 +281,13 @@ class Query:
                 after.writestr(entry, data)
         return target.getvalue()
 
-    def _changelog(self, partition: Partition, version: int) -> bytes:
+    def _changelog(self, number: int, version: int) -> bytes:
+        folder, partition = f"state/0/{number}", self.partitions[number]
         if not self.settings.format2:
-            return self.golden["state/0/0/11.changelog"]
+            return self.golden[f"{folder}/11.changelog"]
         lineage = [{"version": v, "checkpointUniqueId": i} for v, i in partition.lineage[-12:]]
         source = next(
-            path for path in self.golden if path.startswith("state/0/0/11_") and path.endswith("changelog")
+            path for path in self.golden if path.startswith(f"{folder}/11_") and path.endswith("changelog")
         )
         plain = decompressed(self.golden[source], "lz4", source)
         # "v3", then the lineage as a string of Java's.

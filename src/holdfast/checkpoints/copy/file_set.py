@@ -245,6 +245,7 @@ class _Cut:
                     yield beside
 
     def _log_files(self, batch_id: int) -> Iterator[CutFile]:
+        self._logs.commit(batch_id)  # raises if it is damaged: its ids name the state files
         yield _whole(layout.METADATA)
         for kept_id in (batch_id - 1, batch_id):
             # A restart asks for the offsets of the batch before; its commit is no more than good to have.
