@@ -150,7 +150,7 @@ def restorable_batches(
 
 
 class _Cut:
-    """What copies of one checkpoint consist of.
+    """The files of copies of one checkpoint.
 
     Args:
         storage: The checkpoint.

@@ -24,7 +24,7 @@ _Fields = Sequence[Mapping[str, Any]]
 
 
 class PlacedOperator(Protocol):
-    """What decides where the keys of an operator go."""
+    """An operator, as far as the partition of its keys depends on it."""
 
     @property
     def name(self) -> str:
@@ -32,15 +32,15 @@ class PlacedOperator(Protocol):
 
     @property
     def named(self) -> OperatorName:
-        """What people call it."""
+        """The name that people see."""
 
     @property
     def gathered(self) -> bool:
-        """Whether it goes by no key, and one task has all of it."""
+        """True if one task has all of its state, since it has no key."""
 
 
 class Placement:
-    """Where the keys of one state belong.
+    """The partitions that the keys of one state belong to.
 
     Args:
         operator: The state's operator.
@@ -88,7 +88,7 @@ class Placement:
         return row_hashes(rows, self._fields, self._hashed, self._where)
 
     def _by(self, operator: PlacedOperator) -> int:
-        """How many fields of the row are hashed; sees to which row that is."""
+        """Return the number of leading fields that are hashed, and set the row that they are in."""
         kind = operator_kind(operator.name)
         placement = None if kind is None else kind.placement
         if placement is KeyPlacement.WHOLE_KEY:

@@ -30,7 +30,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Where the sampled keys of one state in one file belong.
+    """The partitions that the sampled keys of one state in one file belong to.
 
     Attributes:
         path: The file.
