@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
+.PHONY: demo test test-without-services proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -17,6 +17,9 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its short form
 	@$(BIN)/pytest -n 3 --dist worksteal
+
+test-without-services: $(READY) $(CLASSES)  ## the same as on a machine that has none of the services; needs root or user namespaces
+	@scripts/without_services.sh $(BIN)/python $(BIN)/pytest -n 3 --dist worksteal
 
 proof: $(READY) $(CLASSES)  ## every test in its long form: every provider, every kill, every guide; hours
 	@HOLDFAST_GRID=all $(BIN)/pytest -n 3 --dist worksteal

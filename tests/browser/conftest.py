@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from absent_service import absent_service
 from command import PROGRAM
+from required import require
 from small_session import small_session
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = Path("/usr/bin/chromium")
 JOB = Path(__file__).parent / "jobs" / "visits.py"
 PATIENCE_MS = 60_000
 _PATIENCE_S = 120.0
@@ -31,13 +30,12 @@ _CONF = small_session()
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """The one browser."""
-    if not CHROMIUM.exists():
-        absent_service(f"{CHROMIUM} is not there: `make services` brings it")
+    chromium = str(require("chromium"))
     from playwright.sync_api import sync_playwright
 
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
+        started = playwright.chromium.launch(executable_path=chromium, args=arguments)
         yield started
         started.close()
 

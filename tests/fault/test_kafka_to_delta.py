@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from absent_service import absent_service
 from command import Holdfast, answer_of
 from delta_rows import rows
 from kafka_broker import connector
+from required import missing_service
 from running_job import BatchLogs, RunningJob, kill_at, running, until
 
 from holdfast import savepoints
@@ -89,7 +89,7 @@ def begun(job: RunningJob, folder: Path) -> int:
         job.until((folder / "tables" / "spending" / "_delta_log").exists, "a table", PATIENCE_S)
     except AssertionError:
         if any("unresolved dependency" in log.read_text() for log in logs):
-            absent_service("the jars of Delta and Kafka cannot be fetched from here")
+            missing_service("the jars of Delta and Kafka cannot be fetched from here")
         raise
     return driver
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ledger_processes import stages, waits_for_lock
+from required import require
 from running_job import JOBS, BatchLogs, running, until
 from small_day import BATCHES, TOTALS, Row, SmallDay
 
@@ -77,6 +78,7 @@ def test_a_driver_that_dies_between_the_rows_and_their_record_has_written_nothin
 
 
 def test_a_database_that_is_killed_is_waited_for(tmp_path: Path) -> None:
+    require("mariadb")
     day = SmallDay.make(SEED + 1)
     day.write(tmp_path / "day")
     with MariaDB.running() as server:

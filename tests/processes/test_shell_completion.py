@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from command import PROGRAM
+from required import require
 
 from golden import NAMES, golden_on_disk
 from holdfast import savepoints
@@ -64,9 +64,7 @@ class Terminal:
     """A shell at a terminal, with `holdfast` and its completion."""
 
     def __init__(self, shell: str, folder: Path) -> None:
-        program = shutil.which(shell)
-        if program is None:
-            absent_service(f"`make services` brings {shell}")
+        program = str(require(shell))
         words, setup = SETUPS[shell]
         variables = {
             **os.environ,

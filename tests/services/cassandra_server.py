@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from required import require
 
 from holdfast_bench.backends.cassandra_node import JARS, PATIENCE_S, CassandraNode
 
@@ -72,11 +73,7 @@ def started(settings: str = "", *, closed: bool = False) -> Iterator[CassandraSe
         settings: Further lines of its settings.
         closed: Whether it speaks TLS only and asks who comes.
     """
-    if not (JARS / ".ready").exists() or not CLIENT.is_dir():
-        pytest.skip("Cassandra is not there; `make services-cassandra` fetches it")
-    if shutil.which("java") is None:
-        pytest.skip("Cassandra needs Java")
-    pytest.importorskip("cassandra", reason="comes with the extra cassandra")
+    require("cassandra", "cassandra-client", "cassandra-driver", "java")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cassandra-"))
     try:
         server = CassandraServer(folder, settings + (_closing(folder) if closed else ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,21 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports, listens
+from required import require
 
 PATIENCE_S = 300
-# What PySpark needs for Connect, at a client and beside a server.
-PACKAGES = ("google.rpc", "grpc", "grpc_status", "zstandard")
 _PROGRAM = Path(__file__).parent / "jobs" / "connect_server.py"
 
 
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one server for the whole session."""
-    absent = [name for name in PACKAGES if not _is_there(name)]
-    if absent:
-        absent_service(f"Spark Connect needs packages that are not installed: {', '.join(absent)}")
+    require("connect")
     folder = tmp_path_factory.mktemp("connect")
     (port,) = free_ports(1)
     with (folder / "log").open("wb") as log:
@@ -36,10 +31,3 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
     finally:
         server.communicate(timeout=PATIENCE_S)  # the end of its input is its order to stop
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the package that it would be in
-        return False

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from class_archive import making, using
+from required import require
 
 HOME = Path(__file__).resolve().parents[2] / ".services" / "flink"
 PATIENCE_S = 120
@@ -97,8 +96,5 @@ class FlinkClient:
 @pytest.fixture(scope="session")
 def flink_client() -> type[FlinkClient]:
     """The client, to be pointed at a server."""
-    if not any(HOME.glob("lib/flink-dist-*.jar")):
-        absent_service("Flink's client is not there; `make services` fetches it")
-    if shutil.which("java") is None:
-        absent_service("Flink's client needs Java")
+    require("flink", "java")
     return FlinkClient

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from loopback import free_ports
+from required import require
 
 JARS = Path(__file__).parents[2] / ".services" / "hdfs"
 PATIENCE_S = 120
@@ -92,11 +92,7 @@ class Cluster:
 @pytest.fixture(scope="session")
 def hdfs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One cluster for the whole session."""
-    if not (JARS / ".ready").exists():
-        pytest.skip("HDFS is not there; `make services-hdfs` fetches it")
-    if shutil.which("java") is None:
-        pytest.skip("HDFS needs Java")
-    pytest.importorskip("requests", reason="comes with the extra hdfs")
+    require("hdfs", "requests", "java")
     cluster = Cluster(tmp_path_factory.mktemp("hdfs"))
     yield cluster
     cluster.stop()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports, listens
+from required import require
 
 HOME = Path(__file__).parents[2] / ".services" / "kafka"
 PATIENCE_S = 120
@@ -84,10 +83,7 @@ def connector() -> str:
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the whole session."""
-    if not (HOME / ".ready").exists():
-        absent_service("Kafka is not there; `make services-kafka` fetches it")
-    if shutil.which("java") is None:
-        absent_service("Kafka needs Java")
+    require("kafka", "java")
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     yield broker
     broker.stop()

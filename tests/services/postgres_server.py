@@ -14,19 +14,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports
+from required import require
 
 PATIENCE_S = 60
-
-
-def binaries() -> Path | None:
-    """The newest PostgreSQL's directory of programs, or None."""
-    versions = Path("/usr/lib/postgresql").glob("*/bin/postgres")
-    newest = max(versions, key=lambda program: int(program.parts[-3]), default=None)
-    if newest is None and (found := shutil.which("postgres")):
-        newest = Path(found)
-    return newest.parent if newest else None
 
 
 def unprivileged() -> str | None:
@@ -104,9 +95,7 @@ class Server:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """One server for the whole session."""
-    programs = binaries()
-    if programs is None:
-        absent_service("PostgreSQL is not installed; `make services` brings it")
+    programs = require("postgresql")
     # Not pytest's own temporary directory: it is closed to the user that the server runs as.
     directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports
+from required import require
 
 PATIENCE_S: Final = 60
 CLIENT: Final = Path(__file__).parents[2] / ".services" / "state-clients" / "redis"
@@ -83,10 +83,7 @@ class RedisServer:
 
 def started(*settings: str) -> Iterator[RedisServer]:
     """A server of its own, for one user."""
-    if shutil.which("redis-server") is None:
-        absent_service("Redis is not installed; `make services` brings it")
-    if not CLIENT.is_dir():
-        absent_service("Redis's client for Java is not there; `make services` fetches it")
+    require("redis", "redis-client")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
     try:
         server = RedisServer(folder, *settings)

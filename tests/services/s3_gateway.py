@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports, listens
+from required import require
 
 from holdfast.storage.remote import connect
 
@@ -70,10 +69,7 @@ class Gateway:
 
     def spark_conf(self, *folders: Path) -> dict[str, str]:
         """A session's settings that reach it through S3A, with the jars of these folders."""
-        if not all((folder / ".ready").exists() for folder in folders):
-            pytest.skip("S3A is not there; `make services-s3a` fetches it")
-        if shutil.which("java") is None:
-            pytest.skip("Spark needs Java")
+        require(*(folder.name for folder in folders))
         s3a = {
             "endpoint": self.endpoint,
             "endpoint.region": "us-east-1",
@@ -117,9 +113,9 @@ def filesystem() -> Any:
 @pytest.fixture(scope="session")
 def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for the whole session."""
-    if not PROGRAM.exists():
-        absent_service("the S3 gateway is not there; `make services-s3` builds it")
-    s3fs = pytest.importorskip("s3fs", reason="comes with the extra s3")
+    require("s3", "s3fs")
+    import s3fs  # type: ignore[import-untyped]  # it has no types
+
     gateway = Gateway(tmp_path_factory.mktemp("s3"))
     with pytest.MonkeyPatch.context() as patched:
         for name, value in gateway.environment().items():

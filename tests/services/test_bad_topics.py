@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from absent_service import absent_service
 from command import answer_of
-from kafka_broker import HOME, Broker, connector
+from kafka_broker import Broker, connector
+from required import require
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -18,8 +18,7 @@ SCRIPT = Path(__file__).parent / "jobs" / "bad_topics.py"
 @pytest.fixture
 def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A broker of this test's own, which it may kill."""
-    if not (HOME / ".ready").exists():
-        absent_service("Kafka is not there; `make services-kafka` fetches it")
+    require("kafka", "java")
     broker = Broker(tmp_path_factory.mktemp("mortal"))
     yield broker
     broker.stop()

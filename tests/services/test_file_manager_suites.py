@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pyspark
 import pytest
-from absent_service import absent_service
+from required import require
 
 from holdfast.config.spark_defaults import LOCAL_FILES
 from holdfast.engine.session.java import find_java
@@ -53,8 +53,7 @@ def write_hadoop_settings(folder: Path, settings: dict[str, str]) -> None:
 
 
 def test_sparks_suites_pass_for_every_file_manager(tmp_path: Path) -> None:
-    if not SUITES.exists():
-        absent_service("Spark's suites are not there; `make services-suites` fetches them")
+    require("suites")
     write_hadoop_settings(tmp_path, LOCAL_FILES)
     (tmp_path / "log4j2.properties").write_text(QUIET)
     jars = Path(pyspark.__file__).parent / "jars"

@@ -22,8 +22,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports
+from required import require
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -140,10 +140,7 @@ print(json.dumps(found))
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[Container]:
-    if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc"):
-        absent_service("podman and runc are not installed, or the tests are not run by root")
-    if not (ROOT / ".services" / "image" / "storage").is_dir():
-        absent_service("the image is not built: make services-image")
+    require("image")
     made = Container(tmp_path)
     yield made
     made.close()

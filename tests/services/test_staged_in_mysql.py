@@ -17,6 +17,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 from ledger_processes import database_open, rival
+from required import require
 from self_signed import self_signed
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
@@ -412,6 +413,7 @@ def test_a_users_options_may_name_certificates(own_options: Path) -> None:
 
 
 def test_a_connection_is_encrypted_and_the_server_is_who_it_says() -> None:
+    require("mariadb")
     # Not in a folder of pytest's: the server runs as another user.
     with tempfile.TemporaryDirectory(prefix="holdfast-tls-") as folder:
         certificate, key = self_signed(Path(folder))

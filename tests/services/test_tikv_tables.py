@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -298,7 +297,6 @@ def tls_files(folder: Path) -> tuple[str, str, str]:
     return str(folder / "ca.pem"), str(folder / "client.pem"), str(folder / "client-key.pem")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_a_cluster_that_speaks_tls_asks_for_a_certificate(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     files, others = tls_files(tmp_path), tls_files(tmp_path / "other")

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from jvm_table import tikv_place
 from loopback import free_ports
+from required import require
 
 PATIENCE_S: Final = 60
 SERVICES: Final = Path(__file__).parents[2] / ".services"
@@ -127,10 +128,7 @@ class CountedRequests:
 
 def started(*settings: str) -> Iterator[TikvServer]:
     """One of its own, for one user."""
-    if not CLIENT.is_dir():
-        pytest.skip("TiKV's client for Java is not there; `make services-state-clients` fetches it")
-    if not DOUBLE.is_file():
-        pytest.skip("TiKV's test double is not there; `make services-tikv` builds it")
+    require("tikv", "tikv-client")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-tikv-"))
     try:
         server = TikvServer(folder, *settings)

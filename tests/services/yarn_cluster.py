@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 from hdfs_cluster import JARS as HADOOP
 from hdfs_cluster import write_settings
 from loopback import free_ports
+from required import require
 
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.engine.session.user_conf import spark_home
@@ -153,10 +153,7 @@ def _plain_environ() -> dict[str, str]:
 @pytest.fixture
 def yarn_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
     """One cluster for one test."""
-    if not (LOGGER / ".ready").exists():
-        pytest.skip("YARN is not there; `make services-yarn` fetches it")
-    if shutil.which("java") is None:
-        pytest.skip("YARN needs Java")
+    require("yarn", "hdfs", "java")
     cluster = YarnCluster(tmp_path_factory.mktemp("yarn"))
     yield cluster
     cluster.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from loopback import free_ports
+from required import require
 
 PATIENCE_S = 60
 # Sessions live for 2 to 20 ticks.
@@ -76,9 +75,7 @@ class Server:
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the whole session; a test that kills it starts it again."""
-    java = shutil.which("java")
-    if java is None:
-        absent_service("there is no Java to run ZooKeeper with")
+    java = str(require("java"))
     import pyspark
 
     server = Server(java, Path(pyspark.__file__).parent / "jars", tmp_path_factory.mktemp("zookeeper"))

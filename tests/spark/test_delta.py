@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from absent_service import absent_service
 from command import Holdfast
+from required import missing_service
 
 from holdfast.engine.session.jars import has_build
 
@@ -37,7 +37,7 @@ def test_rows_reach_a_delta_table_once(holdfast: Holdfast, home: Path, tmp_path:
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"n": {number}}}\n')
         said = holdfast("run", "job.py", timeout=300)
         if said.returncode != 0 and not fetched_jars(home):
-            absent_service("Delta's jars cannot be fetched from here")
+            missing_service("Delta's jars cannot be fetched from here")
         assert said.returncode == 0, said.stderr
         assert "exactly once" in said.stderr
     log = sorted((tmp_path / "table" / "_delta_log").glob("*.json"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from absent_service import absent_service
 from command import Holdfast
+from required import missing_service
 
 
 def run_delta_job(holdfast: Holdfast, home: Path, code: int = 0) -> str:
@@ -13,6 +13,6 @@ def run_delta_job(holdfast: Holdfast, home: Path, code: int = 0) -> str:
     said = holdfast("run", "job.py", "--no-rest", timeout=300)
     logs = [log.read_text() for log in home.glob("jobs/rows/driver-*.log")]
     if said.returncode != code and any("unresolved dependency: io.delta" in log for log in logs):
-        absent_service("Delta's jars cannot be fetched from here")
+        missing_service("Delta's jars cannot be fetched from here")
     assert said.returncode == code, said.stderr
     return said.stderr

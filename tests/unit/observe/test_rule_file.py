@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from promtool_files import TEST_FILE, Course, metric_labels, test_file
+from required import require
 
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.observe.alerting import FIRING, Alert, Key, evaluate
@@ -18,10 +18,6 @@ from holdfast.observe.metrics import sample
 from holdfast.observe.rules import BY_RULE, RULES, Rule
 
 test_file.__test__ = False  # type: ignore[attr-defined]
-
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="`make services` brings promtool"
-)
 
 
 def firing(rule: Rule, threshold: float, values: Sequence[float | None]) -> list[bool]:
@@ -39,7 +35,11 @@ def firing(rule: Rule, threshold: float, values: Sequence[float | None]) -> list
 
 def promtool(folder: Path, verb: str, name: str) -> None:
     done = subprocess.run(
-        ["promtool", verb, "rules", name], cwd=folder, capture_output=True, text=True, check=False
+        [str(require("promtool")), verb, "rules", name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -76,12 +76,10 @@ def test_an_alert_stands_as_worked_out(name: str, values: list[float | None], ex
     assert "".join("01"[each] for each in found) == expected
 
 
-@needs_promtool
 def test_prometheus_takes_the_rules(folder: Path) -> None:
     promtool(folder, "check", RULE_FILE)
 
 
-@needs_promtool
 def test_prometheus_has_alerts_at_the_minutes_worked_out(folder: Path) -> None:
     courses = [
         Course(
@@ -96,7 +94,6 @@ def test_prometheus_has_alerts_at_the_minutes_worked_out(folder: Path) -> None:
     promtool(folder, "test", TEST_FILE)
 
 
-@needs_promtool
 @pytest.mark.slow
 def test_both_engines_have_the_same_alerts_at_the_same_minutes(folder: Path) -> None:
     thresholds = Alerts(offsets_expiring="6d").thresholds
