@@ -162,8 +162,7 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
     """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
     from holdfast.savepoints.catalog.catalog import ids
-    from holdfast.savepoints.nesting import check_catalog
-    from holdfast.savepoints.taking.planning import check_apart
+    from holdfast.savepoints.nesting import check_apart, check_catalog
     from holdfast.savepoints.taking.taking import check_label
     from holdfast.storage import open_storage
 

@@ -32,6 +32,35 @@ def check_target(target: Storage) -> None:
     _refuse_within(target, "a checkpoint")
 
 
+def check_apart(
+    checkpoint: Storage,
+    directory: Storage,
+    noun: str = "catalog",
+    *,
+    hint: str = "name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
+) -> None:
+    """Refuse a checkpoint and a catalog or table of which one is inside the other.
+
+    Args:
+        checkpoint: The checkpoint.
+        directory: The catalog or table.
+        noun: What the directory is, for the message.
+        hint: What to name instead.
+
+    Raises:
+        Invalid: One of the two is inside the other.
+    """
+    one, other = f"{checkpoint.uri.rstrip('/')}/", f"{directory.uri.rstrip('/')}/"
+    if one.startswith(other) or other.startswith(one):
+        raise Invalid(
+            f"a {noun} and a checkpoint must not be inside one another",
+            where=directory.uri,
+            found=f"checkpoint {checkpoint.uri}",
+            expected="two directories apart",
+            hint=hint,
+        )
+
+
 def check_catalog(catalog: Storage) -> None:
     """Refuse to take savepoints into a checkpoint, into a part of one or of a catalog, or into a file.
 

@@ -40,10 +40,9 @@ from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
 from holdfast.savepoints.making import Claim, claimed, refuse_claimed
-from holdfast.savepoints.nesting import check_target
+from holdfast.savepoints.nesting import check_apart, check_target
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.sink_table import prepare, require_new
-from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage

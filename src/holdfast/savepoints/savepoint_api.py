@@ -41,6 +41,7 @@ from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.catalog.removal import Removal
 from holdfast.savepoints.catalog.savepoint_names import savepoint_address
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
+from holdfast.savepoints.nesting import check_apart
 from holdfast.savepoints.places import place_of, workplace
 from holdfast.savepoints.proof import digests
 from holdfast.savepoints.proof.digests import Digested
@@ -51,7 +52,7 @@ from holdfast.savepoints.sink_table import open_table
 from holdfast.savepoints.taking import labels, taking
 from holdfast.savepoints.taking.lost_id import is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
-from holdfast.savepoints.taking.planning import TakePlan, check_apart, plan_take
+from holdfast.savepoints.taking.planning import TakePlan, plan_take
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from holdfast.errors import Conflict, Invalid
+from holdfast.errors import Conflict
 from holdfast.formats.logs.sink_log import LOG_DIRECTORY, empty_log
+from holdfast.savepoints.nesting import check_apart
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -20,15 +21,7 @@ def open_table(address: str | os.PathLike[str], checkpoint: Storage) -> Storage:
         Invalid: The address is not valid, or table and checkpoint are inside one another.
     """
     table = open_storage(os.fspath(address), "table")
-    one, other = f"{table.uri.rstrip('/')}/", f"{checkpoint.uri.rstrip('/')}/"
-    if one.startswith(other) or other.startswith(one):
-        raise Invalid(
-            "a table and a checkpoint must not be inside one another",
-            where=table.uri,
-            found=f"checkpoint {checkpoint.uri}",
-            expected="two directories apart",
-            hint="name the directory that the query writes its files to",
-        )
+    check_apart(checkpoint, table, "table", hint="name the directory that the query writes its files to")
     return table
 
 

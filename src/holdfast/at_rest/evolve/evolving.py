@@ -15,14 +15,14 @@ from holdfast.at_rest.evolve.row_conversion import RowConversion
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
 from holdfast.checkpoints.state.families import NO_FAMILIES, Families
-from holdfast.checkpoints.state.key_partition import Placement
+from holdfast.checkpoints.state.key_partition import Placement, in_other_partition
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Operator, ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.units import counted
-from holdfast.errors import Corrupt, Internal, NotFound
+from holdfast.errors import Internal, NotFound
 from holdfast.formats.logs.commit_log import CommitLog, parse_commit
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, Plan, PlanNote, parse_note
@@ -397,7 +397,7 @@ class _Evolution:
                 rows = list(conversion.rows(pairs))
                 places = [partition] * len(rows)
                 if before is not None and after is not None:
-                    _require_here(
+                    _require_in_partition(
                         before.hashes([key for key, _ in pairs]), saved.partitions, partition, where
                     )
                     hashes = after.hashes([target.stored_key(key) for key, _ in rows])
@@ -421,20 +421,15 @@ class _Evolution:
             raise refuse_merge(change, self._plan.source, made.merged, example)
 
 
-def _require_here(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
-    """See that keys are where Spark's hash puts them: else nobody knows where the new ones go.
+def _require_in_partition(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
+    """Require that keys are in the partition of their hash, which decides where the new keys go.
 
     Raises:
-        Corrupt: One is not.
+        Corrupt: A key is in a different partition.
     """
-    elsewhere = next((value % partitions for value in hashes if value % partitions != partition), None)
-    if elsewhere is not None:
-        raise Corrupt(
-            "a key is not in the partition that Spark's hash gives it",
-            where=where,
-            found=f"a key of partition {elsewhere} in partition {partition}",
-            hint="`holdfast checkpoint verify` tells whether files were exchanged",
-        )
+    other = next((value % partitions for value in hashes if value % partitions != partition), None)
+    if other is not None:
+        raise in_other_partition(where, partition, other)
 
 
 def _write(

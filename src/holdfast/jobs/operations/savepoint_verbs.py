@@ -29,12 +29,12 @@ from holdfast.savepoints.catalog.catalog import ids, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import TakeLease, let_go
 from holdfast.savepoints.catalog.removal import delete as remove
 from holdfast.savepoints.catalog.removal import sweep
-from holdfast.savepoints.nesting import check_catalog
+from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.savepoint_api import delete
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
-from holdfast.savepoints.taking.planning import check_apart, plan_take
+from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import check_label
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage

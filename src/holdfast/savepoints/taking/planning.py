@@ -13,12 +13,12 @@ from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.stores import NO_DAMAGE, Damage
 from holdfast.config.locations import place_word
-from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.external.view import is_external
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 from holdfast.savepoints.catalog.catalog import ids_of_query, load, modified_ns, object_path, same_file
-from holdfast.savepoints.nesting import check_catalog
+from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.storage.port import Storage, full
 
 # A running query deletes what old batches needed; the next cut is of a newer batch.
@@ -242,23 +242,6 @@ def named_for_life(path: str) -> bool:
     return isinstance(place, layout.SharedFile) or (
         isinstance(place, layout.StoreFile) and place.unique_id is not None
     )
-
-
-def check_apart(checkpoint: Storage, catalog: Storage) -> None:
-    """Refuse a catalog in a checkpoint, and a checkpoint in a catalog.
-
-    Raises:
-        Invalid: One of the two is inside the other.
-    """
-    one, other = f"{checkpoint.uri.rstrip('/')}/", f"{catalog.uri.rstrip('/')}/"
-    if one.startswith(other) or other.startswith(one):
-        raise Invalid(
-            "a catalog and a checkpoint must not be inside one another",
-            where=catalog.uri,
-            found=f"checkpoint {checkpoint.uri}",
-            expected="two directories apart",
-            hint="name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
-        )
 
 
 def is_about_a_file(error: NotFound, checkpoint: Storage) -> bool:
