@@ -41,7 +41,7 @@ lint: $(READY)  ## style, types and layers
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
-services: services-debian services-kafka services-s3 services-state-clients services-suites  ## the servers that CI's tests start
+services: services-debian services-cassandra services-hdfs services-kafka services-s3 services-s3a services-state-clients services-suites  ## the servers that CI's tests start
 
 services-debian:  ## install PostgreSQL, MariaDB, Redis, Chromium, promtool, zsh, fish and Flink's client (needs root, Debian)
 	@scripts/services.sh

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import guard_time
 import pytest
 from command import Holdfast, command_in
-from grid import WHOLE, proof_only
+from grid import WHOLE, is_proof_only
 from hypothesis import settings
 from small_session import small_session
 from state_clients import state_jars
@@ -71,9 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the long form to `make proof`: see `proof.txt`."""
     if WHOLE:
         return
-    begins = tuple(proof_only())
     for item in items:
-        if item.nodeid.startswith(begins):
+        if is_proof_only(item.nodeid):
             item.add_marker(pytest.mark.skip(reason="a part of the long form: `make proof`"))
 
 

@@ -90,16 +90,14 @@ _EXTRAS: Final = "install Holdfast with all its extras"
 
 SERVICE: Final = {
     "bash": Service("bash", _program("bash"), "install bash"),
-    "cassandra": Service(
-        "Cassandra", _files("cassandra/.ready"), "run `make services-cassandra`", in_ci=False
-    ),
+    "cassandra": Service("Cassandra", _files("cassandra/.ready")),
     "cassandra-client": Service("Cassandra's client for Java", _files("state-clients/cassandra")),
     "cassandra-driver": Service("Cassandra's driver for Python", _packages("cassandra"), _EXTRAS),
     "chromium": Service("Chromium", _program("chromium")),
     "connect": Service("Spark Connect", _packages("google.rpc", "grpc", "grpc_status", "zstandard"), _EXTRAS),
     "fish": Service("fish", _program("fish")),
     "flink": Service("Flink's client", _flink),
-    "hdfs": Service("HDFS", _files("hdfs/.ready"), "run `make services-hdfs`", in_ci=False),
+    "hdfs": Service("HDFS", _files("hdfs/.ready")),
     "image": Service("the container image, as root", _image, "run `make services-image`"),
     "java": Service("Java", _program("java"), "install Java 17, 21 or 25"),
     "kafka": Service("Kafka", _files("kafka/.ready")),
@@ -111,10 +109,8 @@ SERVICE: Final = {
     "redis-client": Service("Redis's client for Java", _files("state-clients/redis")),
     "requests": Service("requests", _packages("requests"), _EXTRAS),
     "s3": Service("the S3 gateway", _files("bin/versitygw")),
-    "s3a": Service("Hadoop's S3A", _files("s3a/.ready"), "run `make services-s3a`", in_ci=False),
-    "s3a-cloud": Service(
-        "Spark's file manager for S3", _files("s3a-cloud/.ready"), "run `make services-s3a`", in_ci=False
-    ),
+    "s3a": Service("Hadoop's S3A", _files("s3a/.ready")),
+    "s3a-cloud": Service("Spark's file manager for S3", _files("s3a-cloud/.ready")),
     "s3fs": Service("s3fs", _packages("s3fs"), _EXTRAS),
     "suites": Service("Spark's suites", _files("suites")),
     "tikv": Service("TiKV's test double", _files("bin/tikv-double"), "run `make services-tikv`", in_ci=False),

@@ -12,9 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_line_begins_the_id_of_a_test() -> None:
     for line in proof_only():
-        file, _, name = line.partition("::")
-        text = (ROOT / file).read_text(encoding="utf-8")
-        assert re.search(rf"^def {name.partition('[')[0]}\b", text, re.MULTILINE), line
+        path, _, name = line.partition("::")
+        files = [*ROOT.glob(path.partition("[")[0].rstrip("*") + "*")]
+        function = re.escape(name.partition("[")[0]).replace(r"\*", ".*")
+        assert any(re.search(rf"^def {function}", file.read_text(), re.MULTILINE) for file in files), line
 
 
 def test_no_line_is_there_twice() -> None:
