@@ -8,6 +8,9 @@ export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
+# `TESTS=tests/spark/test_keyed.py` runs these alone. Tests that kill processes wait a lot: hence more workers than cores.
+TESTS ?=
+PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 5 --dist worksteal
 
 .PHONY: demo test test-without-services proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo
@@ -16,13 +19,13 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its short form
-	@$(BIN)/pytest -n 3 --dist worksteal
+	@$(PYTEST) $(TESTS)
 
 test-without-services: $(READY) $(CLASSES)  ## the same as on a machine that has none of the services; needs root or user namespaces
-	@scripts/without_services.sh $(BIN)/python $(BIN)/pytest -n 3 --dist worksteal
+	@scripts/without_services.sh $(BIN)/python $(PYTEST)
 
 proof: $(READY) $(CLASSES)  ## every test in its long form: every provider, every kill, every guide; hours
-	@HOLDFAST_GRID=all $(BIN)/pytest -n 3 --dist worksteal
+	@HOLDFAST_GRID=all $(PYTEST) $(TESTS)
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
