@@ -108,14 +108,17 @@ def test_any_history_reads_as_a_plain_model_says(reopen: Open) -> None:
     chance = Random(11)
     table = reopen()
     versions: dict[int, dict[bytes, bytes]] = {0: {}}
-    newest, run, retain = 0, 0, 4
+    newest, reached, run, retain = 0, 0, 0, 4
     for _ in range(60):
         step = chance.random()
         if step < 0.15:
-            # The query starts again, perhaps from an older batch.
+            # The query starts again, perhaps with its last batch.
             run += 1
             table = reopen()
-            newest = chance.choice([version for version in versions if version <= newest])
+            newest = chance.choice([version for version in versions if reached <= version <= newest])
+            for older in [version for version in versions if version < reached]:
+                with pytest.raises(ExternalError, match=f"at version {older}, but a later batch"):
+                    table.begin(older, str(run))
         elif step < 0.25:
             table.clean(retain)
             versions = {version: held for version, held in versions.items() if version >= newest - retain}
@@ -123,7 +126,7 @@ def test_any_history_reads_as_a_plain_model_says(reopen: Open) -> None:
             str(chance.randrange(80)).encode(): chance.choice([None, b"", bytes([chance.randrange(256)]) * 9])
             for _ in range(chance.randrange(30))
         }
-        attempt = table.begin(newest, str(run))
+        attempt, reached = table.begin(newest, str(run)), newest
         staged = dict(versions[newest])
         for part in (dict(list(changes.items())[::2]), changes):
             table.stage(attempt, part)
@@ -159,6 +162,23 @@ def test_an_attempt_of_an_earlier_run_cannot_commit(reopen: Open) -> None:
     assert fresh.scan(2) == {b"a": b"1", b"b": b"2"}
 
 
+def test_a_run_that_was_frozen_before_its_first_batch_cannot_undo_later_versions(reopen: Open) -> None:
+    """The frozen run has read from the checkpoint that it begins at version 2, and has never begun."""
+    frozen, other = reopen(), reopen()
+    expected = {}
+    for version, run in enumerate(["first", "first", "second", "second", "second"]):
+        made(other, version, run, {b"%d" % version: run.encode()})
+        expected[b"%d" % version] = run.encode()
+    with pytest.raises(ExternalError, match="at version 2, but a later batch .* has begun at version 4"):
+        frozen.begin(2, "frozen")
+    assert other.scan(5) == expected
+    # The run that made the later versions continues, and the next one after it.
+    made(other, 5, "second", {b"5": b"second"})
+    made(frozen, 6, "third", {b"6": b"third"})
+    assert other.scan(7) == {**expected, b"5": b"second", b"6": b"third"}
+    frozen.check()
+
+
 def test_an_attempt_of_a_batch_that_is_over_cannot_commit(reopen: Open) -> None:
     slow, quick = reopen(), reopen()
     late = slow.begin(0, "run")
@@ -167,7 +187,9 @@ def test_an_attempt_of_a_batch_that_is_over_cannot_commit(reopen: Open) -> None:
     following = quick.begin(1, "run")
     with pytest.raises(ExternalError, match="late with version 1: the query is at 1"):
         slow.commit(late, "run")
-    with pytest.raises(ExternalError, match="version 0, whose batch is over: the query is at 1"):
+    with pytest.raises(
+        ExternalError, match="began at version 0, but a later batch of the query has begun at version 1"
+    ):
         slow.begin(0, "run")
     quick.stage(following, {b"b": b"2"})
     quick.commit(following, "run")

@@ -58,8 +58,8 @@ private[state] final case class CassandraHead(
 
   def begin(version: Long, by: String): Outcome[Attempt] = versions.get(version) match {
     case None => Left(Missing(newest))
-    case _ if by == run && version < reached => Left(Over(reached))
     case _ if by != run && retired.contains(by) => Left(Retired(run))
+    case _ if version < reached => Left(Over(reached))
     case Some(base) =>
       val same = by == run && version == reached
       val before = if (same) this else copy(open = Set.empty).bury(open)

@@ -50,7 +50,7 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
         staging.put(attempt.number, stage)
         attempt
       case Left(Over(reached)) =>
-        throw refused(s"a task came for version $version, whose batch is over: the query is at $reached")
+        throw refused(VersionedTable.passed(version, reached, VersionedTable.RestoreEarlier))
       case Left(why) => throw refused(version, why)
     }
   }

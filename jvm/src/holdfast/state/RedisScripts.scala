@@ -83,10 +83,9 @@ private[state] object RedisScripts {
       |end
       |local base = redis.call('HGET', head .. ':v', version)
       |if not base then return {'missing', now[1]} end
-      |if now[2] == run then
-      |  if tonumber(version) < tonumber(now[4]) then return {'over', now[4]} end
-      |else
-      |  if string.find(now[3], run, 1, true) then return {'retired', now[2]} end
+      |if now[2] ~= run and string.find(now[3], run, 1, true) then return {'retired', now[2]} end
+      |if tonumber(version) < tonumber(now[4]) then return {'over', now[4]} end
+      |if now[2] ~= run then
       |  redis.call('HSET', head, 'run', run, 'retired', string.sub(now[2] .. ' ' .. now[3], 1, 4000))
       |end
       |redis.call('HSET', head, 'reached', version)

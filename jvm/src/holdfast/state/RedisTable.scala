@@ -88,7 +88,7 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
         follow(plan)
         begin(version, run)
       case Seq("over", reached) =>
-        throw refused(s"a task came for version $version, whose batch is over: the query is at $reached")
+        throw refused(VersionedTable.passed(version, reached.toLong, VersionedTable.RestoreEarlier))
       case Seq("retired", later) =>
         throw refused(s"another run of the query has taken over: $later")
       case why => throw absent(version, why)

@@ -58,10 +58,10 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
       case found =>
         val now = found.getOrElse(TiKvHead.first(run))
         val made = now.versions.getOrElse(version, throw absent(version, found))
-        if (now.run == run && version < now.reached) {
-          throw refused(s"a task came for version $version, whose batch is over: the query is at ${now.reached}")
-        }
         if (now.run != run && now.retired.contains(run)) throw followed(now)
+        if (version < now.reached) {
+          throw refused(VersionedTable.passed(version, now.reached, "start the query on a new checkpoint"))
+        }
         val next = now.begun(version, run)
         (next, Attempt(next.next, version, made.attempt))
     }

@@ -26,7 +26,8 @@ final case class Names(stores: String, query: String, generation: String)
  *
  * Whatever an attempt writes is its own until one small atomic step makes it the next version. That step is
  * refused to an attempt whose query run was followed by another, and to one whose batch is over. An attempt of
- * the same batch may replace what an earlier one has committed, as Spark's own stores allow.
+ * the same batch may replace what an earlier one has committed, as Spark's own stores allow. No run begins at a
+ * version before the newest batch's: it was frozen while another run made later versions, which it would undo.
  */
 trait VersionedTable extends AutoCloseable {
   /** The times of the requests that tasks have sent. */
@@ -82,6 +83,14 @@ object VersionedTable {
     sum.update(field)
     (sum.getValue % Buckets).toInt
   }
+
+  /** Why a task may not begin at a version: a later batch has begun, perhaps by another run of the query. */
+  private[state] def passed(version: Long, reached: Long, remedy: String): String =
+    s"a task began at version $version, but a later batch of the query has begun at version $reached. If the " +
+      s"checkpoint was set back to an earlier batch, $remedy"
+
+  /** The remedy where Holdfast's commands read the database. */
+  private[state] val RestoreEarlier = "take a savepoint of that batch and restore it"
 }
 
 /** State that cannot be used, with what to do about it. */

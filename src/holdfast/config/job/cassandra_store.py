@@ -84,7 +84,7 @@ class Cassandra:
             default a keyspace that is missing is an error.
         consistency: LOCAL_QUORUM, or QUORUM where executors in several data centers share one job.
         prefix: What all names of stores begin with.
-        retain: How many batches can be taken back: versions that the database keeps before the newest.
+        retain: The number of versions that the database keeps before the newest, for reads and savepoints.
         cache: How much of the state an executor holds in memory, so that it need not ask again.
         patience: How long a task asks again where the server does not answer, before it fails.
 

@@ -140,7 +140,7 @@ class Knobs:
                 "retain",
                 store.retain,
                 "retain",
-                "Batches that can be taken back; each costs what it changed.",
+                "Versions before the newest that are kept; each costs what it changed.",
             ),
             self.shown(
                 "cache",
@@ -191,7 +191,7 @@ class Redis:
             default.
         trust_store_password: The password of that file.
         prefix: What all keys begin with.
-        retain: How many batches can be taken back: versions that the database keeps before the newest.
+        retain: The number of versions that the database keeps before the newest, for reads and savepoints.
         cache: How much of the state an executor holds in memory, so that it need not ask again.
         patience: How long a task asks again where the server does not answer, before it fails.
 

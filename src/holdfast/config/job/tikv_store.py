@@ -50,7 +50,7 @@ class TiKV:
         certificate: A PEM file on driver and executors with the certificate that is shown to them.
         key: A PEM file on driver and executors with the key of that certificate, in PKCS 8.
         prefix: What all keys begin with.
-        retain: How many batches can be taken back: versions that the database keeps before the newest.
+        retain: The number of versions that the database keeps before the newest.
         cache: How much of the state an executor holds in memory, so that it need not ask again.
         patience: How long a task asks again where the cluster does not answer, before it fails.
 
