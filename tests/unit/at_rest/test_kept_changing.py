@@ -13,6 +13,7 @@ from instance_programs import EVENTS as NUMBERS
 from instance_programs import OUTPUT as HELD
 from instance_programs import Holds
 from kept_state import Shop, groups_of, hold, kept
+from python_steps import steps_of
 
 import holdfast as hf
 from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
@@ -191,6 +192,19 @@ def test_two_keys_with_one_hash() -> None:
         "cyd": 9,
         "dan": 11,
     }
+
+
+def test_what_a_changed_key_costs_does_not_grow_with_the_keys_of_its_hash() -> None:
+    def changes_of(size: int) -> int:
+        names = [f"{at:04}" for at in range(size)]
+        made = Coarse(Count(), by="who", events=EVENTS, output="said string", now=5)
+        made.send(*({"who": who, "n": 1} for who in names))
+        state = KeyedState(kept(made).operator, kept(made).source, coarse)
+        new = [f"{at:04}" for at in range(size, 2 * size)]
+        asked = [KeyChange(who, {"n": 7}) for who in [*names, *new]]
+        return steps_of(lambda: changed(state, asked))
+
+    assert changes_of(240) < 5 * changes_of(60)
 
 
 @pytest.mark.parametrize("placed", [True, None])

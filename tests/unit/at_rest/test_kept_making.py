@@ -12,6 +12,7 @@ from instance_programs import EVENTS as NUMBERS
 from instance_programs import OUTPUT as HELD
 from instance_programs import Holds
 from kept_state import Shop, groups_of, hold, kept
+from python_steps import steps_of
 
 import holdfast as hf
 from golden import KEYED, golden, golden_on_disk
@@ -150,6 +151,18 @@ def test_keys_with_one_hash() -> None:
         "eve": [4],
     }
     assert len({row.ordinal for row in rows.values()}) == 4
+
+
+def test_what_a_key_costs_does_not_grow_with_the_keys_of_its_hash() -> None:
+    operator = kept(shop(key_groups=5)).operator
+
+    def made_of(size: int) -> int:
+        values = table(who=[str(at) for at in range(size)], value=list(range(size)))
+        return steps_of(
+            lambda: made(operator, {"total": values}, hashes=lambda keys: np.zeros(size, np.uint64))
+        )
+
+    assert made_of(400) < 5 * made_of(100)
 
 
 def test_state_of_instances_and_of_broadcast_streams_is_not_made() -> None:

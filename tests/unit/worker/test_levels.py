@@ -83,6 +83,26 @@ def test_newer_rows_win_when_runs_are_merged(ordinal: int) -> None:
     assert values(joined([empty_run(ROWS), old], ROWS)) == values(old)
 
 
+def test_rows_that_share_a_hash_are_found_by_their_ordinals() -> None:
+    chance = random.Random(5)
+    identities = sorted({(chance.randrange(4), chance.randrange(-1, 9)) for _ in range(20)})
+    run = Run(
+        pa.record_batch(
+            {
+                "h": pa.array([h for h, _ in identities], pa.uint64()),
+                "ord": pa.array([ordinal for _, ordinal in identities], pa.int32()),
+                "dead": pa.array([False] * len(identities)),
+            }
+        )
+    )
+    wanted = [(h, ordinal) for h in range(6) for ordinal in range(-2, 11)]
+    places = run.find(
+        np.array([h for h, _ in wanted], np.uint64), np.array([ordinal for _, ordinal in wanted], np.int32)
+    )
+    expected = [identities.index(identity) if identity in identities else -1 for identity in wanted]
+    assert places.tolist() == expected
+
+
 def test_spans_are_the_places_of_each_one_after_the_other() -> None:
     assert spans(np.array([4, 9, 0]), np.array([2, 0, 3])).tolist() == [4, 5, 0, 1, 2]
     assert spans(np.array([], np.int64), np.array([], np.int64)).tolist() == []

@@ -26,7 +26,7 @@ from holdfast.worker.interface import (
 from holdfast.worker.runtime.arrow_columns import cast_column
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 from holdfast.worker.state.key_group import group_of
-from holdfast.worker.state.key_index import same_keys
+from holdfast.worker.state.key_index import KeyOrdinals, same_keys
 from holdfast.worker.state.tables.runs import Run, sorted_run
 
 if TYPE_CHECKING:
@@ -263,23 +263,14 @@ def _distinct(
         same &= same_keys(one, other)
     if same.all():
         return unique, np.zeros(len(unique), np.int32), first, position
-    # Two keys with one hash, of which there are hardly ever any.
+    # Keys that share a hash.
     ordinals = np.zeros(len(h), np.int32)
-    seen: dict[int, list[int]] = {}
-    for at in np.flatnonzero(np.isin(position, position[~same])).tolist():
-        others = seen.setdefault(int(h[at]), [])
-        row = keys.slice(at, 1)
-        known = (
-            number
-            for number, other in enumerate(others)
-            if all(
-                same_keys(one, two)[0]
-                for one, two in zip(row.columns, keys.slice(other, 1).columns, strict=True)
-            )
-        )
-        ordinals[at] = next(known, len(others))
-        if ordinals[at] == len(others):
-            others.append(at)
+    of_hash: dict[int, KeyOrdinals] = {}
+    shared = np.flatnonzero(np.isin(position, position[~same]))
+    some = keys.take(pa.array(shared))
+    cells_of = zip(*(column.to_pylist() for column in some.columns), strict=True)
+    for at, cells in zip(shared.tolist(), cells_of, strict=True):
+        ordinals[at] = of_hash.setdefault(int(h[at]), KeyOrdinals()).of(cells)
     identities = np.rec.fromarrays([h, ordinals])
     unique_both, first, position = np.unique(identities, return_index=True, return_inverse=True)
     return unique_both["f0"].astype(np.uint64), unique_both["f1"].astype(np.int32), first, position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
 from holdfast.at_rest.keyed.group_blobs import alive, brought, filled, joined, living_parts, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, belongs_to_no_key
-from holdfast.at_rest.keyed.keyed_reader import KeyedState, key_table_of, placed_hash, same_key
+from holdfast.at_rest.keyed.keyed_reader import KeyedState, key_table_of, placed_hash
 from holdfast.at_rest.keyed.row_rewriting import EditedKey, edited_rows
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import SHARED, KeyRow, key_rows
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.worker.state.blob_schema import KEY_PREFIX, BlobSchema
 from holdfast.worker.state.key_group import group_of
+from holdfast.worker.state.key_index import KeyOrdinals, comparable_key
 from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
@@ -191,27 +192,26 @@ class _Work:
         if owners is None:
             return
         wanted = np.unique(h[np.array(places, np.int64)])
-        known = _keys_by_hash(owners.take(owners.of_hashes(wanted)), len(self._keys.schema))
+        known = _ordinals_by_hash(owners.take(owners.of_hashes(wanted)), len(self._keys.schema))
         for at in places:
-            for identity, key in known.get(int(h[at]), ()):
-                if same_key(key, self._values[at]):
-                    self._of.setdefault(group.group, []).append((at, identity))
-                    del self.left[at]
-                    break
+            h_of = int(h[at])
+            ordinal = known[h_of].find(self._values[at]) if h_of in known else None
+            if ordinal is not None:
+                self._of.setdefault(group.group, []).append((at, (h_of, ordinal)))
+                del self.left[at]
 
     def _check_twice(self) -> None:
-        seen: dict[int, list[int]] = {}
-        for at, h in enumerate(self._h.tolist()):
-            for other in seen.get(h, ()):
-                if same_key(self._values[at], self._values[other]):
-                    found = repr(self._values[at])
-                    raise Invalid(
-                        "a key comes twice among the changes",
-                        where=self._state.where,
-                        found=found,
-                        hint="put all that changes of a key into one change",
-                    )
-            seen.setdefault(h, []).append(at)
+        seen: set[tuple[Hashable, ...]] = set()
+        for values in self._values:
+            key = comparable_key(values)
+            if key in seen:
+                raise Invalid(
+                    "a key comes twice among the changes",
+                    where=self._state.where,
+                    found=repr(values),
+                    hint="put all that changes of a key into one change",
+                )
+            seen.add(key)
 
     def _check_places(self) -> None:
         """Refuse to make keys where something else than their hash would say in which group."""
@@ -302,11 +302,11 @@ def _newest(group: KeyGroup, where: str, form: BlobSchema) -> BlobSchema:
     return group.known(where).get(group.record(where).form, form)
 
 
-def _keys_by_hash(run: Run, count: int) -> dict[int, list[tuple[_Identity, tuple[Any, ...]]]]:
+def _ordinals_by_hash(run: Run, count: int) -> dict[int, KeyOrdinals]:
     columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(count)]
-    by_hash: dict[int, list[tuple[_Identity, tuple[Any, ...]]]] = {}
-    for h, ordinal, *key in zip(run.h.tolist(), run.ord.tolist(), *columns, strict=True):
-        by_hash.setdefault(h, []).append(((h, ordinal), tuple(key)))
+    by_hash: dict[int, KeyOrdinals] = {}
+    for h, ordinal, *cells in zip(run.h.tolist(), run.ord.tolist(), *columns, strict=True):
+        by_hash.setdefault(h, KeyOrdinals()).add(cells, ordinal)
     return by_hash
 
 

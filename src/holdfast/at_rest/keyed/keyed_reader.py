@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from holdfast.storage.port import Storage
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.state.key_group import group_of, range_of
+from holdfast.worker.state.key_index import comparable_key
 
 if TYPE_CHECKING:
     from holdfast.worker.arrays import Hashes
@@ -161,7 +162,12 @@ class KeyedState:
 
     def _at(self, group: KeyGroup, wanted: pa.Table, h: Hashes) -> KeyRow | None:
         key = [column[0].as_py() for column in wanted.columns]
-        return next((row for row in key_rows(group, self.where, h) if same_key(row.key, key)), None)
+        comparable = comparable_key(key)
+        rows = [row for row in key_rows(group, self.where, h) if comparable_key(row.key) == comparable]
+        # State of earlier versions may hold two keys that differ in the sign of a zero.
+        return next(
+            (row for row in rows if repr(tuple(row.key)) == repr(tuple(key))), rows[0] if rows else None
+        )
 
     def is_by_hash(self, owners: Run) -> bool:
         """Whether keys are where their hashes put them, and not where a placement does."""
@@ -256,11 +262,6 @@ def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedSt
     """
     operators = keyed_with_states(storage, batch_id)
     return tuple(KeyedState(operator, Stored(storage, states)) for operator, states in operators)
-
-
-def same_key(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether both are one key: null is null, and a number that is none equals itself."""
-    return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))  # noqa: PLR0124 - NaN
 
 
 def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -244,6 +245,7 @@ def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
     """Hash and ordinal of each key: a new one has the first ordinal of its hash that no other has."""
     new = np.unique(np.array([key.h for key in keys if key.identity is None], np.uint64))
     taken: dict[int, set[int]] = {}
+    free: dict[int, Iterator[int]] = {}
     for at in rows.of_hashes(new).tolist():
         taken.setdefault(int(rows.h[at]), set()).add(int(rows.ord[at]))
     identities = []
@@ -251,9 +253,8 @@ def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
         identity = key.identity
         if identity is None:
             ordinals = taken.setdefault(key.h, set())
-            free = next(at for at in range(len(ordinals) + 1) if at not in ordinals)
-            ordinals.add(free)
-            identity = (key.h, free)
+            numbers_left = free.setdefault(key.h, count())
+            identity = (key.h, next(at for at in numbers_left if at not in ordinals))
         identities.append(identity)
     return identities
 

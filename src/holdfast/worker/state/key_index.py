@@ -1,13 +1,15 @@
 """Find which keys a pass touches, and which of their rows there are.
 
-Keys are found by a 64-bit hash. Two keys with one hash are rare and must still be two: wherever a hash is
-shared, the keys themselves are compared and each gets an ordinal of its own.
+Keys are found by a 64-bit hash. Two keys with one hash must still be two: wherever a hash is shared, the
+keys themselves are compared and each gets an ordinal of its own. By chance that is rare, but whoever chooses
+keys can make any number of them with one hash, and no seed of xxHash64 prevents it: so what a key costs must
+not grow with the number of keys that share its hash.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -201,22 +203,21 @@ def _separate(
     shared: NDArray[np.bool_],
 ) -> tuple[Places, NDArray[np.int32], Places]:
     """Give each key of a shared hash an ordinal: the one it has in the state, or the next."""
-    known: dict[int, dict[tuple[Any, ...], int]] = {}
+    taken: dict[int, KeyOrdinals] = {}
     run = rows.of_hashes(unique[shared])
     columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(table.num_columns)]
-    for row in range(len(run)):
-        known.setdefault(int(run.h[row]), {})[_exact(column[row] for column in columns)] = int(run.ord[row])
-    # A key's place is its hash's place where the hash is its own, and is given out anew where not.
-    places: dict[tuple[int, int], tuple[int, list[int]]] = {}
-    for at in np.flatnonzero(shared[position]):
-        key = _exact(column[int(at)].as_py() for column in table.columns)
-        ordinals = known.setdefault(int(h[at]), {})
-        if key not in ordinals:
-            taken = set(ordinals.values())
-            ordinals[key] = next(number for number in range(len(taken) + 1) if number not in taken)
-        places.setdefault((int(h[at]), ordinals[key]), (int(at), []))[1].append(int(at))
+    for h_of, ordinal, *known in zip(run.h.tolist(), run.ord.tolist(), *columns, strict=True):
+        taken.setdefault(h_of, KeyOrdinals()).add(known, ordinal)
+    # The rows of each key, by hash and ordinal.
+    places: dict[tuple[int, int], list[int]] = {}
+    at_shared = np.flatnonzero(shared[position])
+    some = table.take(pa.array(at_shared))
+    cells_of = zip(*(column.to_pylist() for column in some.columns), strict=True)
+    for at, h_of, cells in zip(at_shared.tolist(), h[at_shared].tolist(), cells_of, strict=True):
+        ordinal = taken.setdefault(h_of, KeyOrdinals()).of(cells)
+        places.setdefault((h_of, ordinal), []).append(at)
     own = np.flatnonzero(~shared)
-    firsts = np.concatenate([first[own], np.array([at for at, _ in places.values()], np.int64)])
+    firsts = np.concatenate([first[own], np.array([members[0] for members in places.values()], np.int64)])
     all_ordinals = np.concatenate(
         [np.zeros(len(own), np.int32), np.array([ordinal for _, ordinal in places], np.int32)]
     )
@@ -226,28 +227,73 @@ def _separate(
     of_hash = np.full(len(unique), -1, np.int64)
     of_hash[own] = rank[: len(own)]
     moved = of_hash[position]
-    for number, (_, members) in enumerate(places.values(), len(own)):
+    for number, members in enumerate(places.values(), len(own)):
         moved[members] = rank[number]
     return firsts[order], all_ordinals[order], moved
 
 
+class KeyOrdinals:
+    """The ordinals of the keys that share one hash."""
+
+    __slots__ = ("_by_cells", "_by_key", "_free", "_taken")
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[Hashable, ...], int] = {}
+        # State of earlier versions may hold two keys that differ in the sign of a zero: each keeps its row.
+        self._by_cells: dict[str, int] = {}
+        self._taken: set[int] = set()
+        self._free = 0
+
+    def add(self, cells: Sequence[Any], ordinal: int) -> None:
+        """Note a key of the state by the cells of its columns."""
+        self._by_cells[repr(tuple(cells))] = ordinal
+        self._by_key.setdefault(comparable_key(cells), ordinal)
+        self._taken.add(ordinal)
+
+    def find(self, cells: Sequence[Any]) -> int | None:
+        """Return the ordinal of a key, or None."""
+        ordinal = self._by_key.get(comparable_key(cells))
+        return None if ordinal is None else self._by_cells.get(repr(tuple(cells)), ordinal)
+
+    def of(self, cells: Sequence[Any]) -> int:
+        """Return the ordinal of a key; a new key gets the first that is free."""
+        ordinal = self.find(cells)
+        if ordinal is None:
+            while self._free in self._taken:
+                self._free += 1
+            ordinal = self._free
+            self.add(cells, ordinal)
+        return ordinal
+
+
 def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
-    """Which cells are the same key: null is null, and a number that is none equals itself."""
+    """Return which cells are the same key: null equals null, NaN equals NaN, and 0.0 equals -0.0."""
     left, right = whole(left), whole(right)
     if not left.null_count and not right.null_count and pa.types.is_integer(left.type):
         return np.asarray(numbers(left) == numbers(right))
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return np.array([_exact([one]) == _exact([other]) for one, other in pairs], np.bool_)
+        return np.array([_comparable(one) == _comparable(other) for one, other in pairs], np.bool_)
     same = same_cells(left, right)
     if pa.types.is_floating(left.type):
         same |= numbers(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
     return same
 
 
-def _exact(values: Any) -> tuple[Any, ...]:
-    """Values that can be compared and hashed, of which NaN equals NaN."""
-    return tuple(repr(value) if isinstance(value, (float, dict, list)) else value for value in values)
+def comparable_key(cells: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return a key as a value to compare and to hash, also within structs and lists: see `same_keys`."""
+    return tuple(map(_comparable, cells))
+
+
+def _comparable(cell: Any) -> Hashable:
+    if isinstance(cell, float):
+        return "NaN" if cell != cell else cell + 0.0  # noqa: PLR0124 - NaN; -0.0 + 0.0 is 0.0
+    if isinstance(cell, dict):
+        return tuple((name, _comparable(value)) for name, value in cell.items())
+    if isinstance(cell, list):
+        return tuple(map(_comparable, cell))
+    hashable: Hashable = cell
+    return hashable
 
 
 def _unique(h: Hashes) -> bool:

@@ -7,7 +7,7 @@ the same identity; a row that is `dead` marks one that is gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,38 +71,45 @@ class Run:
         """Where each key's row is, or -1; only in a table of one row a key."""
         if not len(self):
             return np.full(len(h), -1, np.int64)
+        if not self.zero or ordinal.any():
+            return self._search(h, lambda at: (self.ord[at] < ordinal, self.ord[at] == ordinal))
         places = np.searchsorted(self.h, h).astype(np.int64)
         inside = places < len(self)
         inside[inside] = self.h[places[inside]] == h[inside]
-        if not self.zero or ordinal.any():
-            for row in np.flatnonzero(inside):
-                at = int(places[row])
-                while at < len(self) and self.h[at] == h[row] and self.ord[at] < ordinal[row]:
-                    at += 1
-                inside[row] = at < len(self) and self.h[at] == h[row] and self.ord[at] == ordinal[row]
-                places[row] = at
         places[~inside] = -1
         return places
 
     def find_elements(self, wanted: Run) -> Places:
         """Where the elements of another run are, by their identities, or -1; only in a table with slots."""
-        low = np.searchsorted(self.h, wanted.h, side="left")
-        high = np.searchsorted(self.h, wanted.h, side="right")
-        last = high.copy()
         slot, other = self.slot, wanted.slot
         if slot is None or other is None:
             raise ValueError("a table without slots has no elements")
-        while (open_ := low < high).any():
-            middle = np.where(open_, (low + high) // 2, 0)
-            before = (self.ord[middle] < wanted.ord) | (
-                (self.ord[middle] == wanted.ord) & (slot[middle] < other)
-            )
-            low = np.where(open_ & before, middle + 1, low)
-            high = np.where(open_ & ~before, middle, high)
+
+        def compare(at: Places) -> tuple[Mask, Mask]:
+            same = self.ord[at] == wanted.ord
+            return (self.ord[at] < wanted.ord) | (same & (slot[at] < other)), same & (slot[at] == other)
+
+        return self._search(wanted.h, compare)
+
+    def _search(self, h: Hashes, compare: Callable[[Places], tuple[Mask, Mask]]) -> Places:
+        """Find rows by hash and by what is compared within it, by halves: the place of each, or -1.
+
+        Args:
+            h: The hash of each row that is wanted.
+            compare: Returns for a place per wanted row whether its row comes before the wanted one, and
+                whether it is the wanted one.
+        """
+        low = np.searchsorted(self.h, h, side="left").astype(np.int64)
+        high = np.searchsorted(self.h, h, side="right").astype(np.int64)
+        last = high.copy()
+        while (unsure := low < high).any():
+            middle = np.where(unsure, (low + high) // 2, 0)
+            before, _ = compare(middle)
+            low = np.where(unsure & before, middle + 1, low)
+            high = np.where(unsure & ~before, middle, high)
         inside = low < last
-        at = low[inside]
-        inside[inside] = (self.ord[at] == wanted.ord[inside]) & (slot[at] == other[inside])
-        return np.where(inside, low, -1).astype(np.int64)
+        _, same = compare(np.where(inside, low, 0))
+        return np.where(inside & same, low, -1)
 
     def of_hashes(self, h: Hashes) -> Places:
         """The places of all rows whose hash is one of `h`, which is sorted and has no repeats."""
