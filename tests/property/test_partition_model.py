@@ -23,7 +23,7 @@ from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables import levels
+from holdfast.worker.state.tables import levels, segments
 from holdfast.worker.state.tables.runs import empty_run
 
 STATES = (
@@ -116,7 +116,8 @@ STEP = st.tuples(st.lists(CHANGE, min_size=1, max_size=8), st.sampled_from(["kee
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which everything happens with a handful of rows."""
-    monkeypatch.setattr(levels, "SEGMENT_ROWS", 4)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 4)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 300)
     monkeypatch.setattr(levels, "SHARE", 0.5)
     monkeypatch.setattr(compaction, "FOLD_BYTES", 900)
     monkeypatch.setattr(compaction, "FOLD_CHANGES", 3)

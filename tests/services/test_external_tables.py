@@ -169,7 +169,7 @@ def test_a_run_that_was_frozen_before_its_first_batch_cannot_undo_later_versions
     for version, run in enumerate(["first", "first", "second", "second", "second"]):
         made(other, version, run, {b"%d" % version: run.encode()})
         expected[b"%d" % version] = run.encode()
-    with pytest.raises(ExternalError, match="at version 2, but a later batch .* has begun at version 4"):
+    with pytest.raises(ExternalError, match=r"at version 2, but a later batch .* has begun at version 4"):
         frozen.begin(2, "frozen")
     assert other.scan(5) == expected
     # The run that made the later versions continues, and the next one after it.

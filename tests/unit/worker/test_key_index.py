@@ -21,7 +21,7 @@ from holdfast.worker.state.key_index import Keys, same_keys
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables import levels
+from holdfast.worker.state.tables import segments
 from holdfast.worker.state.tables.runs import Run, empty_run
 
 STATES = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.LIST, pa.int64(), "seen"))
@@ -196,7 +196,7 @@ def test_due_keys_that_share_a_hash_are_found_with_their_timers() -> None:
 
 @pytest.mark.slow
 def test_many_keys_with_few_hashes_hold_what_dictionaries_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SEGMENT_ROWS", 8)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 8)
     chance = random.Random(7)
     store = MemoryStore()
     totals: dict[tuple[str, ...], int] = {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.state.tables import segments
+from holdfast.errors import Unsupported
+from holdfast.worker.state.tables import runs, segments
 from holdfast.worker.state.tables.levels import Levels
 from holdfast.worker.state.tables.runs import Run, empty_run, joined, merged, sorted_run, spans
+from holdfast.worker.state.tables.segments import pages
 
 ROWS = pa.schema(
     [("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.int64()), ("due", pa.int64())]
@@ -167,6 +170,73 @@ def test_a_segment_that_grows_is_split_and_no_hash_is_torn(monkeypatch: pytest.M
     assert values(table.of_hashes(np.array([7], np.uint64))) == list(range(30))
     assert values(table.between(7, 8)) == list(range(30))
     assert values(table.between(8, None)) == [9, 20]
+
+
+def texts_of(rows: Iterable[tuple[int, str | None]]) -> pa.RecordBatch:
+    """Rows of one text column; None is a row that is gone."""
+    cells = list(rows)
+    return pa.record_batch(
+        {
+            "h": pa.array([h for h, _ in cells], pa.uint64()),
+            "ord": pa.array([0] * len(cells), pa.int32()),
+            "dead": pa.array([text is None for _, text in cells]),
+            "text": pa.array([text for _, text in cells], pa.string()),
+        }
+    )
+
+
+def test_no_rows_of_many_bytes_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a batch is, segments stay small, and only a few of them are ever joined."""
+    most = 4_000
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", most)
+    joins: list[int] = []
+    concatenate = runs.concatenated
+
+    def watched(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        joins.append(sum(part.nbytes for part in parts))
+        return concatenate(parts)
+
+    monkeypatch.setattr(runs, "concatenated", watched)
+    for seed in range(5):
+        chance = random.Random(seed)
+        table = Levels(texts_of([]).schema)
+        model: dict[int, str] = {}
+        for _ in range(12):
+            rows = {
+                chance.randrange(200): None
+                if chance.random() < 0.2
+                else str(chance.random()) + "x" * chance.choice([9, 900, 1_900])
+                for _ in range(chance.randrange(60))
+            }
+            joins.clear()
+            table.put(texts_of(rows.items()))
+            for h, text in rows.items():
+                model.pop(h, None)
+                if text is not None:
+                    model[h] = text
+            table.settle(chance.choice([1, sys.maxsize]))
+            assert max(joins, default=0) <= 3 * most
+            parts = [*table.settled.parts, *table.tail.parts]
+            assert max(part.run.batch.nbytes for part in parts) <= most
+            found = table.between(0, None)
+            texts = found.column("text").to_pylist()
+            assert dict(zip(found.h.tolist(), texts, strict=True)) == model
+
+
+def test_pages_are_of_few_rows_and_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4_000)
+    texts = ["x" * size for size in (9, 9, 9, 9, 3_000, 3_000, 9_000, 9, 1_000, 1_000, 1_000)]
+    run = Run(texts_of(enumerate(texts)))
+    cut = [page.column(3).to_pylist() for page in pages(run, 4)]
+    assert [text for page in cut for text in page] == texts
+    assert all(len(page) == 1 or (len(page) <= 4 and sum(map(len, page)) < 4_000) for page in cut)
+
+
+def test_more_than_arrow_can_address_is_an_error_of_ours() -> None:
+    text = texts_of([(1, "x" * (1 << 26))])
+    with pytest.raises(Unsupported, match="more than 2 GiB in one column") as refused:
+        joined([Run(text)] * 33, text.schema)
+    assert "33 rows of 2,112 MiB" in str(refused.value)
 
 
 def test_rows_until_a_number_are_the_live_and_newest() -> None:

@@ -11,15 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from holdfast.errors import Unsupported
 from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
 from holdfast.worker.state import compaction as folding
-from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state import partition
+from holdfast.worker.state.blob_schema import ROWS, form_of
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.tables import segments
 from holdfast.worker.state.tables.runs import empty_run
 
 KEYS = pa.schema([pa.field("who", pa.string())])
@@ -163,3 +166,51 @@ def test_a_log_is_folded_and_holds_the_same(monkeypatch: pytest.MonkeyPatch, tmp
         logs.append(len(store.load(0).log))
         assert totals(task(store, OLD)) == [step - step % 2, step - 1 + step % 2 if step else None]
     assert logs == [1, 2, 3, 0, 1, 2, 3, 0]
+
+
+TEXTS = (State(Kind.VALUE, pa.string(), "note"), State(Kind.LIST, pa.string(), "notes"))
+
+
+def append(made: Partition, name: str, text: str) -> None:
+    """Append to the list `notes` of a key."""
+    keys = keys_of(made, [name])
+    rows = pa.table({"position": [0], "slot": [0], "dead": [False], "v": [text]})
+    slots = pa.array([1], pa.int64())
+    made.keep(keys, Outcome({"n:notes": slots}, {"notes": rows}, NOTHING))
+    made.write(MOMENT)
+
+
+def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(partition, "SEGMENT_BYTES", 1 << 20)
+    store = MemoryStore()
+    fits = "x" * 1_000_000
+    put(task(store, TEXTS), ["a", "b"], s_note=pa.array([fits, fits]))
+    with pytest.raises(Unsupported, match="value of keyed state is too large") as refused:
+        put(task(store, TEXTS), ["a", "b"], s_note=pa.array(["short", "x" * 1_200_000]))
+    assert refused.value.where == "operator op, state note, who='b'"
+    assert refused.value.found == "1.1 MiB"
+    append(task(store, TEXTS), "a", fits)
+    with pytest.raises(Unsupported, match="value of keyed state is too large") as refused:
+        append(task(store, TEXTS), "b", "x" * 1_200_000)
+    assert refused.value.where == "operator op, state notes, who='b'"
+    # Nothing of the batches that were refused is in the store.
+    assert keys_of(task(store, TEXTS)).stored("s:note").to_pylist() == [fits, fits]
+
+
+def test_a_group_of_many_bytes_is_written_and_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (segments, partition):
+        monkeypatch.setattr(room, "SEGMENT_BYTES", 5_000)
+    monkeypatch.setattr(partition, "MOST_AT_ONCE", 9_000)
+    store = MemoryStore()
+    names = [chr(number) for number in range(65, 85)]
+    texts = [name * 1_500 for name in names]
+    put(task(store, TEXTS), names, s_note=pa.array(texts))
+    task(store, TEXTS).fold([0], MOMENT)
+    assert len(store.load(0).base) > 5
+    put(task(store, TEXTS), names[:2], s_note=pa.array(["new", None]))
+    cold = task(store, TEXTS)
+    assert keys_of(cold, names).stored("s:note").to_pylist() == ["new", None, *texts[2:]]
+    assert max(run.batch.nbytes for run in cold._levels[ROWS].runs()) <= 5_000

@@ -18,7 +18,8 @@ from holdfast.worker.state.census import Census
 from holdfast.worker.state.key_group import range_of
 from holdfast.worker.state.partition import PAGE_ROWS
 from holdfast.worker.state.store import NEVER, Meta
-from holdfast.worker.state.tables.runs import Run, sorted_run
+from holdfast.worker.state.tables.runs import Run, concatenated, sorted_run
+from holdfast.worker.state.tables.segments import pages
 
 
 def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> KeyGroup:
@@ -58,10 +59,9 @@ def _pages(part: Part) -> Iterator[bytes]:
         run = part.tables.get(name)
         if run is None:
             continue
-        for start in range(0, len(run), PAGE_ROWS):
-            page = run.slice(start, min(start + PAGE_ROWS, len(run)))
+        for page in pages(run, PAGE_ROWS):
             # Without a copy, a blob would have the bytes of rows that are cut off at either end.
-            yield encode(part.form, {name: page.batch.take(pa.array(np.arange(len(page))))})
+            yield encode(part.form, {name: page.take(pa.array(np.arange(page.num_rows)))})
 
 
 def _least(parts: Iterable[Part], column: str) -> int:
@@ -89,7 +89,7 @@ def _together(one: Part, other: Part) -> dict[str, Run]:
     made = dict(one.tables)
     for name, run in other.tables.items():
         both = [made[name].batch, run.batch] if name in made else [run.batch]
-        made[name] = sorted_run(pa.concat_batches(both))
+        made[name] = sorted_run(concatenated(both))
     return made
 
 

@@ -18,7 +18,7 @@ from holdfast.storage.port import Storage
 from holdfast.worker.arrays import numbers
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
-from holdfast.worker.state.tables.runs import Run, sorted_run
+from holdfast.worker.state.tables.runs import Run, concatenated, sorted_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,7 +91,7 @@ def owners_of(parts: Sequence[Part]) -> Run | None:
         if run is not None:
             names = [name for name in run.batch.schema.names if name.startswith(KEY_PREFIX)]
             batches.append(run.batch.select([*_IDENTITY, *names]))
-    return sorted_run(pa.concat_batches(batches)) if batches else None
+    return sorted_run(concatenated(batches)) if batches else None
 
 
 def state_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[pa.Array]] | None:

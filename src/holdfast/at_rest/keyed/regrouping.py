@@ -20,7 +20,7 @@ from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema
 from holdfast.worker.state.group_numbers import MOST_GROUPS
 from holdfast.worker.state.key_group import range_of
-from holdfast.worker.state.tables.runs import Run, sorted_run
+from holdfast.worker.state.tables.runs import Run, concatenated, sorted_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,7 @@ def _ordered(parts: Iterable[Part]) -> list[Part]:
             for name, run in part.tables.items():
                 tables.setdefault(name, []).append(run.batch)
         form = ordered[0].form
-        return [
-            Part(form, {name: sorted_run(pa.concat_batches(batches)) for name, batches in tables.items()})
-        ]
+        return [Part(form, {name: sorted_run(concatenated(batches)) for name, batches in tables.items()})]
     return ordered
 
 

@@ -29,7 +29,7 @@ from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.runtime.timers import earliest, encode, letter_of, ms_of
 from holdfast.worker.runtime.ttl import expired
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
-from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run
+from holdfast.worker.state.tables.runs import Run, concatenated, empty_run, sorted_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,7 +116,7 @@ class _Group:
         schema = self._form.tables[ROWS]
         made = pa.RecordBatch.from_arrays([self._columns[column] for column in schema.names], schema=schema)
         # A key that has nothing left is none: as a processor's group is without it once it is folded.
-        self._tables[ROWS] = sorted_run(pa.concat_batches([self._tables[ROWS].batch, made])).alive()
+        self._tables[ROWS] = sorted_run(concatenated([self._tables[ROWS].batch, made])).alive()
         gone = {
             identity for identity, nothing in zip(self._identities, empty.tolist(), strict=True) if nothing
         }
@@ -168,7 +168,7 @@ class _Group:
         schema = self._form.tables[state.name]
         made = pa.RecordBatch.from_arrays([columns[column] for column in schema.names], schema=schema)
         old = _drop(self._tables[state.name], {self._identities[at] for at in chosen})
-        self._tables[state.name] = sorted_run(pa.concat_batches([old.batch, made]))
+        self._tables[state.name] = sorted_run(concatenated([old.batch, made]))
         following = pa.array([count or None for count in counts], pa.int64())
         name = f"{SLOT_PREFIX}{state.name}"
         self._columns[name] = placed(self._columns[name], np.array(chosen, np.int64), following)

@@ -140,7 +140,7 @@ def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
     import pyarrow as pa
 
     from holdfast.worker.state.blob_schema import decode, fingerprint_of
-    from holdfast.worker.state.tables.runs import sorted_run
+    from holdfast.worker.state.tables.runs import concatenated, sorted_run
 
     stretches: list[tuple[BlobSchema, dict[str, list[pa.RecordBatch]]]] = []
     for blob in (*group.base, *group.log):
@@ -152,7 +152,7 @@ def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
             batch.validate(full=True)
             stretches[-1][1].setdefault(name, []).append(batch)
     parts = [
-        Part(form, {name: sorted_run(pa.concat_batches(found)) for name, found in tables.items()})
+        Part(form, {name: sorted_run(concatenated(found)) for name, found in tables.items()})
         for form, tables in stretches
     ]
     return _latest(parts) if len(parts) > 1 else parts

@@ -8,8 +8,10 @@ store's version and read from the store where not.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unsupported
 from holdfast.worker.arrays import numbers, of_type, same_cells, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
@@ -37,8 +39,8 @@ from holdfast.worker.state.loading import Loader
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run, united
-from holdfast.worker.state.tables.segments import SEGMENT_ROWS
+from holdfast.worker.state.tables.runs import Run, concatenated, empty_run, sorted_run, united
+from holdfast.worker.state.tables.segments import SEGMENT_BYTES, SEGMENT_ROWS, oversized, pages
 from holdfast.worker.state.tally import Tally
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ PAGE_ROWS = SEGMENT_ROWS
 SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
+# Rows of more bytes are not put together: Arrow has no column of more than 2 GiB.
+MOST_AT_ONCE = 1 << 30
+# Of a key in an error so many letters are shown.
+_LONGEST_KEY = 80
 
 
 @dataclass(slots=True)
@@ -126,11 +132,12 @@ class Partition:
                     self._forget(group)
             elif version != meta.token:
                 stale.append((group, meta))
-        self._load(stale, moment)
-        for group, opened in self._open.items():
-            self.opened.add(group)
-            self._records[group] = opened.meta
-            opened.counts = self._counted(group, opened.meta)
+        with self._named():
+            self._load(stale, moment)
+            for group, opened in self._open.items():
+                self.opened.add(group)
+                self._records[group] = opened.meta
+                opened.counts = self._counted(group, opened.meta)
         self.tally.read_ns += time.perf_counter_ns() - began
 
     def due(self, moment: Moment) -> Run:
@@ -153,7 +160,8 @@ class Partition:
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
         began = time.perf_counter_ns()
-        keys = resolve(self._layout, self._levels, streams, due)
+        with self._named():
+            keys = resolve(self._layout, self._levels, streams, due)
         self.tally.keys += keys.size
         self.tally.read_ns += time.perf_counter_ns() - began
         return keys
@@ -199,7 +207,7 @@ class Partition:
             identity.append(pa.array(np.full(count, SHARED_ORD, np.int32)))
             arrays = [*identity, *(columns[column] for column in schema.names[2:])]
             made.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        self._take_in(name, pa.concat_batches(made))
+        self._take_in(name, concatenated(made))
 
     def keep(self, keys: Keys, outcome: Outcome) -> None:
         """Take in what a pass changed; it is written by `write`."""
@@ -209,20 +217,22 @@ class Partition:
             if self._clean.knows_now(state, self._moment):
                 for group in np.unique(self.groups_of(h)).tolist():
                     self._open[group].fold = True  # which gives them the stamp that they were read with
-        rows = self._changed_rows(keys, outcome.columns)
-        if rows is not None:
-            self._take_in(ROWS, rows)
-        for name, table in outcome.elements.items():
-            if table.num_rows:
-                self._take_in(name, self._element_rows(keys, name, table))
+        with self._named():
+            rows = self._changed_rows(keys, outcome.columns)
+            if rows is not None:
+                self._take_in(ROWS, rows)
+            for name, table in outcome.elements.items():
+                if table.num_rows:
+                    self._take_in(name, self._element_rows(keys, name, table))
         self.tally.write_ns += time.perf_counter_ns() - began
 
     def write(self, moment: Moment) -> None:
         """Write the open groups that changed to the store, and close all."""
         began = time.perf_counter_ns()
-        self._store.write(self._writes(moment))
-        for levels in self._levels.values():
-            levels.settle()
+        with self._named():
+            self._store.write(self._writes(moment))
+            for levels in self._levels.values():
+                levels.settle()
         self._open.clear()
         self.tally.write_ns += time.perf_counter_ns() - began
 
@@ -287,6 +297,15 @@ class Partition:
         if self._copies is not None:
             self._copies.save(self._levels, self._versions, self._records, self._moment.batch_id)
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the operator in an error of rows, which do not know it."""
+        try:
+            yield
+        except Unsupported as error:
+            error.where = error.where or f"operator {self._layout.operator}"
+            raise
+
     # What groups are made of
 
     def _load(self, stale: Sequence[tuple[int, Meta]], moment: Moment) -> None:
@@ -318,7 +337,13 @@ class Partition:
                     levels.drop(*self._range(group))
             if not batches:
                 continue
-            run = sorted_run(pa.concat_batches(batches)).alive()
+            if sum(batch.nbytes for batch in batches) > MOST_AT_ONCE:
+                # Of one group, since groups are adopted some at a time: too much to be put together.
+                for batch in batches:
+                    levels.put(batch)
+                levels.settle(sys.maxsize)
+                continue
+            run = sorted_run(concatenated(batches)).alive()
             if cold:
                 levels.extend(run)
             else:
@@ -374,6 +399,7 @@ class Partition:
             dead &= numbers(pc.is_null(made[name]))
         arrays = [pa.array(keys.h[at]), pa.array(keys.ord[at]), pa.array(dead), *made.values()]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._refuse_large(keys, at, batch, None)
 
         def before(name: str) -> pa.Array:
             return keys.stored(name) if chosen is None else keys.stored(name).take(chosen)
@@ -406,7 +432,42 @@ class Partition:
         arrays += [
             of_type(whole(table.column(column)), schema.field(column).type) for column in schema.names[2:]
         ]
-        return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._refuse_large(keys, place, batch, name)
+        return sorted_run(batch).batch
+
+    def _refuse_large(
+        self, keys: Keys, at: NDArray[np.int64], batch: pa.RecordBatch, state: str | None
+    ) -> None:
+        """Refuse a row that is larger than a segment.
+
+        Args:
+            keys: The keys of the pass.
+            at: Which key each row belongs to.
+            batch: The rows.
+            state: The list or map whose elements they are; None for the rows of keys.
+        """
+        row = oversized(batch)
+        if row is None:
+            return
+        sizes = {
+            name: column.nbytes
+            for name, column in zip(batch.schema.names, batch.slice(row, 1).columns, strict=True)
+        }
+        largest = max(sizes, key=sizes.__getitem__)
+        key = ", ".join(
+            f"{name}={_short(keys.keys.column(name)[int(at[row])])}" for name in keys.keys.column_names
+        )
+        name = state or largest.removeprefix(VALUE_PREFIX)
+        what = "the key itself" if largest.startswith(KEY_PREFIX) else f"state {name}"
+        raise Unsupported(
+            "a value of keyed state is too large",
+            where=f"operator {self._layout.operator}, {what}, {key}",
+            found=f"{sum(sizes.values()) / (1 << 20):,.1f} MiB",
+            expected=f"at most {SEGMENT_BYTES >> 20} MiB for "
+            + ("an element" if state else "all values of a key together"),
+            hint="keep large values elsewhere and their addresses in the state, or divide them into elements",
+        )
 
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
         run = Run(batch)
@@ -525,9 +586,8 @@ class Partition:
 
     def _pages(self, parts: Mapping[str, Run]) -> Iterator[bytes]:
         for name, run in parts.items():
-            for start in range(0, len(run), PAGE_ROWS):
-                page = run.slice(start, min(start + PAGE_ROWS, len(run)))
-                yield encode(self._form, {name: page.batch})
+            for page in pages(run, PAGE_ROWS):
+                yield encode(self._form, {name: page})
 
     def _forms(self, older: Mapping[str, Any]) -> bytes:
         """Today's form beside those that the group's blobs still have."""
@@ -563,6 +623,11 @@ class Partition:
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)
+
+
+def _short(cell: pa.Scalar) -> str:
+    text = repr(cell.as_py())
+    return text if len(text) <= _LONGEST_KEY else f"{text[:_LONGEST_KEY]}…"
 
 
 def _clocks(moment: Moment) -> Iterator[tuple[str, str, int | None]]:

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.arrays import numbers
-from holdfast.worker.state.tables.runs import Run, merged, sorted_run, united
-from holdfast.worker.state.tables.segments import SEGMENT_ROWS, Segment, Segments, divided
+from holdfast.worker.state.tables.runs import Run, concatenated, merged, sorted_run, united
+from holdfast.worker.state.tables.segments import SEGMENT_BYTES, SEGMENT_ROWS, Segment, Segments, with_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 # The tail's part is settled when it has this share of its segment's rows …
 SHARE = 0.125
-# … and in one batch at most so many rows are copied for it, and at least one segment.
+# … and in one batch at most so many rows are copied for it, and at least one segment …
 SETTLE_ROWS = 6 * SEGMENT_ROWS
+# … where so many bytes count as one row at least.
+_ROW_BYTES = SEGMENT_BYTES // SEGMENT_ROWS
 
 
 class Levels:
@@ -115,7 +117,10 @@ class Levels:
         self.tail.drop(low, high)
 
     def settle(self, rows: int = SETTLE_ROWS) -> None:
-        """Move the tail's rows to their segments where they are many, copying about `rows` at most."""
+        """Move the tail's rows to their segments where they are many, copying about `rows` at most.
+
+        A row of more than a kilobyte counts as several.
+        """
         below = self.tail.below(self.settled.lows)
         counts = np.diff(np.append(below, len(self.tail)))
         sizes = np.array([len(run) for run in self.settled])
@@ -123,10 +128,15 @@ class Levels:
         chosen: set[int] = set()
         copied = 0
         for at in np.argsort(-shares, kind="stable").tolist():
-            if shares[at] < SHARE or (chosen and copied + sizes[at] > rows):
+            if shares[at] < SHARE:
+                break
+            weight, batch = int(sizes[at]), self.settled.parts[at].run.batch
+            if batch.get_total_buffer_size() > weight * _ROW_BYTES:  # a slice's are those of the whole
+                weight = max(weight, batch.nbytes // _ROW_BYTES)
+            if chosen and copied + weight > rows:
                 break
             chosen.add(at)
-            copied += int(sizes[at] + counts[at])
+            copied += weight + int(counts[at])
         if not chosen:
             return
         segments: list[Segment] = []
@@ -134,7 +144,10 @@ class Levels:
             if at not in chosen:
                 segments.append(segment)
                 continue
-            segments.extend(divided(low, merged(segment.run, self.tail.between(low, high)).alive()))
+            settled = [segment]
+            for piece in self.tail.pieces(low, high):
+                settled = with_rows(settled, piece, alive=True)
+            segments.extend(settled)
             self.tail.drop(low, high)
         self.settled.parts = segments
         self.tail.tidy()
@@ -175,4 +188,4 @@ class Found:
         if not self._sources:
             return pa.nulls(len(self.places), self._schema.field(name).type)
         parts = [run.column(name).take(pa.array(at)) for run, at in self._sources]
-        return (parts[0] if len(parts) == 1 else pa.concat_arrays(parts)).take(self._order)
+        return concatenated(parts).take(self._order)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.errors import Unsupported
 from holdfast.worker.arrays import numbers
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def merged(old: Run, new: Run) -> Run:
         return new
     if not len(new):
         return old
-    both = pa.concat_batches([old.batch, new.batch])
+    both = concatenated([old.batch, new.batch])
     if not (old.zero and new.zero):
         return sorted_run(both)
     places = np.searchsorted(old.h, new.h)
@@ -183,7 +184,7 @@ def merged(old: Run, new: Run) -> Run:
 def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
     """Runs that may hold the same rows, as one; of an identity the last row stays."""
     if len(runs) > 1:
-        return sorted_run(pa.concat_batches([run.batch for run in runs]))
+        return sorted_run(concatenated([run.batch for run in runs]))
     return joined(runs, schema)
 
 
@@ -194,4 +195,22 @@ def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
         return empty_run(schema)
     if len(filled) == 1:
         return filled[0]
-    return Run(pa.concat_batches([run.batch for run in filled]))
+    return Run(concatenated([run.batch for run in filled]))
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Return arrays or record batches as one.
+
+    Raises:
+        Unsupported: A column has more than 2 GiB, which Arrow cannot address.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return pa.concat_batches(parts) if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays(parts)
+    except pa.ArrowInvalid as error:
+        raise Unsupported(
+            "rows of keyed state that are needed together have more than 2 GiB in one column",
+            found=f"{sum(map(len, parts)):,} rows of {sum(part.nbytes for part in parts) >> 20:,} MiB",
+            hint="make values smaller, let elements expire with a ttl, or start anew with more key groups",
+        ) from error

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from holdfast.worker.arrays import Hashes
 
-# A segment of this many rows is searched and copied in a few milliseconds; larger ones are split.
+# A segment of this many rows is searched and copied in a few milliseconds; larger ones are split …
 SEGMENT_ROWS = 1 << 16
-# Neighbours that have this many rows together become one, so that there are few.
-_SMALL_ROWS = SEGMENT_ROWS // 4
+# … and so are those of this many bytes: Arrow cannot put more than 2 GiB of one column together.
+SEGMENT_BYTES = 64 << 20
+# Neighbours that have this share of a segment together become one, so that there are few.
+_SMALL = 4
 
 
 @dataclass(slots=True)
@@ -92,16 +94,22 @@ class Segments:
 
     def put(self, run: Run) -> None:
         """Take in rows; they replace what has their identity."""
-        bounds = np.append(np.searchsorted(run.h, self.lows), len(run)).tolist()
-        parts: list[Segment] = []
-        for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
-            new = (
-                [segment]
-                if start == stop
-                else divided(segment.low, merged(segment.run, run.slice(start, stop)))
-            )
-            parts.extend(new)
-        self.parts = _fewer(parts, self.schema)
+        self.parts = _fewer(with_rows(self.parts, run), self.schema)
+
+    def pieces(self, low: int, high: int | None) -> Iterator[Run]:
+        """The rows with low <= h < high, in order and in runs of about one segment's bytes at most."""
+        together: list[Run] = []
+        for segment in self._over(low, high):
+            start, stop = segment.run.between(low, high)
+            if start == stop:
+                continue
+            run = segment.run.slice(start, stop)
+            if together and _exceeds([one.batch for one in (*together, run)], SEGMENT_BYTES):
+                yield joined(together, self.schema)
+                together = []
+            together.append(run)
+        if together:
+            yield joined(together, self.schema)
 
     def append(self, run: Run) -> None:
         """Take in rows that come after all there are."""
@@ -131,14 +139,39 @@ class Segments:
                 yield segment
 
 
+def with_rows(parts: Iterable[Segment], run: Run, *, alive: bool = False) -> list[Segment]:
+    """Return segments with the rows of a run, which replace what has their identity.
+
+    Args:
+        parts: The segments; the first begins before all rows of the run.
+        run: The rows.
+        alive: Whether rows that are marked as gone are left out of the segments that change.
+    """
+    before = list(parts)
+    bounds = np.searchsorted(run.h, np.array([segment.low for segment in before], np.uint64))
+    after: list[Segment] = []
+    for segment, start, stop in zip(before, bounds.tolist(), [*bounds.tolist()[1:], len(run)], strict=True):
+        if start == stop:
+            after.append(segment)
+            continue
+        news = list(divided(segment.low, run.slice(start, stop)))
+        for new, following in zip(news, [*news[1:], None], strict=True):
+            old = segment.run
+            if len(news) > 1:
+                old = old.slice(*old.between(new.low, following.low if following is not None else None))
+            rows = merged(old, new.run)
+            after.extend(divided(new.low, rows.alive() if alive else rows))
+    return after
+
+
 def divided(low: int, run: Run) -> Iterator[Segment]:
     """A run as one segment, or as several of half the size where it has grown too large."""
-    if len(run) <= SEGMENT_ROWS:
+    if len(run) <= SEGMENT_ROWS and not _exceeds([run.batch], SEGMENT_BYTES):
         yield Segment(low, run)
         return
     start = 0
     while start < len(run):
-        stop = min(start + SEGMENT_ROWS // 2, len(run))
+        stop = start + _rows_within(run.batch.slice(start, SEGMENT_ROWS // 2), SEGMENT_BYTES // 2)
         if stop < len(run):
             # All rows of one hash stay together.
             stop = int(np.searchsorted(run.h, run.h[stop - 1], side="right"))
@@ -146,15 +179,62 @@ def divided(low: int, run: Run) -> Iterator[Segment]:
         start = stop
 
 
+def pages(run: Run, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of at most so many rows, and of at most a segment's bytes where a row has fewer."""
+    start = 0
+    while start < len(run):
+        page = run.batch.slice(start, rows)
+        page = page.slice(0, _rows_within(page, SEGMENT_BYTES))
+        yield page
+        start += page.num_rows
+
+
+def oversized(batch: pa.RecordBatch) -> int | None:
+    """Return the number of a row that has more bytes than a segment may have, or None."""
+    if not _exceeds([batch], SEGMENT_BYTES):
+        return None
+    if batch.num_rows == 1:
+        return 0
+    half = batch.num_rows // 2
+    found = oversized(batch.slice(0, half))
+    if found is None:
+        found = oversized(batch.slice(half))
+        return None if found is None else half + found
+    return found
+
+
+def _rows_within(batch: pa.RecordBatch, size: int) -> int:
+    """Return how many of the first rows have at most this many bytes, found by halving; at least one."""
+    rows = int(batch.num_rows)
+    while rows > 1 and _exceeds([batch.slice(0, rows)], size):
+        rows = (rows + 1) // 2
+    return rows
+
+
 def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
     """The same rows with small neighbours joined."""
     joined_parts: list[Segment] = []
     for segment in parts:
         before = joined_parts[-1] if joined_parts else None
-        if before is not None and (
-            not len(before.run) or not len(segment.run) or len(before.run) + len(segment.run) <= _SMALL_ROWS
-        ):
+        if before is not None and _small(before.run, segment.run):
             joined_parts[-1] = Segment(before.low, joined([before.run, segment.run], schema))
         else:
             joined_parts.append(segment)
     return joined_parts
+
+
+def _small(one: Run, other: Run) -> bool:
+    """Whether two neighbours are few rows and few bytes together, or one of them is empty."""
+    if not len(one) or not len(other):
+        return True
+    if (len(one) + len(other)) * _SMALL > SEGMENT_ROWS:
+        return False
+    return not _exceeds([one.batch, other.batch], SEGMENT_BYTES // _SMALL)
+
+
+def _exceeds(batches: Sequence[pa.RecordBatch], size: int) -> bool:
+    """Whether batches have more bytes than `size` together."""
+    # The buffers of a slice are those of the whole: quick to count, and more than the slice has.
+    if sum(batch.get_total_buffer_size() for batch in batches) <= size:
+        return False
+    return bool(sum(batch.nbytes for batch in batches) > size)
