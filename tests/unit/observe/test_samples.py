@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from holdfast.model import (
     TaskTimes,
 )
 from holdfast.observe.batch_numbers import query_samples
-from holdfast.observe.export.prometheus import MetricsServer, as_text
+from holdfast.observe.export.prometheus import MetricsServer, ScrapeBounds, as_text
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
 from holdfast.observe.job_numbers import JobFacts, TakenSavepoint, job_samples
 from holdfast.observe.metrics import BY_NAME, METRICS, Sample, packed, sample, unpacked
@@ -458,6 +461,76 @@ def test_a_port_answers_prometheus() -> None:
         server.close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(server.url)
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the other side has ended a connection, waiting for it for a while."""
+    client.settimeout(30)
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def scraped(server: MetricsServer) -> str:
+    """What a port answers to a scrape."""
+    with urllib.request.urlopen(server.url, timeout=8) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_a_client_that_says_nothing_keeps_no_scrape_waiting() -> None:
+    server = MetricsServer(all_metrics, 0)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as silent:
+            silent.sendall(b"GET /met")
+            assert scraped(server) == as_text(all_metrics())
+    finally:
+        server.close()
+
+
+def test_a_client_that_sends_byte_by_byte_is_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    server = MetricsServer(all_metrics, 0, within=ScrapeBounds(head_s=0.3))
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            head = iter(b"GET /metrics HTTP/1.0\r\nX: " + b"x" * 2_000)
+            with suppress(OSError):
+                while not select.select([slow], [], [], 0.05)[0]:
+                    slow.sendall(bytes([next(head)]))
+                assert slow.recv(1) == b""
+        assert scraped(server)
+    finally:
+        server.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_where_all_connections_are_taken_the_oldest_silent_one_makes_room() -> None:
+    server = MetricsServer(all_metrics, 0, within=ScrapeBounds(connections=2))
+    try:
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        assert scraped(server)
+        assert ended(clients[0])
+        clients[1].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert clients[1].recv(12) == b"HTTP/1.0 200"
+        for client in clients:
+            client.close()
+    finally:
+        server.close()
+
+
+def test_an_error_in_measuring_is_answered_and_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    def broken() -> list[Sample]:
+        raise ArithmeticError("no numbers today")
+
+    server = MetricsServer(broken, 0)
+    try:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(server.url, timeout=8)
+        assert refused.value.code == 500
+        refused.value.close()
+    finally:
+        server.close()
+    assert "no numbers today" in capfd.readouterr().err
 
 
 def test_batches_are_noted_and_read_back_with_all_they_tell() -> None:

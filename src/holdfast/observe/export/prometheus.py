@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from holdfast.errors import Unavailable
 from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
@@ -57,22 +63,27 @@ def as_text(samples: Iterable[Sample]) -> str:
 
 
 class MetricsServer:
-    """Answers `/metrics` on a port, on a thread of its own, until it is closed.
+    """Answers `/metrics` on a port, on threads of its own, until it is closed.
 
-    It answers everybody who reaches the address; by default that is this machine alone.
+    It answers everybody who reaches the address; by default that is this machine alone. No client keeps
+    others waiting: each has a connection of its own, which ends after a time. Where there are too many, the
+    one that has asked for nothing for longest is ended.
 
     Args:
         measure: Gives the numbers.
         port: The port; 0 for one that is free.
         host: The address to listen at.
+        within: How many connections there may be, and how long each may take.
 
     Raises:
         Unavailable: Somebody else listens there.
     """
 
-    def __init__(self, measure: Measure, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, measure: Measure, port: int, host: str = "127.0.0.1", within: ScrapeBounds | None = None
+    ) -> None:
         try:
-            self._server = make_server(host, port, _Application(measure), handler_class=_Quiet)
+            self._server = _Listener((host, port), measure, within or ScrapeBounds())
         except (OSError, OverflowError) as error:
             raise Unavailable(
                 "cannot listen for Prometheus",
@@ -94,23 +105,125 @@ class MetricsServer:
         self._thread.join()
 
 
-class _Application:
-    """The smallest thing that answers a scrape."""
+@dataclass(frozen=True, slots=True)
+class ScrapeBounds:
+    """How many connections there may be, and how long each may take.
 
-    def __init__(self, measure: Measure) -> None:
+    Attributes:
+        connections: The number of connections at the same time.
+        head_s: Until a request's line and headers are complete.
+        answer_s: From then until the answer is measured and taken.
+    """
+
+    connections: int = 32
+    head_s: float = 10.0
+    answer_s: float = 60.0
+
+
+class _Listener(ThreadingHTTPServer):
+    """Gives each connection a thread, and ends those that take too long."""
+
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], measure: Measure, within: ScrapeBounds) -> None:
         self._measure = measure
+        self._within = within
+        self._measuring = threading.Lock()
+        self._changing = threading.Lock()
+        # By connection: whether its request has come, and when it has to be through.
+        self._open: dict[socket.socket, tuple[bool, float]] = {}
+        super().__init__(address, _Scrape)
 
-    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
-        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD") or environ.get("PATH_INFO") != "/metrics":
-            start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-            return [b"see /metrics\n"]
-        body = as_text(self._measure()).encode()
-        start("200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
-        return [body] if environ["REQUEST_METHOD"] == "GET" else []
+    def text(self) -> bytes:
+        """Measure; one at a time, as those who measure expect."""
+        with self._measuring:
+            return as_text(self._measure()).encode()
+
+    def asked(self, connection: socket.socket) -> None:
+        """Note that a connection's request has come."""
+        with self._changing:
+            if connection in self._open:
+                self._open[connection] = (True, time.monotonic() + self._within.answer_s)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Let a connection in, if there is room or one that has asked for nothing makes room."""
+        with self._changing:
+            if len(self._open) >= self._within.connections and not self._make_room():
+                super().shutdown_request(request)
+                return
+            self._open[request] = (False, time.monotonic() + self._within.head_s)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that take too long."""
+        now = time.monotonic()
+        with self._changing:
+            for connection, (_, until) in list(self._open.items()):
+                if now > until:
+                    self._cut(connection)
+
+    def server_close(self) -> None:
+        """Stop listening, and end all connections."""
+        super().server_close()
+        with self._changing:
+            for connection in list(self._open):
+                self._cut(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error in measuring; a client that is gone is none."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def _make_room(self) -> bool:
+        waiting = next((one for one, (asked, _) in self._open.items() if not asked), None)
+        if waiting is None:
+            return False
+        self._cut(waiting)
+        return True
+
+    def _cut(self, connection: socket.socket) -> None:
+        """Have the thread of a connection read its end."""
+        self._open.pop(connection, None)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Quiet(WSGIRequestHandler):
-    timeout = 10  # a client that says nothing must not keep others waiting
+class _Scrape(BaseHTTPRequestHandler):
+    """One connection: one request and its answer."""
+
+    server: _Listener
+    server_version = "holdfast"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with all numbers."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without them."""
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        self.server.asked(self.connection)
+        kind, status, body = "text/plain; charset=utf-8", HTTPStatus.NOT_FOUND, b"see /metrics\n"
+        if self.path.partition("?")[0] == "/metrics":
+            try:
+                kind, status, body = CONTENT_TYPE, HTTPStatus.OK, self.server.text()
+            except Exception:
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+                raise
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """A scrape is not worth a line in anybody's log."""
