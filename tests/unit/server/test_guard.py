@@ -171,6 +171,35 @@ def test_sessions_end_by_themselves_and_are_bounded() -> None:
     assert not sessions.knows("")
 
 
+def test_a_session_is_for_the_user_who_has_begun_it(tmp_path: Path) -> None:
+    """A browser sends its cookie to every port of 127.0.0.1, and so to a server of another user."""
+    made = application.app(tmp_path, ServerSettings(token=TOKEN))
+
+    user = User(1000)
+
+    async def of_user(scope: Any, receive: Any, send: Any) -> None:
+        await made({**scope, "state": {PEER: user}}, receive, send)
+
+    client = TestClient(of_user, base_url="http://127.0.0.1:8081", client=("127.0.0.1", 4242))
+    cookie = {"cookie": f"{COOKIE}_8081={log_in(client)}"}
+    client.cookies.clear()
+
+    def status() -> int:
+        return int(client.get("/api/v1/jobs", headers=cookie).status_code)
+
+    assert status() == 200
+    user.uid = 65534
+    assert status() == 401
+    user.uid = 1000
+    assert status() == 200
+    # Nor is a session from elsewhere good for users of this machine.
+    away = TestClient(of_user, base_url="http://127.0.0.1:8081", client=("192.0.2.7", 4242))
+    cookie = {"cookie": f"{COOKIE}_8081={log_in(away)}"}
+    assert status() == 401
+    user.uid = 65534
+    assert int(away.get("/api/v1/jobs", headers=cookie).status_code) == 200
+
+
 def test_a_login_link_works_once(tmp_path: Path) -> None:
     made = Served(tmp_path, ServerSettings(token=TOKEN, login_code="the-code-of-the-link"))
     made.job()

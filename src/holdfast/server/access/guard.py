@@ -101,7 +101,7 @@ class Guard:
         path, method = str(scope["path"]), str(scope["method"])
         if self.limit is None:
             return None if _same_user(scope) else _another_user(path)
-        if self.sessions.knows(session_of(scope)):
+        if self.sessions.knows(session_of(scope), local_user(scope)):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -199,6 +199,12 @@ def guesser(scope: Scope) -> str:
     address = peer_address(scope)
     peer = _peer(scope)
     return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"
+
+
+def local_user(scope: Scope) -> int | None:
+    """The user of this machine who asks; None for one who comes from elsewhere, or where it is not told."""
+    peer = _peer(scope)
+    return peer.uid if peer is not None and is_loopback(peer_address(scope)) else None
 
 
 def too_often(path: str, wait_s: float) -> Json:

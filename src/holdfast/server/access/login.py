@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.server.access.guard import cookie_name, guesser, session_of, too_often
+from holdfast.server.access.guard import cookie_name, guesser, local_user, session_of, too_often
 from holdfast.server.access.guess_limit import GuessLimit
 from holdfast.server.access.login_sessions import KEPT_S, Sessions
 from holdfast.server.answers import form_fields, refusal
@@ -53,7 +53,7 @@ def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | Non
         answer = _back(fields)
         answer.set_cookie(
             cookie_name(request.scope),
-            sessions.open(),
+            sessions.open(local_user(request.scope)),
             max_age=KEPT_S,
             httponly=True,
             samesite="strict",

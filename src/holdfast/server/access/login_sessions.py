@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 KEPT_S: Final = 12 * 3600
@@ -16,7 +17,8 @@ MOST: Final = 1000
 class Sessions:
     """The sessions of one server; they end with it.
 
-    The server keeps digests only, so that its memory holds nothing that lets anybody in. To be used from the
+    A session is for the user who has begun it: a browser shows its cookie to every port of a host, so a page of
+    another user of this machine gets it too. The server keeps digests only, so that its memory holds nothing that lets anybody in. To be used from the
     event loop alone.
 
     Args:
@@ -27,28 +29,33 @@ class Sessions:
     def __init__(self, login_code: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._login_code = None if login_code is None else _digest(login_code)
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._open: OrderedDict[bytes, _Session] = OrderedDict()
 
-    def open(self) -> str:
-        """Begin a session; the value is for the browser alone. The oldest of too many ends."""
+    def open(self, user: int | None = None) -> str:
+        """Begin a session; the value is for the browser alone. The oldest of too many ends.
+
+        Args:
+            user: The number of the user of this machine who begins it; None for one who comes from elsewhere,
+                or of whom the kernel does not tell.
+        """
         value = secrets.token_urlsafe(32)
-        self._until[_digest(value)] = self._clock() + KEPT_S
-        while len(self._until) > MOST:
-            self._until.popitem(last=False)
+        self._open[_digest(value)] = _Session(user, self._clock() + KEPT_S)
+        while len(self._open) > MOST:
+            self._open.popitem(last=False)
         return value
 
-    def knows(self, value: str) -> bool:
-        """Whether a value is that of a session which has not ended."""
+    def knows(self, value: str, user: int | None = None) -> bool:
+        """Whether a value is that of a session of this user which has not ended."""
         digest = _digest(value)
-        until = self._until.get(digest)
-        if until is not None and until <= self._clock():
-            del self._until[digest]
+        session = self._open.get(digest)
+        if session is not None and session.until <= self._clock():
+            del self._open[digest]
             return False
-        return until is not None
+        return session is not None and session.user == user
 
     def end(self, value: str) -> None:
         """End a session: its value lets nobody in any more."""
-        self._until.pop(_digest(value), None)
+        self._open.pop(_digest(value), None)
 
     def redeem(self, code: str) -> bool:
         """Whether this is the login code, which is good for one time."""
@@ -56,6 +63,12 @@ class Sessions:
             return False
         self._login_code = None
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    user: int | None
+    until: float
 
 
 def _digest(value: str) -> bytes:
