@@ -236,4 +236,4 @@ def _printed(candidate: Candidate, drop: int, *, escaped: bool) -> str:
     if escaped:
         value = _SPECIAL.sub(r"\\\g<0>", value)
     fields = (candidate.type, value, " ".join(candidate.help.split()))
-    return "" if any("\t" in field or "\n" in field for field in fields) else "\t".join(fields) + "\n"
+    return "\t".join(fields) + "\n" if all(map(str.isprintable, fields)) else ""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from holdfast.cli import standard_streams, tables
 from holdfast.errors import HoldfastError
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document, or one line of many."""
-    whole(json.dumps(value, ensure_ascii=not standard_streams.is_unicode()))
+    """One JSON document, or one line of many; what is not seen is escaped as JSON has it."""
+    text = json.dumps(value, ensure_ascii=not standard_streams.is_unicode())
+    whole(tables.visible(text, escape=lambda sign: json.dumps(sign)[1:-1]))
 
 
 class Shown(Protocol):
@@ -23,6 +24,8 @@ class Shown(Protocol):
         """Plain values for JSON."""
 
 
+# What text of several lines holds, and moves the cursor only forward.
+_IN_TEXT: Final = "\n\t"
 _quiet = False
 
 T = TypeVar("T", bound=Shown)
@@ -52,19 +55,19 @@ def compact(value: Any, longest: int | None = 200) -> str:
 
 def whole(text: str) -> None:
     """A line that stays in one piece: a file's name, a command to be copied, a line of a file, JSON."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{tables.visible(text, _IN_TEXT)}\n")
     sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
     """A line of the answer, broken between words where the terminal ends."""
-    for part in tables.broken_text(text, tables.width()):
+    for part in tables.broken_text(tables.visible(text, _IN_TEXT), tables.width()):
         whole(part)
 
 
 def prose(text: str, indent: str = "") -> None:
     """A sentence of the answer that goes on with an indent where the terminal ends."""
-    for part in tables.broken(text, tables.width(), indent, f"{indent}  "):
+    for part in tables.broken(tables.visible(text, _IN_TEXT), tables.width(), indent, f"{indent}  "):
         whole(part)
 
 
@@ -76,7 +79,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 def insist(text: str, stream: TextIO | None = None) -> None:
     """The same of what even --quiet does not silence: errors, warnings, and what a question is about."""
-    lines = tables.broken_text(text, tables.width(stream or sys.stderr))
+    lines = tables.broken_text(tables.visible(text, _IN_TEXT), tables.width(stream or sys.stderr))
     standard_streams.say("\n".join([*lines, ""]), stream)
 
 

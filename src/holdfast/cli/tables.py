@@ -17,7 +17,7 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 NOTHING: Final = "–"
@@ -37,6 +37,14 @@ _HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,}
 SAVEPOINT_ID: Final = len("20260305T080000")
 UUID: Final = 8
 SHA256: Final = 12
+
+
+# Control and format characters, among them those that turn the direction of text; line ends; half characters.
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
 
 
 class Whole(str):
@@ -174,17 +182,26 @@ def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str 
 
 
 def cell(value: Any) -> str:
-    """A value as text of one line: what would move a terminal's cursor is escaped."""
+    """A value as text of one line."""
     if value is None:
         return NOTHING
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    text = str(value)
+    return visible(str(value))
+
+
+def visible(text: str, keep: str = "", escape: Callable[[str], str] = _escape) -> str:
+    """Return text with escapes for what is not seen: what moves a terminal's cursor, or turns or hides text.
+
+    Args:
+        text: The text.
+        keep: Characters that are not escaped, such as line ends.
+        escape: Returns the escape of a character.
+    """
     if text.isprintable():
         return text
     return "".join(
-        sign.encode("unicode_escape").decode() if unicodedata.category(sign) == "Cc" else sign
-        for sign in text
+        escape(sign) if unicodedata.category(sign) in _UNSEEN and sign not in keep else sign for sign in text
     )
 
 

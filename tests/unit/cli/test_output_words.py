@@ -14,6 +14,7 @@ from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.cli import output
 from holdfast.cli.progress import progress
+from holdfast.errors import NotFound
 
 # 2026-03-05 08:00:00 UTC.
 MOMENT_MS = 1_772_697_600_000
@@ -96,3 +97,28 @@ def test_the_beginning_of_an_id_is_enough(holdfast: Holdfast, tmp_path: Path) ->
     assert taken[0] in several.stderr
     assert taken[1] in several.stderr
     assert holdfast("savepoint", "show", "sp/19700101").returncode == 2
+
+
+def test_nothing_that_is_printed_turns_or_hides_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name out of a checkpoint may hold whatever its writer chose."""
+    name = "sums\u202egnp\x1b[2J\u200b"
+    shown = r"sums\u202egnp\x1b[2J\u200b"
+    output.line(f"operator {name}\nand\ttwo")
+    output.prose(f"operator {name}")
+    output.whole(f"/checkpoints/{name}")
+    output.table(["NAME"], [[name]])
+    output.fields([("name", name)])
+    output.report_error(NotFound("unknown operator", where=name), as_json=False)
+    printed = capsys.readouterr()
+    assert printed.out == (
+        f"operator {shown}\nand\ttwo\noperator {shown}\n/checkpoints/{shown}\nNAME\n{shown}\nname  {shown}\n"
+    )
+    assert printed.err == f"error: unknown operator\n  in {shown}\n"
+
+
+def test_json_has_the_same_text_in_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "sums\u202e\x1b\x9b\U000e0041\n\té東"}
+    output.emit_json(value)
+    printed = capsys.readouterr().out
+    assert printed == '{"name": "sums\\u202e\\u001b\\u009b\\udb40\\udc41\\n\\té東"}\n'
+    assert json.loads(printed) == value

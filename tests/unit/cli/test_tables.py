@@ -84,7 +84,18 @@ def test_signs_that_take_two_places_or_none_keep_columns_under_each_other() -> N
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (1234, "1,234"), (True, "True"), ("a\nb\x1b[2J", "a\\nb\\x1b[2J"), ("ok …", "ok …")],
+    [
+        (None, "–"),
+        (1234, "1,234"),
+        (True, "True"),
+        ("a\nb\x1b[2J", "a\\nb\\x1b[2J"),
+        ("ok …", "ok …"),
+        ("user\u202egnp.exe", "user\\u202egnp.exe"),  # would be shown as userexe.png
+        ("\u2067a\u2069 b\u200bc\ufeff", "\\u2067a\\u2069 b\\u200bc\\ufeff"),
+        ("a\u2028b\U000e0041", "a\\u2028b\\U000e0041"),
+        ("\udcff", "\\udcff"),
+        ("東京\u3000é", "東京\u3000é"),
+    ],
 )
 def test_a_cell_is_one_line_and_moves_no_cursor(value: object, text: str) -> None:
     assert cell(value) == text

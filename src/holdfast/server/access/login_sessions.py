@@ -17,9 +17,9 @@ MOST: Final = 1000
 class Sessions:
     """The sessions of one server; they end with it.
 
-    A session is for the user who has begun it: a browser shows its cookie to every port of a host, so a page of
-    another user of this machine gets it too. The server keeps digests only, so that its memory holds nothing that lets anybody in. To be used from the
-    event loop alone.
+    A session is for the user who has begun it: a browser shows its cookie to every port of a host, so a page
+    of another user of this machine gets it too. The server keeps digests only, so that its memory holds
+    nothing that lets anybody in. To be used from the event loop alone.
 
     Args:
         login_code: What opens one session and no second one; None where there is no such thing.
