@@ -1,0 +1,40 @@
+"""The committed jar has the classes that its sources give, byte by byte."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from absent_service import absent_service
+from state_clients import CLIENTS
+
+import holdfast as hf
+
+pytestmark = pytest.mark.services
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_sources_give_the_bytes_of_the_committed_jar(tmp_path: Path) -> None:
+    """A digest of the sources tells whether the jar is old, and not whether its classes are theirs."""
+    [pinned] = re.findall(r"^pyspark==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    if pyspark.__version__ != pinned:
+        pytest.skip(f"the jar is compiled with pyspark {pinned}, and this is {pyspark.__version__}")
+    if shutil.which("java") is None:
+        absent_service("the jar's compiler needs Java")
+    if not all((CLIENTS / database).is_dir() for database in ("redis", "cassandra", "tikv")):
+        absent_service("the clients of databases are not there; `make services-state-clients` fetches them")
+    jar = tmp_path / "built.jar"
+    built = subprocess.run(
+        [str(ROOT / "scripts" / "jar.sh"), sys.executable, str(jar)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    assert jar.read_bytes() == Path(hf.state_jar()).read_bytes(), "run `make jar` and commit the jar"
