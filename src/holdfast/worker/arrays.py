@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,18 +90,34 @@ def latest(position: Places, times: NDArray[Any], size: int) -> Places:
 def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
     """The keys that there are: where each comes first, and which of them each row has.
 
-    Hashes are compared, and then the keys themselves, so that two keys with one hash stay apart. NaN
-    counts as a key of its own in each row where a hash is shared.
+    Hashes are compared, and then the keys themselves, so that two keys with one hash stay apart.
     """
     _, first, position = np.unique(h, return_index=True, return_inverse=True)
     taken = keys.take(pa.array(first[position]))
     if all(same_cells(a, b).all() for a, b in zip(keys.columns, taken.columns, strict=True)):
         return first, position
-    numbered: dict[tuple[object, ...], int] = {}
+    numbered: dict[tuple[Hashable, ...], int] = {}
     rows = zip(h.tolist(), *(column.to_pylist() for column in keys.columns), strict=True)
-    at = np.array([numbered.setdefault(row, len(numbered)) for row in rows], np.int64)
+    at = np.array([numbered.setdefault(comparable_key(row), len(numbered)) for row in rows], np.int64)
     _, first = np.unique(at, return_index=True)
     return first, at
+
+
+def comparable_key(cells: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return the cells of a key as values to compare and to hash; see `comparable`."""
+    return tuple(map(comparable, cells))
+
+
+def comparable(cell: Any) -> Hashable:
+    """Return a cell to compare and to hash: NaN equals NaN, 0.0 equals -0.0, also in structs and lists."""
+    if isinstance(cell, float):
+        return "NaN" if cell != cell else cell + 0.0  # noqa: PLR0124 - NaN; -0.0 + 0.0 is 0.0
+    if isinstance(cell, dict):
+        return tuple((name, comparable(value)) for name, value in cell.items())
+    if isinstance(cell, list):
+        return tuple(map(comparable, cell))
+    hashable: Hashable = cell
+    return hashable
 
 
 def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:

@@ -17,9 +17,10 @@ from holdfast.at_rest.keyed.row_rewriting import EditedKey, edited_rows
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import SHARED, KeyRow, key_rows
 from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.worker.arrays import comparable, comparable_key
 from holdfast.worker.state.blob_schema import KEY_PREFIX, BlobSchema
 from holdfast.worker.state.key_group import group_of
-from holdfast.worker.state.key_index import KeyOrdinals, comparable_key
+from holdfast.worker.state.key_index import KeyOrdinals
 from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def without_shared(state: KeyedState, stream: str, keys: Iterable[Any]) -> tuple
         )
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
-    wanted = {repr(key_table_of(key, schema, where).to_pylist()[0]) for key in keys}
+    wanted = {comparable(key_table_of(key, schema, where).to_pylist()[0]) for key in keys}
     made = []
     for group in state.source.groups():
         parts, gone = [], False
@@ -100,7 +101,7 @@ def without_shared(state: KeyedState, stream: str, keys: Iterable[Any]) -> tuple
             if run is None:
                 parts.append(part)
                 continue
-            rows = [repr(key) for key in run.column("k").to_pylist()]
+            rows = [comparable(key) for key in run.column("k").to_pylist()]
             drop = np.array([row in wanted for row in rows], np.bool_) & (run.ord == SHARED)
             gone |= bool(drop.any())
             parts.append(Part(part.form, {**part.tables, stream: run.take(~drop)}))

@@ -30,10 +30,10 @@ from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Invalid
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.storage.port import Storage
+from holdfast.worker.arrays import comparable_key
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.state.key_group import group_of, range_of
-from holdfast.worker.state.key_index import comparable_key
 
 if TYPE_CHECKING:
     from holdfast.worker.arrays import Hashes

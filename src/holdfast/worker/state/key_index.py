@@ -9,7 +9,7 @@ not grow with the number of keys that share its hash.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Unsupported
-from holdfast.worker.arrays import numbers, same_cells, starts_of, whole
+from holdfast.worker.arrays import comparable, comparable_key, numbers, same_cells, starts_of, whole
 from holdfast.worker.interface import Elements
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 from holdfast.worker.state.operator_layout import Layout
@@ -273,27 +273,11 @@ def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Arra
         return np.asarray(numbers(left) == numbers(right))
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return np.array([_comparable(one) == _comparable(other) for one, other in pairs], np.bool_)
+        return np.array([comparable(one) == comparable(other) for one, other in pairs], np.bool_)
     same = same_cells(left, right)
     if pa.types.is_floating(left.type):
         same |= numbers(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
     return same
-
-
-def comparable_key(cells: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return a key as a value to compare and to hash, also within structs and lists: see `same_keys`."""
-    return tuple(map(_comparable, cells))
-
-
-def _comparable(cell: Any) -> Hashable:
-    if isinstance(cell, float):
-        return "NaN" if cell != cell else cell + 0.0  # noqa: PLR0124 - NaN; -0.0 + 0.0 is 0.0
-    if isinstance(cell, dict):
-        return tuple((name, _comparable(value)) for name, value in cell.items())
-    if isinstance(cell, list):
-        return tuple(map(_comparable, cell))
-    hashable: Hashable = cell
-    return hashable
 
 
 def _unique(h: Hashes) -> bool:
