@@ -15,6 +15,7 @@ from ledger_processes import LEDGERS, database_open, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks.databases.database import translated
+from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, Transaction, ledger
 
 
@@ -315,6 +316,66 @@ def test_batch_ids_may_have_gaps(at: Ledger) -> None:
     token = at.claim("shop", "me")
     assert write(at, token, 0, 10)
     assert write(at, token, 2, 12)
+
+
+def test_a_database_that_lost_committed_batches_is_refused(at: Ledger) -> None:
+    """Spark has committed batches 0 to 10; a backup brought the database back to batch 5."""
+    token = at.claim("shop", "me")
+    for batch in range(6):
+        write(at, token, batch, batch)
+    asked: list[int | None] = []
+
+    def owed(newest: int | None) -> int | None:
+        asked.append(newest)
+        return 10
+
+    with (
+        pytest.raises(Conflict, match="has lost batches of the query") as caught,
+        at.transaction("shop", "q", 11, token, owed=owed),
+    ):
+        pass
+    assert (caught.value.found, asked) == ("batch 5 as the newest", [5])
+    assert caught.value.expected == "batch 10, which the query's checkpoint has committed"
+    assert [record.batch_id for record in at.history("shop")] == list(range(6))
+    at.accept_loss("shop", "q", 10)
+    with at.transaction("shop", "q", 11, token, owed=owed) as transaction:
+        assert transaction is not None
+    with pytest.raises(Conflict, match="has lost no batches"):
+        at.accept_loss("shop", "q", 10)
+    with pytest.raises(Conflict, match="has lost no batches"):
+        at.accept_loss("till", "q", 10)
+
+
+def test_a_database_that_lost_all_batches_is_refused_if_it_had_any(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    with (
+        pytest.raises(Conflict, match="has lost batches of the query") as caught,
+        at.transaction("shop", "q", 4, token, owed=lambda newest: 3 if newest is None else None),
+    ):
+        pass
+    assert caught.value.found == "no batch of query q"
+    with at.transaction("shop", "q", 4, token, owed=lambda _newest: None) as transaction:
+        assert transaction is not None
+
+
+def test_maintenance_batches_may_be_missing(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    write(at, token, 5, 5)
+    with at.transaction("shop", "q", 8, token, owed=lambda _newest: 5) as transaction:
+        assert transaction is not None
+
+
+def test_a_commit_is_on_disk_when_it_returns(at: Ledger) -> None:
+    settings = {"SQLite": ("PRAGMA synchronous", (3,)), "PostgreSQL": ("SHOW synchronous_commit", ("on",))}
+    setting = settings.get(type(at.database).__name__)
+    if setting is None:
+        pytest.skip("MySQL has no such setting of a session")
+    if isinstance(at.database, PostgreSQL):
+        database = replace(at.database, dsn=f"{at.database.dsn}?options=-csynchronous_commit%3Doff")
+        at = replace(at, database=database)
+    statement, durable = setting
+    with connected(at) as connection:
+        assert connection.execute(statement).fetchone() == durable
 
 
 def test_history_tells_who_wrote_what_when(at: Ledger, clock: Clock) -> None:

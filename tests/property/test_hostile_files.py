@@ -30,6 +30,7 @@ from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snap
 from holdfast.formats.files.sst import check_sst, sst_entries
 from holdfast.formats.limits import PARTITIONS, ZIP_ENTRIES
 from holdfast.formats.logs.commit_log import parse_commit
+from holdfast.formats.logs.ledger_note import LedgerNote, parse_ledger_note
 from holdfast.formats.logs.offset_log import log_offset, parse_offsets
 from holdfast.formats.logs.operator_metadata import parse_operator, schema_place
 from holdfast.formats.logs.plan_note import parse_note
@@ -40,6 +41,7 @@ from holdfast.formats.logs.state_schema import parse_schema
 from holdfast.formats.rows.row_forms import KeyCodec, parse_encoder
 from holdfast.formats.rows.spark_types import parse_struct
 from holdfast.formats.savepoint.manifest import parse_manifest
+from holdfast.formats.text import decoded
 from holdfast.layout import Kind, Place
 
 WHERE = "a/file"
@@ -155,6 +157,12 @@ def note(data: bytes) -> None:
         (found.at(3), found.render())
 
 
+def ledger_note(data: bytes) -> None:
+    found = parse_ledger_note(decoded(data, "a note", WHERE), WHERE)
+    (found.with_batch("q", "sales", 3), found.render())
+
+
+LEDGER = LedgerNote("q", {"sales": 3, "till": 0}).render().encode()
 PLAN = json.dumps(
     {
         "version": 1,
@@ -209,6 +217,7 @@ FORMATS: dict[str, Callable[[], Format]] = {
     "schema": lambda: Format("schema", schema, files_of(layout.SchemaFile)),
     "query": lambda: Format("query", lambda data: parse_query(data, WHERE), files_of(layout.QueryMetadata)),
     "plan note": lambda: Format("plan note", note, [PLAN]),
+    "ledger note": lambda: Format("ledger note", ledger_note, [LEDGER]),
     "manifest": lambda: Format("manifest", manifest, manifests()),
     "spark checksum": lambda: Format(
         "spark checksum",

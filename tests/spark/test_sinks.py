@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from ledger_processes import LEDGERS
+from ledger_processes import LEDGERS, database_open
 
 from holdfast.config.job.trigger import AvailableNow
 from holdfast.errors import Conflict, Invalid, Unsupported
@@ -384,6 +384,50 @@ def test_a_checkpoint_that_was_put_back_under_a_table_of_files_is_refused(
     started = plain.option("checkpointLocation", str(shop.checkpoint)).trigger(availableNow=True)
     started.start(str(table)).awaitTermination()
     assert {row["customer"] for row in spark.read.parquet(str(table)).collect()} == {"ann", "bob"}
+
+
+def test_a_ledger_that_lost_batches_is_refused_and_one_without_maintenance_batches_is_not(
+    shop: Shop, book: Ledger, tmp_path: Path
+) -> None:
+    backups = [tmp_path / f"backup-{number}" for number in range(2)]
+
+    def lose(number: int) -> str:
+        database: Any = book.database
+        shutil.copy(backups[number], database.path)
+        to = sink(shop.stream(), name="sales").append("sales", ledger=book)
+        with pytest.raises(Exception, match="has lost batches"):
+            shop.run(to)
+        assert isinstance(to.error, Conflict)
+        return str(to.error.found)
+
+    def run() -> None:
+        shop.run(sink(shop.stream(), name="sales").append("sales", ledger=book))
+
+    with database_open(book.database):
+        database: Any = book.database
+        shutil.copy(database.path, backups[0])  # before the first batch
+    shop.put("0", ("ann", 1))
+    run()
+    shutil.copy(database.path, backups[1])
+    shop.put("1", ("bob", 2))
+    run()
+    newest = tmp_path / "newest"
+    shutil.copy(database.path, newest)
+    shop.put("2", ("cid", 3))
+    assert lose(1) == "batch 0 as the newest"
+    assert lose(0).startswith("no batch of query ")
+    shutil.copy(newest, database.path)
+    for log in ("offsets", "commits"):  # as a repartition leaves them
+        for name in ("2", ".2.crc"):
+            (shop.checkpoint / log / name).unlink(missing_ok=True)
+        (shop.checkpoint / log / "2").write_bytes((shop.checkpoint / log / "1").read_bytes())
+    run()
+    assert rows(book, "SELECT customer, amount FROM sales ORDER BY amount") == [
+        ("ann", 1),
+        ("bob", 2),
+        ("cid", 3),
+    ]
+    assert [record.batch_id for record in book.history("sales")] == [0, 1, 3]
 
 
 def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:

@@ -32,6 +32,22 @@ def test_offsets_by_position() -> None:
     assert log.render() == OFFSETS
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_maintenance"),
+    [
+        (b'"3"', b'"8"', True),  # a repartition fixes the number of partitions, and nothing else
+        (b'"batchTimestampMs":9', b'"batchTimestampMs":10', False),
+        (b'"batchWatermarkMs":7', b'"batchWatermarkMs":8', False),
+        (b'{"logOffset":4}', b'{"logOffset":5}', False),
+    ],
+)
+def test_a_batch_that_read_nothing_is_known_by_the_one_before(
+    old: bytes, new: bytes, is_maintenance: bool
+) -> None:
+    after = parse_offsets(OFFSETS.replace(old, new), "offsets/5")
+    assert after.is_maintenance_after(parse_offsets(OFFSETS, "offsets/4")) is is_maintenance
+
+
 def test_offsets_by_name() -> None:
     text = b'v2\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\norders:{"logOffset":4}\npaid:-'
     log = parse_offsets(text, "offsets/0")

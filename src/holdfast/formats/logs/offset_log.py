@@ -78,6 +78,17 @@ class OffsetLog:
         """Whether the Spark that planned it notes metadata of its operators."""
         return of_spark_4(self.confs)
 
+    def is_maintenance_after(self, before: OffsetLog) -> bool:
+        """Return True if this batch read nothing and changed only state, as a repartition does.
+
+        Such a batch has the offsets, the watermark and the time of the batch before it. No sink sees it.
+        """
+        return (
+            self.offsets == before.offsets
+            and self.watermark_ms == before.watermark_ms
+            and self.timestamp_ms == before.timestamp_ms
+        )
+
     def render(self) -> bytes:
         """The file."""
         lines = [f"v{self.version}", "" if self.fields is None else compact(self.fields)]

@@ -28,6 +28,8 @@ from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.databases.sqlite import SQLite
 
 Clock: TypeAlias = Callable[[], int]
+# Given the newest batch of a query in a ledger, returns the newest earlier batch that the ledger must have.
+Owed: TypeAlias = Callable[[int | None], int | None]
 
 # A former owner that is alive may come back between its eviction and the next try, but not for long.
 EVICTIONS = 3
@@ -304,7 +306,14 @@ class Ledger:
 
     @contextmanager
     def transaction(
-        self, sink: str, query_id: str, batch_id: int, token: int, *, repeats: bool = False
+        self,
+        sink: str,
+        query_id: str,
+        batch_id: int,
+        token: int,
+        *,
+        repeats: bool = False,
+        owed: Owed | None = None,
     ) -> Iterator[Transaction | None]:
         """Write a batch and its record together, or neither.
 
@@ -318,15 +327,31 @@ class Ledger:
         That is refused, not skipped: skipping would lose rows. With `repeats` the caller vouches that the
         batch has the same input as it had; then an older one counts as recorded.
 
+        A database that was restored from a backup, or replaced by a replica that was behind, has lost
+        batches that the checkpoint has committed. With `owed` such a ledger is refused.
+
+        Args:
+            sink: The sink.
+            query_id: The query.
+            batch_id: The batch.
+            token: The token of the claim.
+            repeats: True if batches come again with the same input.
+            owed: Returns the newest earlier batch that the ledger must have, or None. It is given the newest
+                recorded one, and is called only where that is not the batch before this one.
+
         Raises:
-            Conflict: The token is stale, or the ledger is ahead of the query's checkpoint.
+            Conflict: The token is stale, the ledger is ahead of the query's checkpoint, or it has lost
+                batches.
             Unavailable: The database cannot be reached or stays locked.
             Invalid: The transaction has ended before the batch could be recorded.
         """
         with self._connected(sink, token) as connection:
             with translated(self.database):
                 self._admit(self._fence(connection, sink), sink, token)
-                recorded = self._recorded(connection, sink, query_id, batch_id, repeats)
+                newest = self._newest(connection, sink, query_id)
+                recorded = self._recorded(newest, sink, query_id, batch_id, repeats)
+            if owed is not None and not recorded:
+                self._require_owed(newest, sink, query_id, batch_id, owed)
             if recorded:
                 yield None
                 return
@@ -377,6 +402,31 @@ class Ledger:
             )
             return int(forgotten.rowcount)
 
+    def accept_loss(self, sink: str, query_id: str, batch_id: int) -> None:
+        """Record a batch whose rows the database has lost, so that the query can continue without them.
+
+        For a database that was restored to an earlier state, where no newer backup exists.
+
+        Args:
+            sink: The sink.
+            query_id: The query.
+            batch_id: The newest batch that the query's checkpoint has committed.
+
+        Raises:
+            Conflict: The sink was never claimed here, or the ledger has this batch or a later one.
+        """
+        with self._connected(sink) as connection, translated(self.database), self._begun(connection):
+            fence = self._fence(connection, sink, lock=True)
+            newest = self._newest(connection, sink, query_id)
+            if fence is None or (newest is not None and newest >= batch_id):
+                raise Conflict(
+                    f"the ledger of sink {sink!r} has lost no batches up to {batch_id}",
+                    where=self.database.address,
+                    found="no claim of the sink" if fence is None else f"batch {newest} as the newest",
+                    hint="check the address, the sink's name and the query's id with `history`",
+                )
+            self._record(connection, sink, query_id, batch_id, fence.token, None)
+
     @contextmanager
     def _connected(self, sink: str, token: int | None = None) -> Iterator[Connection]:
         with translated(self.database):
@@ -418,14 +468,30 @@ class Ledger:
                 hint="let this process end; two queries that write to one table need a sink name each",
             )
 
-    def _recorded(
-        self, connection: Connection, sink: str, query_id: str, batch_id: int, repeats: bool
-    ) -> bool:
+    def _newest(self, connection: Connection, sink: str, query_id: str) -> int | None:
         (newest,) = self.database.run(
             connection,
             "SELECT max(batch_id) FROM holdfast_batches WHERE sink = ? AND query_id = ?",
             (sink, query_id),
         ).fetchone()
+        return None if newest is None else int(newest)
+
+    def _require_owed(self, newest: int | None, sink: str, query_id: str, batch_id: int, owed: Owed) -> None:
+        before = -1 if newest is None else newest
+        least = owed(newest) if before < batch_id - 1 else None
+        if least is None or before >= least:
+            return
+        raise Conflict(
+            f"the ledger of sink {sink!r} has lost batches of the query",
+            where=self.database.address,
+            found=f"no batch of query {query_id}" if newest is None else f"batch {newest} as the newest",
+            expected=f"batch {least}, which the query's checkpoint has committed",
+            hint="the database was restored to an earlier state or replaced: restore a newer backup of it, or"
+            " restore a savepoint that ends with the ledger's newest batch; to continue without the lost"
+            f" rows, call `accept_loss({sink!r}, {query_id!r}, {least})` of the ledger",
+        )
+
+    def _recorded(self, newest: int | None, sink: str, query_id: str, batch_id: int, repeats: bool) -> bool:
         if repeats and newest is not None and batch_id <= newest:
             return True
         if newest is not None and batch_id < newest:

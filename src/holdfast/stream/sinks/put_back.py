@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.queries.written_batches import newest_in_delta
 from holdfast.engine.state.checkpoint_files import names_in, newest_number, read_text, write_text
 from holdfast.errors import Conflict
+from holdfast.formats.logs.ledger_note import NOTE, LedgerNote, parse_ledger_note
+from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.formats.logs.query import parse_query
 from holdfast.formats.logs.sink_log import LOG_DIRECTORY, empty_log, missing_batch, newest_batch
 from holdfast.layout import COMMITS, METADATA, OFFSETS
@@ -97,6 +100,67 @@ def warn_of_fork_in_ledger(
         warn_of_fork(target, queries)
 
 
+@dataclass(slots=True)
+class LedgerWitness:
+    """The evidence in a checkpoint of the batches that a ledger must have.
+
+    Args:
+        checkpoint: The address of the query's checkpoint.
+        sink: The name of the sink in the ledger.
+    """
+
+    checkpoint: str
+    sink: str
+    _is_noted: bool = False
+
+    def batch_owed(self, spark: SparkSession, query_id: str, batch_id: int, newest: int | None) -> int | None:
+        """Return the newest batch before `batch_id` that the ledger must have; None if there is none.
+
+        Cost: two small files are read, one more for each maintenance batch before `batch_id`.
+
+        Args:
+            spark: The session.
+            query_id: The query.
+            batch_id: The batch that is about to be written; Spark has committed all batches before it.
+            newest: The newest batch of the query in the ledger; None if the ledger has none.
+
+        Raises:
+            Corrupt: A file of the checkpoint is damaged.
+            Unavailable: The storage does not answer.
+        """
+        if newest is None and not self._note(spark).has_written(query_id, self.sink, batch_id):
+            return None
+        owed = batch_id - 1
+        after = _offsets(spark, self.checkpoint, owed)
+        while after is not None and owed > 0:
+            before = _offsets(spark, self.checkpoint, owed - 1)
+            if before is None or not after.is_maintenance_after(before):
+                break
+            owed, after = owed - 1, before
+        return owed
+
+    def note(self, spark: SparkSession, query_id: str, batch_id: int) -> None:
+        """Write into the checkpoint that the ledger has a batch; only a start's first batch does anything.
+
+        Over Spark Connect nothing is written: a client cannot write into a checkpoint.
+
+        Raises:
+            Corrupt: An existing note is damaged.
+            Unavailable: The storage does not answer.
+        """
+        if self._is_noted or is_connect(spark):
+            return
+        noted = self._note(spark)
+        changed = noted.with_batch(query_id, self.sink, batch_id)
+        if changed != noted:
+            write_text(spark, self.checkpoint, NOTE, changed.render())
+        self._is_noted = True
+
+    def _note(self, spark: SparkSession) -> LedgerNote:
+        text = read_text(spark, self.checkpoint, NOTE)
+        return LedgerNote("") if text is None else parse_ledger_note(text, f"{self.checkpoint}/{NOTE}")
+
+
 def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
     """The id of a checkpoint's query; None before its first start.
 
@@ -135,6 +199,11 @@ def warn_of_fork(target: str, others: Iterable[str]) -> None:
             ),
             stacklevel=2,
         )
+
+
+def _offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> OffsetLog | None:
+    text = read_text(spark, checkpoint, str(batch_id), folder=OFFSETS)
+    return None if text is None else parse_offsets(text.encode(), f"{checkpoint}/{OFFSETS}/{batch_id}")
 
 
 def _require_in_step(written: int | None, spark: SparkSession, target: str, checkpoint: str) -> None:

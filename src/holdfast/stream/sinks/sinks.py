@@ -44,6 +44,7 @@ from holdfast.stream.sinks.promises import (
     Promise,
 )
 from holdfast.stream.sinks.put_back import (
+    LedgerWitness,
     require_delta_in_step,
     require_files_in_step,
     warn_of_fork_in_ledger,
@@ -332,15 +333,20 @@ class SinkBuilder:
                 name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term
             )
 
+            witness = LedgerWitness(fault.checkpoint, name)
+
             def run(batch: DataFrame, batch_id: int) -> None:
-                query_id = query_id_of(batch.sparkSession, fault.checkpoint)
-                doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats)
+                spark = batch.sparkSession
+                query_id = query_id_of(spark, fault.checkpoint)
+                owed = partial(witness.batch_owed, spark, query_id, batch_id)
+                doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats, owed=owed)
                 with doing as transaction:
                     if transaction is None:
                         # The rows are there, but the operators' state is saved only by reading the batch.
                         batch.write.format("noop").mode("overwrite").save()
                     else:
                         write(batch, batch_id, transaction)
+                witness.note(spark, query_id, batch_id)
 
             return frame.writeStream.foreachBatch(kept(fault, run))
 

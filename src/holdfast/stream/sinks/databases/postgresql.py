@@ -41,6 +41,9 @@ COLUMN_TYPES = {
 }
 # Read-only, such as a standby; and sessions and transactions that were idle or took too long.
 _ENDED: Final = frozenset(("25006", "25P03", "25P04"))
+# Also waits for standby servers where the server names them; `remote_apply` waits for more.
+_DURABLE: Final = """SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') <> 'remote_apply'"""
 # Any number will do, as long as all of Holdfast's sessions agree on it.
 TABLES_LOCK = 0x486F6C64
 
@@ -103,6 +106,8 @@ class PostgreSQL(Database):
             connection.execute("SET client_min_messages = warning")
             # Or times that go to a column without a zone would be those of the role, the server or PGTZ.
             connection.execute("SET timezone = 'UTC'")
+            # A batch counts as written once COMMIT returns, so a crash of the server must not lose it.
+            connection.execute(_DURABLE)
             _make_tables(connection)
         except BaseException:
             connection.close()
