@@ -60,6 +60,33 @@ def test_what_is_released_lives_on(writer: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_watchdog_that_was_stopped_or_killed_is_replaced(
+    number: int, renewed: bool, writer: subprocess.Popen[bytes]
+) -> None:
+    watchdog = LeaseWatchdog([writer.pid])
+    watchdog.hold(time.monotonic() + (LATER_S if renewed else 1.0))
+    watching = watchdog._watching
+    assert watching is not None
+    os.kill(watching.pid, number)
+    if renewed:
+        watchdog.hold(time.monotonic())
+    assert writer.wait(20) == -signal.SIGKILL
+    watchdog.release()
+
+
+def test_a_watchdog_that_was_stopped_can_be_released(writer: subprocess.Popen[bytes]) -> None:
+    watchdog = LeaseWatchdog([writer.pid])
+    watchdog.hold(time.monotonic() + LATER_S)
+    watching = watchdog._watching
+    assert watching is not None
+    os.kill(watching.pid, signal.SIGSTOP)
+    watchdog.release()
+    assert watchdog._watching is None
+    assert writer.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.slow
 def test_a_holder_that_is_frozen_or_killed_does_not_keep_its_jvm(
     number: int, writer: subprocess.Popen[bytes]

@@ -1,8 +1,8 @@
 """The process behind `LeaseWatchdog`, started by its text: it has nothing but Python's own library.
 
 It reads the moment until which it waits, a line each time that is put off, and ends what it was given when
-the moment passes. Where the other end is closed without `release`, the process that held the lease has died,
-and what that has left may still write: the moment holds as before.
+the moment passes. Where the other end is closed, the process that held the lease has died, and what that has
+left may still write: the moment holds as before. A holder that releases its lease kills this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _START_TIME = 19
 
 
 def main(ended: list[str]) -> None:
-    """Wait until the lease is over, or released."""
+    """Wait until the lease is over, then end what may still write."""
     # Whoever stops the processes in order stops a group, and this one has to watch until they are gone.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -30,8 +30,6 @@ def main(ended: list[str]) -> None:
         if is_open and select.select([0], [], [], left)[0]:
             lines = os.read(0, 1 << 16).split()
             is_open = bool(lines)
-            if lines and lines[-1] == b"release":
-                return
             until_s = float(lines[-1]) if lines else until_s
         elif not is_open and left and any(map(_lives, ended)):
             time.sleep(min(left, 1.0))
