@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_candidates import LEASE_S, WALL_S, Candidates, Meddling, won
 
 from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.guard.terms import LeadershipLost, Term
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, Unsupported
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.remote import RemoteStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 
@@ -166,6 +169,50 @@ def test_who_was_seen_alive_after_all_keeps_the_lease_that_he_counts_on() -> Non
         first.renew(kept[0])
     candidates.passes(LEASE_S)
     assert won(second).token == term.token + 1
+
+
+class Careless(MemoryStorage):
+    """A store that ignores the condition of a write, as some gateways ignore `If-None-Match`."""
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        super().write(path, data, replace=True)
+
+
+def test_of_two_who_claimed_one_term_the_one_whose_claim_is_gone_leads_no_longer() -> None:
+    storage = Careless()
+    candidates = Candidates(storage)
+    first = candidates.one()
+    terms: list[Term] = []
+    meddling = Meddling(storage, "write", 1, lambda: terms.append(won(first)))
+    second = candidates.one(meddling)  # type: ignore[arg-type]
+    later = won(second)
+    assert [term.token for term in terms] == [later.token]
+    with pytest.raises(LeadershipLost) as caught:
+        first.renew(terms[0])
+    assert caught.value.found == "a claim of another process"
+    with pytest.raises(LeadershipLost):
+        first.write_record(terms[0], b"late")
+    first.resign(terms[0])  # takes nothing from the other
+    assert second.renew(later).token == later.token
+    assert second.incumbent() is not None
+
+
+class CarelessFiles(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Such a store behind fsspec."""
+
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        super().pipe_file(path, value, mode="overwrite")
+
+
+def test_nobody_is_elected_in_a_store_that_ignores_the_condition_of_a_write() -> None:
+    storage = RemoteStorage("s3://bucket/leases", CarelessFiles(skip_instance_cache=True))
+    with pytest.raises(Unsupported, match="replaces an existing object") as caught:
+        Candidates(storage).one().campaign()
+    assert caught.value.where == "s3://bucket/leases"
+    assert not storage.list("job").names
 
 
 def test_one_record_stays(candidates: Candidates) -> None:

@@ -110,26 +110,43 @@ class RemoteStorage:
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
-        target = self._at(path)
         with self._asking(path):
             if not replace and self.size(path) is not None:
                 raise FileExistsError
-            if self._protocol == _S3:
-                self._put_marked(target, data, "overwrite" if replace else "create")
-                return
-            if not self._renames:
-                self._fs.pipe_file(target, data, mode="overwrite" if replace else "create")
-                return
-            folder, _, name = target.rpartition("/")
-            self._fs.makedirs(folder, exist_ok=True)
-            # Of two writers none may put another's bytes in place.
-            beside = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-            self._fs.pipe_file(beside, data)
+            self._put(path, data, replace=replace)
+
+    def require_exclusive_writes(self, path: str) -> None:
+        """Check that a store on S3 refuses a second `write` of a new file, whoever looked for it before.
+
+        Some stores and gateways ignore the condition of a write (`If-None-Match`). Of other kinds of storage
+        nothing is checked.
+
+        Args:
+            path: A file that does not exist. It is written, and deleted again.
+
+        Raises:
+            Unsupported: The store has replaced the file.
+            Unavailable: The store does not answer.
+        """
+        if self._protocol != _S3:
+            return
+        with self._asking(path):
             try:
-                self._move(beside, path, replace=replace)
-            except BaseException:
-                self._fs.rm_file(beside)
-                raise
+                self._put(path, b"1", replace=False)
+                try:
+                    self._put(path, b"2", replace=False)
+                except FileExistsError:
+                    return
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.rm_file(self._at(path))
+        raise Unsupported(
+            "the store replaces an existing object although it was asked not to, so of two processes that"
+            " write a new file at once both would believe to be first",
+            where=self._uri,
+            expected="a store with conditional writes (If-None-Match)",
+            hint="update the store or its gateway, or keep checkpoints and elections in a different store",
+        )
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -147,6 +164,26 @@ class RemoteStorage:
         """See `Storage`."""
         with self._asking(path), suppress(FileNotFoundError):
             self._fs.rm_file(self._at(path))
+
+    def _put(self, path: str, data: bytes, *, replace: bool) -> None:
+        """Write a file; of several that write a new one at once the store lets one."""
+        target = self._at(path)
+        if self._protocol == _S3:
+            self._put_marked(target, data, "overwrite" if replace else "create")
+            return
+        if not self._renames:
+            self._fs.pipe_file(target, data, mode="overwrite" if replace else "create")
+            return
+        folder, _, name = target.rpartition("/")
+        self._fs.makedirs(folder, exist_ok=True)
+        # Of two writers none may put another's bytes in place.
+        beside = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        self._fs.pipe_file(beside, data)
+        try:
+            self._move(beside, path, replace=replace)
+        except BaseException:
+            self._fs.rm_file(beside)
+            raise
 
     def _put_marked(self, target: str, data: bytes, mode: str) -> None:
         """Put an object in place on S3, and look whether that was done where the answer says it was not.

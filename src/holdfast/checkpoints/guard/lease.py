@@ -9,6 +9,9 @@ The leader writes its beat and then looks for a later claim; a candidate claims 
 once more. So either the leader sees the claim and leaves, or the candidate sees the beat and waits another
 lease.
 
+Where a storage lets both of two candidates write one claim, the later write stays: the other candidate finds
+that at its next renewal. Storage that is known to do so is refused before the first claim.
+
 What leaders put down for their successors is a file a term too, so a former leader that writes late writes
 where nobody reads any more.
 """
@@ -34,6 +37,7 @@ from holdfast.checkpoints.guard.terms import (
 )
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.storage.port import Storage, full
+from holdfast.storage.remote import RemoteStorage
 
 # Claims that stay, for people who want to know who led.
 _KEPT: Final = 10
@@ -99,6 +103,7 @@ class LeaseElection:
         self._pending: tuple[int, float] | None = None
         # The newest term that this candidate has seen.
         self._known: int | None = None
+        self._is_checked = False
 
     @property
     def address(self) -> str:
@@ -162,7 +167,7 @@ class LeaseElection:
         self._newest()  # a beat in an empty place would make it look alive
         self._beats += 1
         self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
-        self._require_newest(term)
+        self._require_held(term)
         return Term(term.token, began + COUNTED * self._lease_s)
 
     def look(self) -> ElectionState:
@@ -179,9 +184,9 @@ class LeaseElection:
 
     def write_record(self, term: Term, record: bytes) -> None:
         """See `Election`."""
-        self._require_newest(term)
+        self._require_held(term)
         self._storage.write(self._at(term.token, _RECORD), record, replace=True)
-        self._require_newest(term)
+        self._require_held(term)
         with suppress(HoldfastError):  # they are small, and the next record tries again
             for old in self._tokens(_RECORD):
                 if old < term.token:
@@ -190,7 +195,7 @@ class LeaseElection:
     def resign(self, term: Term) -> None:
         """See `Election`."""
         try:
-            if self._newest() == term.token:
+            if self._newest() == term.token and self._is_own(term.token):
                 self._storage.write(self._at(term.token, _BEAT), _ENDED, replace=True)
         except HoldfastError:
             return  # it ends by itself
@@ -233,6 +238,7 @@ class LeaseElection:
 
     def _claim(self, token: int) -> bool:
         """Whether this candidate has put the claim of a term there."""
+        self._check_storage()
         path = self._at(token, _CLAIM)
         claim = {"id": self._id, "holder": self._holder, "lease_s": self._lease_s}
         if self._elected_at:
@@ -242,7 +248,20 @@ class LeaseElection:
         except Conflict:
             return False
         # Of two who wrote at once, where a storage is not as exact as it should be, the later one stands.
-        return bool(self._read(path).get("id") == self._id)
+        return self._is_own(token)
+
+    def _check_storage(self) -> None:
+        """Refuse storage that lets two candidates write one claim.
+
+        Raises:
+            Unsupported: It does.
+        """
+        if not self._is_checked and isinstance(self._storage, RemoteStorage):
+            self._storage.require_exclusive_writes(f"{self._job}/{self._id}.probe")
+        self._is_checked = True
+
+    def _is_own(self, token: int) -> bool:
+        return bool(self._read(self._at(token, _CLAIM)).get("id") == self._id)
 
     def _lease_of(self, token: int) -> float:
         """The lease that a leader counts on may be longer than one's own."""
@@ -264,13 +283,13 @@ class LeaseElection:
         except NotFound:
             return b""
 
-    def _require_newest(self, term: Term) -> None:
+    def _require_held(self, term: Term) -> None:
         newest = self._newest()
-        if newest != term.token:
+        if newest != term.token or not self._is_own(term.token):
             raise LeadershipLost(
                 f"another supervisor leads job {self._job!r}",
                 where=full(self._storage.uri, self._job),
-                found=f"term {newest}",
+                found=f"term {newest}" if newest != term.token else "a claim of another process",
                 expected=f"term {term.token}",
             )
 
