@@ -35,12 +35,12 @@ from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit, erase, undo
 from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.checkpoints.guard.terms import Leader
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.engine.state.ownership import Owner, fence, lock_path
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.machine import DriverIdentity
 from holdfast.jobs.recovery import rollback
 from holdfast.jobs.recovery.rollback import Rollback
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
@@ -124,7 +124,7 @@ RECORD = LeaderRecord(
     1_800_000_000_000,
     ran=True,
     queries={"visits": QueryPlace("s3a://bucket/job", "5b1f")},
-    driver=DriverIdentity("app-1 boot", 4712, 99),
+    driver=ProcessIdentity("app-1 boot", 4712, 99),
     request="stop",
     resigned=True,
     state=JobState.FINISHED,

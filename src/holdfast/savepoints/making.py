@@ -7,9 +7,6 @@ was a process of this machine and is gone, nobody waits for the lease to be over
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,13 +21,12 @@ from holdfast.checkpoints.guard.terms import LeadershipLost, myself
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.savepoints.catalog.leases import is_gone
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage
 
 # By its name it is what a killed write may leave, so that nothing takes it for a part of the checkpoint.
 _LEASE: Final = f"{layout.OWN}/.making.tmp"
-_HOLDER: Final = re.compile(r"(?P<host>.+) pid (?P<pid>\d+), maker (?P<maker>[0-9a-f]{32})")
+_MAKER: Final = ", maker "
 # The makers of this process that are at work.
 _MAKERS: Final[set[str]] = set()
 
@@ -150,7 +146,7 @@ class _Lease:
 @contextmanager
 def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> Iterator[Claim]:
     maker = uuid.uuid4().hex
-    holder = f"{myself()}, maker {maker}"
+    holder = f"{myself()}{_MAKER}{maker}"
     election = LeaseElection(
         target, _LEASE, LEASE_S, timing.steady_s, lambda: timing.wall_ms() / 1000, holder
     )
@@ -166,7 +162,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
 
     _MAKERS.add(maker)
     try:
-        election.end_term_of_dead(_has_died)
+        election.end_term_of_dead(_has_ended)
         try:
             lease.take(wait, say, refuse_living=True)
         except Unavailable as error:
@@ -193,13 +189,9 @@ def _clear(target: Storage, token: int | None) -> None:
             target.delete(f"{_LEASE}/{name}")
 
 
-def _has_died(holder: str) -> bool:
-    """Whether a maker was of this machine and is gone."""
-    found = _HOLDER.fullmatch(holder)
-    if found is None or found["host"] != socket.gethostname():
-        return False
-    pid = int(found["pid"])
-    return found["maker"] not in _MAKERS if pid == os.getpid() else is_gone(pid)
+def _has_ended(holder: str) -> bool:
+    """Return True if a maker within this process is no longer at work."""
+    return holder.rpartition(_MAKER)[2] not in _MAKERS
 
 
 def _begin(target: Storage, note: bytes) -> None:

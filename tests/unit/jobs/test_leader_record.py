@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.errors import Unsupported
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.machine import DriverIdentity
 from holdfast.model import JobState
 
 WHOLE = LeaderRecord(
@@ -15,7 +15,7 @@ WHOLE = LeaderRecord(
     begun_ms=1_800_000_000_000,
     ran=True,
     queries={"q": QueryPlace("s3a://bucket/job", "5b1f")},
-    driver=DriverIdentity("app-1 boot", 4712, 99),
+    driver=ProcessIdentity("app-1 boot", 4712, 99),
     request="stop",
     resigned=True,
     state=JobState.FINISHED,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from catalogs import Hands, catalog, file_query, manifests
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name, this_machine
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.savepoints.catalog.leases import GcLease, TakeLease
+from holdfast.savepoints.catalog.leases import GcLease, Note, TakeLease, clear_dead_sweep
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take
@@ -89,6 +93,27 @@ def test_a_killed_removal_is_taken_over_after_an_hour() -> None:
     assert into.files == {}
     with pytest.raises(Conflict, match="taken over"):
         killed.check()
+
+
+@pytest.mark.parametrize(
+    ("machine", "has_died"), [(this_machine(), True), (f"{host_name(this_machine())} boot pid:[1]", False)]
+)
+def test_a_removal_has_died_if_its_process_of_this_machine_has(machine: str, has_died: bool) -> None:
+    """In a container with the same host name the number means a different process, which may live."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    into = catalog()
+    owner = f"process {gone.pid} on {host_name(machine)}"
+    into.write("sweep.json", Note("bb", 1_000, owner, ProcessIdentity(machine, gone.pid, 1)).render())
+    clear_dead_sweep(into)
+    assert (into.size("sweep.json") is None) is has_died
+
+
+def test_a_living_removal_is_left_alone() -> None:
+    hands, into = Hands(), catalog()
+    GcLease(into, "bb", hands.clock, HOUR_MS).begin()
+    clear_dead_sweep(into)
+    assert into.size("sweep.json") is not None
 
 
 def test_who_is_sure_that_nobody_lives_need_not_wait() -> None:

@@ -22,9 +22,10 @@ import json
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.checkpoints.guard.terms import (
     COUNTED,
     ElectionState,
@@ -132,16 +133,22 @@ class LeaseElection:
         claim = self._read(self._at(newest, _CLAIM))
         return Incumbent(str(claim.get("holder") or UNKNOWN), max(self._lease_s, self._lease_of(newest)))
 
-    def end_term_of_dead(self, has_died: Callable[[str], bool]) -> None:
+    def end_term_of_dead(self, has_ended: Callable[[str], bool]) -> None:
         """Give up the newest term in the name of its holder, if that is known to have died.
+
+        Args:
+            has_ended: Returns True if a holder within this very process has ended.
 
         Raises:
             Unavailable: The place of the elections does not answer.
         """
         newest = self._newest()
-        if newest is not None and has_died(
-            str(self._read(self._at(newest, _CLAIM)).get("holder") or UNKNOWN)
-        ):
+        claim = {} if newest is None else self._read(self._at(newest, _CLAIM))
+        process = ProcessIdentity.parse(claim.get("process"))
+        if newest is None or process is None:
+            return
+        is_own = process == ProcessIdentity.own()
+        if has_ended(str(claim.get("holder") or UNKNOWN)) if is_own else process.has_died():
             self._storage.write(self._at(newest, _BEAT), _ENDED, replace=True)
 
     def campaign(self) -> Term | None:
@@ -173,14 +180,15 @@ class LeaseElection:
     def look(self) -> ElectionState:
         """See `Election`."""
         newest = self._newest()
-        holder = None if newest is None else self._read(self._at(newest, _CLAIM)).get("holder")
+        claim = {} if newest is None else self._read(self._at(newest, _CLAIM))
         written = max(self._tokens(_RECORD), default=None)
         record = None
         if written is not None:
             with suppress(NotFound):  # a later one has come in between
                 record = self._storage.read(self._at(written, _RECORD))
         place_id = "" if newest is None else self._place_id()
-        return ElectionState(place_id, newest, holder, record, written)
+        process = ProcessIdentity.parse(claim.get("process"))
+        return ElectionState(place_id, newest, claim.get("holder"), record, written, process)
 
     def write_record(self, term: Term, record: bytes) -> None:
         """See `Election`."""
@@ -240,7 +248,12 @@ class LeaseElection:
         """Whether this candidate has put the claim of a term there."""
         self._check_storage()
         path = self._at(token, _CLAIM)
-        claim = {"id": self._id, "holder": self._holder, "lease_s": self._lease_s}
+        claim = {
+            "id": self._id,
+            "holder": self._holder,
+            "process": asdict(ProcessIdentity.own()),
+            "lease_s": self._lease_s,
+        }
         if self._elected_at:
             claim["elected_at"] = self._elected_at
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.errors import Conflict, Unavailable
 
 # A leader counts on this part of its lease alone: the rest is for clocks that do not run quite alike, and for
@@ -78,6 +79,7 @@ class ElectionState:
         holder: The supervisor that won the newest term: host and process; None where that is not known.
         record: What the newest leader that wrote one has put down for its successors.
         record_token: The token of the term in which that was written.
+        process: The supervisor's process; None where that is not known.
     """
 
     place_id: str
@@ -85,6 +87,7 @@ class ElectionState:
     holder: str | None = None
     record: bytes | None = None
     record_token: int | None = None
+    process: ProcessIdentity | None = None
 
 
 class Election(Protocol):

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease
+from holdfast.checkpoints.guard.machine import this_machine
 from holdfast.checkpoints.guard.terms import Now
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.locations import local_path
 from holdfast.engine.state.ownership import Owner, hold, holder, in_use, lock_path
 from holdfast.jobs.ha.elections import elections
-from holdfast.jobs.machine import this_machine
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 
 if TYPE_CHECKING:

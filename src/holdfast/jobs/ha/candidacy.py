@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.checkpoints.guard.checkpoint_lease import LOOKS
 from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
+from holdfast.checkpoints.guard.machine import ProcessIdentity, this_machine
 from holdfast.checkpoints.guard.terms import (
     Election,
     ElectionState,
@@ -96,6 +97,7 @@ class Candidacy:
         self.record: LeaderRecord | None = None
         self.place_id = ""
         self.incumbent: str | None = None
+        self._incumbent_process: ProcessIdentity | None = None
         self.has_stood_by = False
         self.ended_meanwhile: LeaderRecord | None = None
         self._pause_s = 0.0
@@ -134,7 +136,7 @@ class Candidacy:
         """Begin to stand by: who leads the job now, where that is known."""
         with suppress(Unavailable):
             state = self._election.look()
-            self.incumbent = state.holder
+            self.incumbent, self._incumbent_process = state.holder, state.process
             if self._watched is None:
                 self._watched = state.token
         return self.incumbent
@@ -312,7 +314,7 @@ class Candidacy:
         Its transaction is rolled back by the next one who opens the file.
         """
         pid = writer_of(self._path)
-        if pid is not None and self.incumbent == myself(pid):
+        if pid is not None and self._incumbent_process == ProcessIdentity.of(pid, this_machine()):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 

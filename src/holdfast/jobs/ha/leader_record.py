@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.errors import Unsupported
-from holdfast.jobs.machine import DriverIdentity
 from holdfast.model import JobState, QueryStarted
 from holdfast.plain_values import from_known
 
@@ -54,7 +54,7 @@ class LeaderRecord:
     begun_ms: int
     ran: bool = False
     queries: Mapping[str, QueryPlace] = field(default_factory=dict)
-    driver: DriverIdentity | None = None
+    driver: ProcessIdentity | None = None
     request: str | None = None
     resigned: bool = False
     state: JobState | None = None

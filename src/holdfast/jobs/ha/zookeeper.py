@@ -11,10 +11,11 @@ import logging
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.checkpoints.guard.terms import (
     COUNTED,
     ElectionState,
@@ -176,7 +177,8 @@ class ZooKeeperElection:
 
     def _look(self, talk: _Talk) -> ElectionState:
         newest, _ = self._newest(talk)
-        holder = talk.read(self._leader)
+        leader = talk.read(self._leader)
+        claim: dict[str, Any] = {} if leader is None else json.loads(leader)
         written = talk.read(self._record)
         # The token stands in the first line: a record and its term are one write.
         token, _, record = (None, None, None) if written is None else written.partition(b"\n")
@@ -186,9 +188,10 @@ class ZooKeeperElection:
         return ElectionState(
             place_id,
             newest,
-            None if holder is None else str(json.loads(holder).get("holder")),
+            claim.get("holder"),
             record,
             None if token is None else int(token),
+            ProcessIdentity.parse(claim.get("process")),
         )
 
     def _write_record(self, talk: _Talk, term: Term, record: bytes) -> None:
@@ -233,7 +236,8 @@ class ZooKeeperElection:
         return stat.ephemeralOwner == session, token
 
     def _claim(self, token: int) -> bytes:
-        return json.dumps({"token": token, "holder": myself()}).encode()
+        claim = {"token": token, "holder": myself(), "process": asdict(ProcessIdentity.own())}
+        return json.dumps(claim).encode()
 
     def _ask(self, talk: Callable[[_Talk], _T]) -> _T:
         """Talk to ZooKeeper; what goes wrong in it is Holdfast's error."""

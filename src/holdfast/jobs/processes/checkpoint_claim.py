@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name, this_machine
 from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.locations import local_path
 from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, in_use, lock_path
 from holdfast.errors import Conflict
-from holdfast.jobs.machine import DriverIdentity, host_name, this_machine
 
 # A JVM that was left alone tidies its temporary files and goes.
 JVM_GRACE_S = 5.0
@@ -76,7 +76,7 @@ class CheckpointClaim:
 
     def take_over(
         self,
-        driver: DriverIdentity | None,
+        driver: ProcessIdentity | None,
         waiting: Callable[[Owner], None],
         patient: Callable[[], bool],
         *,
@@ -101,7 +101,7 @@ class CheckpointClaim:
             LeadershipLost: A later leader has had it.
         """
         if driver is not None:
-            driver.end(self.machine)
+            driver.end_group(self.machine)
         told: Owner | None = None
         while not self._fence():
             owner = holder(self.lock)

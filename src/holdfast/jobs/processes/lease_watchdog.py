@@ -19,8 +19,8 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Final
 
+from holdfast.checkpoints.guard.machine import start_time
 from holdfast.errors import Unavailable
-from holdfast.jobs.machine import start_time
 
 _PROGRAM: Final = "lease_watchdog_process.py"
 

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.jobs.events import batch_line
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
-from holdfast.jobs.machine import DriverIdentity
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
@@ -167,7 +167,7 @@ class DriverSession:
         self._log = log = job.home.start_log(definition.name, attempt.number)
         job.say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
         if candidacy is not None:
-            candidacy.note(driver=DriverIdentity.of(attempt.process.pid, job.machine))
+            candidacy.note(driver=ProcessIdentity.of(attempt.process.pid, job.machine))
         job.keep_leading()
         go = protocol.Go(
             log=str(log),

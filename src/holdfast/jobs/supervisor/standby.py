@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.guard.machine import host_name
 from holdfast.checkpoints.guard.terms import CannotLead
 from holdfast.engine.state.ownership import Owner
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.events import Say
 from holdfast.jobs.ha.candidacy import Candidacy
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.machine import host_name
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.recovery.rollback import under_way
 from holdfast.storage import open_storage

@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoints.guard.machine import this_machine
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN
 from holdfast.jobs.events import Event, EventHandler, Outcome, logged
-from holdfast.jobs.machine import this_machine
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim

@@ -13,13 +13,12 @@ a take looks again after it has written its manifest, and withdraws it.
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name
 from holdfast.clock import now_ms
 from holdfast.config.locations import place_word
 from holdfast.errors import Conflict, HoldfastError, NotFound
@@ -47,11 +46,18 @@ class Note:
         token: Its name.
         beat_ms: When it last renewed its note.
         owner: Process and machine.
+        process: The process, where the note tells it.
     """
 
     token: str
     beat_ms: int
     owner: str
+    process: ProcessIdentity | None = None
+
+    @property
+    def has_died(self) -> bool:
+        """True if its process ran on this machine and has ended."""
+        return self.process is not None and self.process.has_died()
 
     def dead(self, now_ms: int, after_ms: int) -> bool:
         """Whether it is taken for dead."""
@@ -59,7 +65,7 @@ class Note:
 
     def render(self) -> bytes:
         """The file."""
-        return json.dumps({"token": self.token, "beat_ms": self.beat_ms, "owner": self.owner}).encode()
+        return json.dumps(asdict(self)).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ class TakeLease:
 
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
-        note = Note(self.token, self._beat_ms, _owner())
+        note = _note(self.token, self._beat_ms)
         passing(self._catalog).write(self._path, note.render(), replace=replace)
 
 
@@ -244,7 +250,7 @@ class GcLease:
 
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
-        self._catalog.write(SWEEP, Note(self._token, self._beat_ms, _owner()).render(), replace=replace)
+        self._catalog.write(SWEEP, _note(self._token, self._beat_ms).render(), replace=replace)
 
 
 def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
@@ -271,7 +277,7 @@ def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
         Conflict: One is under way.
     """
     sweep = _read(catalog, SWEEP)
-    if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not _has_died(sweep):
+    if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not sweep.has_died:
         raise _removing(catalog, sweep)
     for note in takes(catalog, clock(), DEAD_AFTER_MS).live:
         raise _taking(catalog, note)
@@ -303,27 +309,8 @@ def clear_dead_sweep(catalog: Storage) -> None:
     One of another machine may live, and is left to the time that a note holds for.
     """
     note = _read(catalog, SWEEP)
-    if note is not None and _has_died(note):
+    if note is not None and note.has_died:
         catalog.delete(SWEEP)
-
-
-def _has_died(note: Note) -> bool:
-    """Whether a process of this machine wrote a note and is gone."""
-    words = note.owner.split()
-    if len(words) != 4 or words[3] != socket.gethostname() or not words[1].isdigit():
-        return False
-    return is_gone(int(words[1]))
-
-
-def is_gone(pid: int) -> bool:
-    """Whether this machine has no such process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:  # it lives, and is somebody else's
-        return False
-    return False
 
 
 def let_go(catalog: Storage, token: str) -> None:
@@ -346,10 +333,13 @@ def _read(catalog: Storage, path: str) -> Note | None:
         return None
     try:
         given: Any = json.loads(data)
-        return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]))
-    except (ValueError, TypeError, KeyError):
+        process = ProcessIdentity.parse(given.get("process"))
+        return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]), process)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return Note(path.rpartition("/")[2].partition(".")[0], 0, "nobody who can be named")
 
 
-def _owner() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
+def _note(token: str, beat_ms: int) -> Note:
+    """Return a note of this process."""
+    process = ProcessIdentity.own()
+    return Note(token, beat_ms, f"process {process.pid} on {host_name(process.machine)}", process)

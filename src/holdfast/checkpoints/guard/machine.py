@@ -14,6 +14,7 @@ from typing import Final
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # The place of the start time among the fields of /proc/PID/stat that follow the name.
 _START_TIME: Final = 19
+_LARGEST_PID: Final = (1 << 31) - 1
 
 
 @cache
@@ -37,8 +38,8 @@ def host_name(machine: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverIdentity:
-    """A driver's process, which leads its group.
+class ProcessIdentity:
+    """A process, told from all others with its number.
 
     Attributes:
         machine: Where it runs, as `this_machine` names it there.
@@ -51,12 +52,44 @@ class DriverIdentity:
     started: int | None
 
     @classmethod
-    def of(cls, pid: int, machine: str) -> DriverIdentity:
-        """That of a process of this machine."""
+    def of(cls, pid: int, machine: str) -> ProcessIdentity:
+        """Return that of a process of this machine."""
         return cls(machine, pid, start_time(pid))
 
-    def end(self, machine: str) -> bool:
-        """End it with its JVM and its workers, if it lives on this machine; whether it was ended."""
+    @classmethod
+    def own(cls) -> ProcessIdentity:
+        """Return that of this process."""
+        return cls.of(os.getpid(), this_machine())
+
+    @classmethod
+    def parse(cls, value: object) -> ProcessIdentity | None:
+        """Return the identity that `asdict` has made a dictionary of; None for anything else."""
+        if not isinstance(value, dict):
+            return None
+        machine, pid, started = (value.get(name) for name in ("machine", "pid", "started"))
+        if not isinstance(machine, str) or not isinstance(pid, int) or not 0 < pid <= _LARGEST_PID:
+            return None
+        return cls(machine, pid, started) if started is None or isinstance(started, int) else None
+
+    def has_died(self) -> bool:
+        """Return True if the process ran on this machine and has ended; False where that is not known."""
+        if self.machine != this_machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it exists, and belongs to a different user
+            pass
+        started = start_time(self.pid)
+        return None not in (self.started, started) and self.started != started
+
+    def end_group(self, machine: str) -> bool:
+        """End it with all processes of its group, which it leads, if it lives on this machine.
+
+        Returns:
+            True if it was ended.
+        """
         if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
             return False
         with suppress(ProcessLookupError, PermissionError):
