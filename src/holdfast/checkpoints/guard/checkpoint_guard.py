@@ -23,7 +23,7 @@ from holdfast.checkpoints.guard.terms import myself
 from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.clock import now_ms
+from holdfast.clock import now_ms, steady_s
 from holdfast.config.locations import local_path, place_word
 from holdfast.config.settings import Settings
 from holdfast.engine.state.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
@@ -53,7 +53,7 @@ class Timing:
     """
 
     wall_ms: Callable[[], int] = now_ms
-    steady_s: Callable[[], float] = time.monotonic
+    steady_s: Callable[[], float] = steady_s
     pause: Callable[[float], None] = time.sleep
 
 

@@ -17,6 +17,7 @@ from holdfast import layout
 from holdfast.checkpoints.guard.lease import UNKNOWN, LeaseElection
 from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
 from holdfast.checkpoints.guard.terms import Election, Now, Term
+from holdfast.clock import steady_s
 from holdfast.config.locations import local_path
 from holdfast.config.units import rounded_duration
 from holdfast.errors import Conflict, HoldfastError
@@ -74,7 +75,7 @@ def lease_of(
     checkpoint: str,
     holder: str | None = None,
     lease_s: float = LEASE_S,
-    now: Now = time.monotonic,
+    now: Now = steady_s,
     elected_at: str = "",
 ) -> LeaseElection | None:
     """The lease beside a checkpoint, as one candidate for it sees it; None where none can be kept.
@@ -134,7 +135,7 @@ class CheckpointLease:
         self,
         checkpoint: str,
         election: Election,
-        now: Now = time.monotonic,
+        now: Now = steady_s,
         renewed: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._checkpoint = checkpoint

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
-from holdfast.clock import now_ms
+from holdfast.clock import now_ms, steady_s
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.extras import require_package
@@ -254,7 +254,7 @@ class Guard:
         self._java_pid = java_pid(given.spark)
         leading = settings.leading(given.checkpoint)
         self._ownership = owned = CheckpointOwnership(given.checkpoint, given.name, home, leading)
-        patience = Patience(time.monotonic() + settings.wait_s, self._stop.wait)
+        patience = Patience(steady_s() + settings.wait_s, self._stop.wait)
         owned.take(given.spark, self._java_pid, patience)
         if settings.verify_ms is not None and given.running is None:
             require_whole(given, home, settings.verify_ms)

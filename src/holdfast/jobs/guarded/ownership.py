@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from holdfast import layout
 from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease
 from holdfast.checkpoints.guard.machine import this_machine
 from holdfast.checkpoints.guard.terms import Now
+from holdfast.clock import steady_s
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.locations import local_path
 from holdfast.engine.state.ownership import Owner, hold, holder, in_use, lock_path
@@ -45,7 +45,7 @@ class Patience:
 
     until_s: float
     pause: Callable[[float], bool]
-    now: Now = time.monotonic
+    now: Now = steady_s
 
     def goes_on(self, seconds: float) -> bool:
         """Wait a little; False if the time is over, or nobody wants it any more."""
@@ -70,7 +70,7 @@ class CheckpointOwnership:
         name: str,
         home: Path | None,
         leading: Leading | None,
-        now: Now = time.monotonic,
+        now: Now = steady_s,
     ) -> None:
         self._checkpoint = checkpoint
         self._name = name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from holdfast.checkpoints.guard.terms import (
     myself,
     place_lost,
 )
+from holdfast.clock import steady_s
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.ha.leader_record import LeaderRecord
@@ -79,7 +79,7 @@ class Candidacy:
         job: str,
         registry: Registry,
         clock: Callable[[], int],
-        now: Now = time.monotonic,
+        now: Now = steady_s,
     ) -> None:
         # Held while this one leads, so that people's commands see that a supervisor lives.
         self._lock = SupervisorLock(StateHome(registry.path.parent), job)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from holdfast.checkpoints.guard.checkpoint_lease import can_keep_leases
 from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.guard.terms import Election, Now
+from holdfast.clock import steady_s
 from holdfast.config.job.high_availability import ZOOKEEPER, Leading
 from holdfast.errors import Unsupported
 from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
@@ -17,7 +18,7 @@ from holdfast.storage import open_storage
 Elections = Callable[[str], Election]
 
 
-def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
+def elections(leading: Leading, now: Now = steady_s) -> Elections:
     """How to take part in elections at an address. Touches nothing yet.
 
     Args:

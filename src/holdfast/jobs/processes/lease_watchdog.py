@@ -40,7 +40,7 @@ class LeaseWatchdog:
         self._lock = threading.Lock()
 
     def hold(self, until_s: float) -> None:
-        """Leave them alive until then, on this machine's monotonic clock; the first call begins it.
+        """Leave them alive until then, by `clock.steady_s`; the first call begins it.
 
         Raises:
             Unavailable: No process can be started.

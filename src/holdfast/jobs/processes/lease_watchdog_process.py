@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _START_TIME = 19
+_LOOK_S = 0.25
 
 
 def main(ended: list[str]) -> None:
@@ -26,20 +27,27 @@ def main(ended: list[str]) -> None:
     until_s: float | None = None
     is_open = True
     while is_open or until_s is not None:
-        left = None if until_s is None else max(until_s - time.monotonic(), 0.0)
+        # A wait does not count time in suspend, so it is short, and the clock is read again.
+        left = None if until_s is None else min(max(until_s - _now(), 0.0), _LOOK_S)
         if is_open and select.select([0], [], [], left)[0]:
             lines = os.read(0, 1 << 16).split()
             is_open = bool(lines)
             until_s = float(lines[-1]) if lines else until_s
         elif not is_open and left and any(map(_lives, ended)):
-            time.sleep(min(left, 1.0))
-        if until_s is not None and (time.monotonic() >= until_s or not any(map(_lives, ended))):
+            time.sleep(left)
+        if until_s is not None and (_now() >= until_s or not any(map(_lives, ended))):
             break
     for process in ended:
         if _lives(process):
             sys.stderr.write(f"the lease was not renewed in time: process {process} was ended\n")
             sys.stderr.flush()
             _end(process)
+
+
+def _now() -> float:
+    """Return the time as `holdfast.clock.steady_s` does."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def _lives(process: str) -> bool:

@@ -178,7 +178,7 @@ class Go(Message):
 
 @dataclass(frozen=True, slots=True)
 class Lead(Message):
-    """The leader's term lasts until this time on the monotonic clock."""
+    """The leader's term lasts until this time, by `clock.steady_s`."""
 
     until_s: float
 

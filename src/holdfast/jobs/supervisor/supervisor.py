@@ -7,7 +7,6 @@ killed at any moment: the next one finds the truth in the checkpoint and starts 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from dataclasses import replace
 from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S
 from holdfast.checkpoints.guard.terms import CannotLead, LeadershipLost, Now
 from holdfast.checkpoints.written_by import refuse_newer
+from holdfast.clock import steady_s
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
@@ -70,7 +70,7 @@ class Supervisor:
         launch: Callable[[DriverSpec], DriverProcess] = DriverProcess.start,
         orphan_grace_s: float = ORPHAN_GRACE_S,
         elections: Elections | None = None,
-        now: Now = time.monotonic,
+        now: Now = steady_s,
         lease_s: float = LEASE_S,
         machine: str | None = None,
     ) -> None:
