@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
-from zookeeper_server import Server
+from zookeeper_server import Server, zookeeper_pair
 
 from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
 from holdfast.checkpoints.guard.terms import LeadershipLost
@@ -92,6 +94,19 @@ def test_a_server_that_dies_ends_the_term_and_elections_go_on_when_it_is_back(
     later = won(second)
     assert later.token == term.token + 1
     assert first.campaign() is None
+
+
+def test_a_follower_that_is_cut_off_from_its_quorum_renews_no_term(tmp_path: Path) -> None:
+    """It still answers reads, while the other servers may have elected another leader of the job."""
+    with zookeeper_pair(tmp_path) as (leader, follower), candidates_at(follower) as candidates:
+        election = candidates.one()
+        term = election.renew(won(election))
+        leader.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
+                election.renew(term)
+        finally:
+            leader.process.send_signal(signal.SIGCONT)
 
 
 def test_an_address_needs_a_host_and_a_path() -> None:

@@ -2,6 +2,9 @@
 
 Both are written in one transaction, so a term cannot begin without its token, and a session that has
 expired cannot get one. The lease is the session's timeout, as the servers have granted it.
+
+A renewal is a write too: a server that is cut off from the others still answers reads, while they let the
+session expire and elect another leader.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 _CONNECT_S: Final = 10.0
+_ANY_VERSION: Final = -1
 
 _T = TypeVar("_T")
 
@@ -112,6 +116,13 @@ class ZooKeeperElection:
         def renew(talk: _Talk) -> Term:
             began = self._now()
             self._require_held(talk, term)
+            newest, version = self._newest(talk)
+            confirmed = talk.client.transaction()
+            confirmed.check(self._leader, _ANY_VERSION)
+            confirmed.check(self._counter, version)
+            failed = any(isinstance(answer, Exception) for answer in talk.wait(confirmed.commit_async()))
+            if failed or newest != term.token:
+                raise self._lost(term, None if newest == term.token else newest)
             return Term(term.token, began + COUNTED * self.lease_s)
 
         return self._ask(renew)
@@ -215,12 +226,15 @@ class ZooKeeperElection:
     def _require_held(self, talk: _Talk, term: Term) -> None:
         held = self._held(talk)
         if held != (True, term.token):
-            raise LeadershipLost(
-                f"another supervisor leads job {self._job!r}, or the session has expired",
-                where=f"{self.address}/{self._job}",
-                found="nobody" if held is None else f"term {held[1]}",
-                expected=f"term {term.token}",
-            )
+            raise self._lost(term, None if held is None else held[1])
+
+    def _lost(self, term: Term, found: int | None) -> LeadershipLost:
+        return LeadershipLost(
+            f"another supervisor leads job {self._job!r}, or the session has expired",
+            where=f"{self.address}/{self._job}",
+            found="nobody" if found is None else f"term {found}",
+            expected=f"term {term.token}",
+        )
 
     def _held(self, talk: _Talk) -> tuple[bool, int] | None:
         """Whether the leader is this session, and its token; None if nobody leads."""
