@@ -32,11 +32,28 @@ def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        kind, pid = _conflicting(descriptor, start, length)
     finally:
         os.close(descriptor)
-    return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
+    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+def is_locked(descriptor: int) -> bool:
+    """Return True if a different process, or a different descriptor, has a whole file locked.
+
+    On Linux the kernel is asked and no lock is taken, so nobody who tries to lock the file at this moment is
+    refused. Elsewhere the lock is taken for an instant.
+    """
+    if not sys.platform.startswith("linux"):
+        return not _lock_now(descriptor)
+    return _conflicting(descriptor, 0, 0)[0] != fcntl.F_UNLCK
+
+
+def _conflicting(descriptor: int, start: int, length: int) -> tuple[int, int]:
+    """Return the kind of lock that keeps a part of a file from being locked, and the process that has it."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+    kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return int(kind), int(pid)
 
 
 def lock_whole(descriptor: int) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.state import ownership
-from holdfast.engine.state.ownership import Owner, fence, last_owner
+from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, last_owner, reserved
 
 PROBE = """
 import fcntl, os, sys
@@ -36,3 +37,46 @@ def test_a_fence_holds_the_lock_until_it_is_written(tmp_path: Path, monkeypatch:
     assert fence(lock, later)
     assert seen == ["locked"]
     assert last_owner(lock) == later
+
+
+def test_a_look_never_keeps_a_lock_from_who_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM tries once, and takes a refusal for that of another job."""
+    lock = tmp_path / ".x.lock"
+    lock.touch()
+    seen: list[str] = []
+    close = os.close
+
+    def close_once_somebody_has_tried(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), lock.stat()):
+            probe = [sys.executable, "-c", PROBE, str(lock)]
+            seen.append(subprocess.run(probe, capture_output=True, text=True, check=True).stdout.strip())
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", close_once_somebody_has_tried)
+    assert holder(lock) is None
+    assert holding_process(lock) is None
+    assert seen == ["free", "free"]
+
+
+def test_a_look_sees_who_holds_a_lock(tmp_path: Path) -> None:
+    lock = tmp_path / ".x.lock"
+    owner = Owner("job", "h", 1, 5, "e")
+    assert fence(lock, owner)
+    assert holder(lock) is None
+    holding = subprocess.Popen(
+        [sys.executable, "-c", PROBE + "\nsys.stdout.flush(); sys.stdin.read()", str(lock)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"free\n"
+        assert holder(lock) == owner
+        assert holding_process(lock) == holding.pid
+    finally:
+        holding.kill()
+        holding.communicate()
+    with reserved(lock, "rescale"):
+        found = holder(lock)
+        assert found is not None
+        assert found.verb == "rescale"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.plain_values import from_known
-from holdfast.storage.file_lock import FileLock, lock_holder, lock_whole
+from holdfast.storage.file_lock import FileLock, is_locked, lock_holder, lock_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,19 +87,21 @@ def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
 
 
 def holder(path: Path) -> Owner | None:
-    """Who holds the lock now, or None if it is free. Changes nothing."""
+    """Return who holds the lock now, or None if it is free. Changes nothing.
+
+    The JVM tries to take the lock only once, so a look must not take it even for an instant.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        # Held, though its owner has not written his name yet.
-        return _read_owner(path) or Owner(job="", home="", pid=0)
+        if not is_locked(descriptor):
+            return None
     finally:
         os.close(descriptor)
-    return None
+    # The owner may not have written its name yet.
+    return _read_owner(path) or Owner(job="", home="", pid=0)
 
 
 def holding_process(path: Path) -> int | None:
