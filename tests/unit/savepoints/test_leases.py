@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from catalogs import Hands, catalog, file_query, manifests
@@ -14,6 +15,7 @@ from holdfast.savepoints.catalog.leases import GcLease, Note, TakeLease, clear_d
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take
+from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
 HOUR_MS = 3_600_000
@@ -114,6 +116,25 @@ def test_a_living_removal_is_left_alone() -> None:
     GcLease(into, "bb", hands.clock, HOUR_MS).begin()
     clear_dead_sweep(into)
     assert into.size("sweep.json") is not None
+
+
+def test_no_removal_takes_the_turn_of_one_that_stands_still_on_this_disk(tmp_path: Path) -> None:
+    """It may have looked whether the turn is still its own, and delete a file next."""
+    hands, into = Hands(), LocalStorage(tmp_path / "catalog")
+    hands.take(MemoryStorage(file_query(3)), into)
+    frozen = GcLease(into, "bb", hands.clock, HOUR_MS)
+    with frozen.held():
+        hands.now_ms += 2 * HOUR_MS
+        for dead_after_ms in (HOUR_MS, 0):
+            with pytest.raises(Conflict, match="has stood still") as caught:
+                hands.sweep(into, dead_after_ms=dead_after_ms)
+            assert "process" in (caught.value.found or "")
+        with pytest.raises(Conflict, match="being removed"):
+            hands.take(MemoryStorage(file_query(4)), into)
+        frozen.check()
+    hands.sweep(into)
+    hands.take(MemoryStorage(file_query(4)), into)
+    assert not (tmp_path / "catalog" / "sweep.lock").exists()
 
 
 def test_who_is_sure_that_nobody_lives_need_not_wait() -> None:

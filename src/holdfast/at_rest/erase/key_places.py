@@ -84,7 +84,7 @@ KEY_PLACES: Final = (
     ),
     _erased(
         "takes and removals",
-        ("takes/*", "staging/*", "sweep.json"),
+        ("takes/*", "staging/*", "sweep.json", "sweep.lock"),
         "a killed take leaves files of state; the erasure removes them",
     ),
     KeyPlace(

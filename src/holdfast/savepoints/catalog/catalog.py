@@ -9,6 +9,7 @@ takes/<token>.json                a take under way
 takes/<token>.ended               one that was given up for dead
 staging/<token>-<number>          what it holds on to meanwhile
 sweep.json                        a removal under way
+sweep.lock                        held by it, on a local disk
 ```
 """
 
@@ -35,6 +36,7 @@ SAVEPOINTS: Final = "savepoints"
 TAKES: Final = "takes"
 STAGING: Final = "staging"
 SWEEP: Final = "sweep.json"
+SWEEP_LOCK: Final = "sweep.lock"
 MANIFEST: Final = "manifest.json"
 CONTENT: Final = "content.json"
 # Whether the row counts and digests of a savepoint's states are recorded.

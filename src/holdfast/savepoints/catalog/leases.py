@@ -8,6 +8,9 @@ other gives way, so at least one of them does.
 A process that was killed leaves its note behind. A note that was not renewed for an hour is taken for that of
 a dead one, by a removal alone. If the owner of such a note comes back to life, it finds that it was given up:
 a take looks again after it has written its manifest, and withdraws it.
+
+A removal that froze just before it deletes a file cannot look again. On a local disk it holds a lock, which
+only its end releases, and no other process takes its turn before. An object store has no such lock.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from typing import Any, Final
 
 from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name
 from holdfast.clock import now_ms
-from holdfast.config.locations import place_word
+from holdfast.config.locations import local_path, place_word
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
+from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, SWEEP_LOCK, TAKES
 from holdfast.storage.bulk import passing
+from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage, full
 
 Clock = Callable[[], int]
@@ -181,6 +185,8 @@ class GcLease:
         self._dead_after_ms = dead_after_ms
         self._beat_ms = 0
         self._looked_ms = 0
+        root = local_path(catalog.uri)
+        self._lock = FileLock(root / SWEEP_LOCK) if root is not None and root.is_dir() else None
 
     def begin(self) -> Takes:
         """Say that a removal is under way, and give way to takes.
@@ -194,6 +200,7 @@ class GcLease:
         other = _read(self._catalog, SWEEP)
         if other is not None and not other.dead(self._clock(), self._dead_after_ms):
             raise _removing(self._catalog, other)
+        self._take_lock(other)
         self._write(replace=other is not None)
         self.check()
         found = takes(self._catalog, self._clock(), self._dead_after_ms)
@@ -230,9 +237,15 @@ class GcLease:
 
     def end(self) -> None:
         """Take the note away, if it is still this one's."""
-        note = _read(self._catalog, SWEEP)
-        if note is not None and note.token == self._token:
-            self._catalog.delete(SWEEP)
+        try:
+            note = _read(self._catalog, SWEEP)
+            if note is not None and note.token == self._token:
+                self._catalog.delete(SWEEP)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                with suppress(OSError):  # the file may stay: a different user may not be able to open it
+                    self._lock.clear()
 
     @contextmanager
     def held(self) -> Iterator[Takes]:
@@ -241,12 +254,32 @@ class GcLease:
         Raises:
             Conflict: A take or another removal is under way.
         """
-        found = self.begin()
+        try:
+            found = self.begin()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
         try:
             yield found
         finally:
             with suppress(HoldfastError):  # nobody renews the note, so the next removal takes it for dead
                 self.end()
+
+    def _take_lock(self, other: Note | None) -> None:
+        """Raise Conflict if another removal has not ended, however long ago it renewed its note."""
+        taken = True
+        if self._lock is not None:
+            with suppress(OSError):  # no file can be made there, and writing the note says why
+                taken = self._lock.take()
+        if not taken:
+            owner = "a process that has not written its note yet" if other is None else other.owner
+            raise Conflict(
+                "another removal has stood still in this catalog, and might go on",
+                where=full(self._catalog.uri, SWEEP_LOCK),
+                found=owner,
+                hint="end that process, then try again",
+            )
 
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
