@@ -2,6 +2,8 @@
 
 The leader is killed, frozen with its driver, frozen and let go on, or cut off from the elections. What the
 sink holds at the end is compared with a model of the input.
+
+In the short form one leader is killed, elected in ZooKeeper, and one is frozen, elected by a lease.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def let_go_on(job: RunningJob, driver: int) -> None:
     os.kill(job.pid, signal.SIGCONT)
 
 
-@kinds("none")
+@kinds("zookeeper")
 def test_a_killed_leader(shop: Shop) -> None:
     with shop.leader_and_standby() as (leader, standby):
         driver, holder = leader.driver(), myself(leader.pid)

@@ -141,10 +141,10 @@ class RemoteStorage:
                 with suppress(FileNotFoundError):
                     self._fs.rm_file(self._at(path))
         raise Unsupported(
-            "the store replaces an existing object although it was asked not to, so of two processes that"
-            " write a new file at once both would believe to be first",
+            "the store ignores If-None-Match, so two processes could hold one lease",
             where=self._uri,
-            expected="a store with conditional writes (If-None-Match)",
+            found="a second write replaced an object that the first had made",
+            expected="a store that refuses the second write",
             hint="update the store or its gateway, or keep checkpoints and elections in a different store",
         )
 

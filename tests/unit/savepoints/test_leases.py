@@ -126,7 +126,7 @@ def test_no_removal_takes_the_turn_of_one_that_stands_still_on_this_disk(tmp_pat
     with frozen.held():
         hands.now_ms += 2 * HOUR_MS
         for dead_after_ms in (HOUR_MS, 0):
-            with pytest.raises(Conflict, match="has stood still") as caught:
+            with pytest.raises(Conflict, match="is frozen, and may resume") as caught:
                 hands.sweep(into, dead_after_ms=dead_after_ms)
             assert "process" in (caught.value.found or "")
         with pytest.raises(Conflict, match="being removed"):

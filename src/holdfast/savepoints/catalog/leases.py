@@ -275,7 +275,7 @@ class GcLease:
         if not taken:
             owner = "a process that has not written its note yet" if other is None else other.owner
             raise Conflict(
-                "another removal has stood still in this catalog, and might go on",
+                "another removal in this catalog is frozen, and may resume",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 found=owner,
                 hint="end that process, then try again",
