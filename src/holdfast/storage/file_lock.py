@@ -41,8 +41,8 @@ def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
 def is_locked(descriptor: int) -> bool:
     """Return True if a different process, or a different descriptor, has a whole file locked.
 
-    On Linux the kernel is asked and no lock is taken, so nobody who tries to lock the file at this moment is
-    refused. Elsewhere the lock is taken for an instant.
+    On Linux this asks the kernel and takes no lock, so a process that tries to lock the file at this moment
+    is not refused. Elsewhere it takes the lock for an instant.
     """
     if not sys.platform.startswith("linux"):
         return not _lock_now(descriptor)

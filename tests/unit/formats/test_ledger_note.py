@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import layout
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.ledger_note import LedgerNote, parse_ledger_note
+from holdfast.formats.logs.ledger_note import NOTE, LedgerNote, parse_ledger_note
 
 
 def test_a_note_comes_back_as_it_was_written() -> None:
@@ -48,3 +49,8 @@ def test_what_holdfast_cannot_have_written_is_damaged(fields: str) -> None:
     with pytest.raises(Corrupt) as caught:
         parse_ledger_note(fields, "_holdfast/ledger.json")
     assert "_holdfast/ledger.json" in str(caught.value.where)
+
+
+def test_its_file_is_one_of_holdfasts_own() -> None:
+    """So a savepoint has it too, and a restored checkpoint."""
+    assert layout.parse(layout.OwnFile(NOTE).render()) == layout.OwnFile(NOTE)

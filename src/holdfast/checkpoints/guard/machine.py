@@ -40,7 +40,7 @@ def host_name(machine: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, told from all others with its number.
+    """A process, distinguished from all others that have had its number.
 
     Attributes:
         machine: Where it runs, as `this_machine` names it there.

@@ -43,7 +43,9 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
 
 
 def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folder: str = FOLDER) -> None:
-    """Write a file next to the old one and rename it over that; call it only while no query runs.
+    """Write a file next to the old one and rename it over that.
+
+    Call it only while no query runs, or from the running query itself.
 
     Raises:
         Unavailable: The storage does not answer.

@@ -272,12 +272,17 @@ class GcLease:
         if self._lock is not None:
             with suppress(OSError):  # no file can be made there, and writing the note says why
                 taken = self._lock.take()
-        if not taken:
-            owner = "a process that has not written its note yet" if other is None else other.owner
+        if not taken and other is None:
+            raise Conflict(
+                "another removal has just begun in this catalog",
+                where=full(self._catalog.uri, SWEEP_LOCK),
+                hint="try again when it has ended",
+            )
+        if not taken and other is not None:
             raise Conflict(
                 "another removal in this catalog is frozen, and may resume",
                 where=full(self._catalog.uri, SWEEP_LOCK),
-                found=owner,
+                found=other.owner,
                 hint="end that process, then try again",
             )
 
