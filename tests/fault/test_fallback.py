@@ -23,7 +23,7 @@ from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event, Outcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.recovery.rollback import Rollback, done, finish, look, under_way, unusable_fallback
+from holdfast.jobs.recovery.rollback import done, finish, look, under_way, unusable_fallback
 from holdfast.jobs.recovery.timings import StateSize
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
@@ -208,9 +208,11 @@ def test_damage_to_older_batches_alone_is_told_and_does_not_stop_the_job(case: C
 def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Case, step: str) -> None:
     catalog = case.checkpoint.parent / "savepoints"
     taken = savepoints.take(case.checkpoint, catalog, batch=case.newest - 1)
-    uri, aside = case.checkpoint.as_uri(), case.checkpoint.with_name("checkpoint.damaged-x")
-    way = Rollback("q", uri, str(aside), taken.uri, case.newest - 1, case.newest, own=False)
-    case.checkpoint.with_name(".checkpoint.holdfast.fallback.json").write_text(json.dumps(way.as_dict()))
+    stamp = "20260305T080000Z"
+    uri, aside = case.checkpoint.as_uri(), case.checkpoint.with_name(f"checkpoint.damaged-{stamp}")
+    note: dict[str, object] = {"query": "q", "stamp": stamp, "savepoint": taken.uri}
+    note |= {"batch_id": case.newest - 1, "newest": case.newest}
+    case.checkpoint.with_name(".checkpoint.holdfast.fallback.json").write_text(json.dumps(note))
     if step != "noted":
         case.checkpoint.rename(aside)
     if step in ("half made", "made"):
@@ -220,11 +222,13 @@ def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Cas
         (case.checkpoint / "metadata").unlink()
         (case.checkpoint / ".metadata.crc").unlink(missing_ok=True)
         shutil.rmtree(case.checkpoint / "commits")
-    assert case.run(Recovery(), ["finish"]).attempts == 1
+    settings = {"catalog": catalog.as_uri(), "every_ms": 3_600_000, "retained": 3}
+    assert case.run(Recovery(), ["finish"], savepoints=settings).attempts == 1
     assert aside.is_dir()
     assert BatchLogs(case.checkpoint).newest == case.newest - 1
     assert look({"q": uri}, case.home.path, LIMIT_MS)[0] == []
-    finish(way)  # once more changes nothing
+    (way,) = under_way(uri)
+    finish(way, [])  # once more changes nothing, wherever the job's savepoints are by now
     assert BatchLogs(case.checkpoint).newest == case.newest - 1
 
 

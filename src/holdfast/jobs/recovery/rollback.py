@@ -4,11 +4,15 @@ A damaged checkpoint is moved aside and stays there as it is. What takes its pla
 one that there was, or one of the newest batch in the damaged checkpoint that is whole. A note beside the
 checkpoint says what is being done, from before the first step until the batches that were lost have been
 run again; whoever finds it after a kill finishes that.
+
+Whoever may write to the checkpoint may write such a note too, and a supervisor on a different machine has to
+find it. So it names no paths: they follow from where the note is. Its savepoint has to be one of the job's.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -33,13 +37,18 @@ from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import local_path, place_word
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.formats.text import decoded, json_object, string, whole_number
 from holdfast.json_shapes import JsonShape
 from holdfast.savepoints import savepoint_api as savepoints
-from holdfast.savepoints.catalog.catalog import listed, savepoint_uri
+from holdfast.savepoints.catalog.catalog import is_savepoint, listed, load, savepoint_uri, split_address
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
 
 _NOTE: Final = ".holdfast.fallback.json"
+_WHAT: Final = "the note of a fallback"
+_STAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_DELETE: Final = "if the checkpoint beside it is whole, delete the note"
 _CATALOG: Final = ".holdfast.fallback"
 _VERB: Final = "run --fall-back-to"
 
@@ -81,13 +90,13 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Rollback(JsonShape):
-    """A way back from a damaged checkpoint, as it is noted beside it.
+    """A fallback from a damaged checkpoint to an older state.
 
     Attributes:
         query: The query.
         checkpoint: The checkpoint's address, where the older state takes its place.
-        aside: Where the damaged one is moved to.
-        savepoint: What the new one is made of.
+        aside: The path that the damaged one is moved to.
+        savepoint: The address of the savepoint that the new one is made of.
         batch_id: Its batch.
         newest: The newest batch that was committed in the damaged one.
         own: Whether the savepoint was made for this alone.
@@ -204,9 +213,10 @@ def go_back(damage: Damage, kind: Fallback, catalogs: Iterable[str], now_ms: int
             savepoint, batch_id = _of_batch(damage, place, target)
         else:
             savepoint, batch_id = _of_savepoint(damage, catalogs, target)
-        way = _way(damage, place, kind, savepoint, batch_id, now_ms)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ms / 1000))
+        way = _way(place, damage.query, stamp, savepoint, batch_id, damage.newest)
         guard.require_unmoved()
-        LocalStorage(place.parent).write(_note_name(place), json.dumps(way.as_dict()).encode(), replace=True)
+        LocalStorage(place.parent).write(_note_name(place), _written(way, stamp), replace=True)
         _move_aside(way)
         _require_left_alone(way, guard)
         _make(way)
@@ -230,23 +240,60 @@ def unusable_fallback(kind: Fallback | None, checkpoints: Iterable[str]) -> str 
     )
 
 
-def _way(damage: Damage, place: Path, kind: Fallback, savepoint: str, batch_id: int, now_ms: int) -> Rollback:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ms / 1000))
+def _way(place: Path, query: str, stamp: str, savepoint: str, batch_id: int, newest: int) -> Rollback:
     aside = place.with_name(f"{place.name}.damaged-{stamp}")
-    return Rollback(
-        damage.query, damage.checkpoint, str(aside), savepoint, batch_id, damage.newest, kind == "batch"
-    )
+    own = _is_in(savepoint, _own_catalog(place).as_posix())
+    return Rollback(query, f"file://{place}", str(aside), savepoint, batch_id, newest, own)
 
 
-def finish(way: Rollback) -> None:
-    """Do what of a way back has not been done.
+def _own_catalog(place: Path) -> Path:
+    """The catalog of the savepoint that is made of the damaged checkpoint itself."""
+    return place.with_name(f".{place.name}{_CATALOG}")
+
+
+def _is_in(savepoint: str, catalog: str) -> bool:
+    return is_savepoint(savepoint) and split_address(savepoint)[0] == open_storage(catalog).uri
+
+
+def finish(way: Rollback, catalogs: Iterable[str]) -> None:
+    """Finish a fallback that was begun.
+
+    Args:
+        way: The fallback.
+        catalogs: The addresses of the job's catalogs.
 
     Raises:
+        Corrupt: The note names a savepoint that is not one of the job's, or a link is where the checkpoint
+            should be.
         HoldfastError: The savepoint has gone or is damaged by now, or the checkpoint cannot be moved.
     """
+    if not _is_made(way):
+        _require_own_savepoint(way, [*catalogs])
     with held_between_drivers(LocalStorage(_place_of(way)), _VERB):
         _move_aside(way)
         _make(way)
+
+
+def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
+    """Refuse a savepoint that `go_back` would not have chosen: somebody else may have written the note."""
+    if not way.own and not any(_is_in(way.savepoint, catalog) for catalog in catalogs):
+        raise Corrupt(
+            f"{_WHAT} names a savepoint that is in none of the job's catalogs",
+            where=str(_note_of(way)),
+            found=way.savepoint,
+            expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job, which has none'}",
+            hint=f"if it is the right one, give the job its catalog with savepoints=; otherwise: {_DELETE}",
+        )
+    catalog, savepoint_id = split_address(way.savepoint)
+    checkpoint = load(open_storage(catalog), savepoint_id).checkpoint
+    if checkpoint != way.checkpoint:
+        raise Corrupt(
+            f"{_WHAT} names a savepoint of a different checkpoint",
+            where=str(_note_of(way)),
+            found=f"{way.savepoint}, which was taken of {checkpoint}",
+            expected=f"a savepoint of {way.checkpoint}",
+            hint=_DELETE,
+        )
 
 
 def _move_aside(way: Rollback) -> None:
@@ -287,10 +334,28 @@ def _require_left_alone(way: Rollback, guard: CheckpointGuard) -> None:
 
 
 def _make(way: Rollback) -> None:
+    if _is_made(way):
+        return
     place = _place_of(way)
-    if place.is_dir() and Logs(LocalStorage(place)).offered and (place / layout.METADATA).is_file():
-        return  # it has been made, and may have gone on since
+    if place.is_symlink():
+        raise Corrupt(
+            "a symbolic link is where a checkpoint should be",
+            where=str(place),
+            expected="a directory, or nothing",
+            hint="remove the link, and run the job again",
+        )
     savepoints.restore_once(way.savepoint, way.checkpoint)
+
+
+def _is_made(way: Rollback) -> bool:
+    """Return whether the older state is in place; the query may have run on it since."""
+    place = LocalStorage(_place_of(way))
+    return Path(way.aside).exists() and bool(Logs(place).offered) and place.size(layout.METADATA) is not None
+
+
+def _note_of(way: Rollback) -> Path:
+    place = _place_of(way)
+    return place.with_name(_note_name(place))
 
 
 def _place_of(way: Rollback) -> Path:
@@ -302,43 +367,75 @@ def _note_name(place: Path) -> str:
 
 
 def under_way(checkpoint: str) -> list[Rollback]:
-    """The ways back that a job is on: those of its only query, or of several below its checkpoint.
+    """Return the fallbacks that a job has begun: of its only query, or of several below its checkpoint.
 
     Raises:
-        Corrupt: What was noted of one cannot be read.
+        Corrupt: The note of one is damaged.
     """
     base = local_path(checkpoint)
     if base is None:
         return []
-    notes = [base.with_name(f".{base.name}{_NOTE}"), *sorted(base.glob(f".*{_NOTE}"))]
-    return [_read(note) for note in notes if note.is_file()]
+    found = []
+    own = LocalStorage(base.parent)
+    if own.size(_note_name(base)) is not None:
+        found.append(_read(own, base))
+    below = LocalStorage(base)
+    for name in sorted(below.list().names):
+        query = name.removeprefix(".").removesuffix(_NOTE)
+        if query and name == _note_name(base / query) and below.size(name) is not None:
+            way = _read(below, base / query)
+            if way.query != query:
+                raise _damaged(base / name, f"query {way.query!r}", f"query {query!r}")
+            found.append(way)
+    return found
 
 
 def done(way: Rollback) -> None:
-    """Forget a way back: the lost batches have been run again. The damaged checkpoint stays."""
+    """Forget a fallback: the lost batches have been run again. The damaged checkpoint stays."""
     place = _place_of(way)
     place.with_name(_note_name(place)).unlink(missing_ok=True)
     if way.own:
-        shutil.rmtree(place.with_name(f".{place.name}{_CATALOG}"), ignore_errors=True)
+        shutil.rmtree(_own_catalog(place), ignore_errors=True)
 
 
-def _read(note: Path) -> Rollback:
+def _written(way: Rollback, stamp: str) -> bytes:
+    """Return the content of a note; paths are left out on purpose."""
+    fields = {"query": way.query, "stamp": stamp, "savepoint": way.savepoint}
+    return json.dumps({**fields, "batch_id": way.batch_id, "newest": way.newest}).encode()
+
+
+def _read(storage: Storage, place: Path) -> Rollback:
+    """Read the note of a fallback of the checkpoint at a path.
+
+    Raises:
+        Corrupt: It is damaged.
+    """
+    name = _note_name(place)
+    note = str(place.with_name(name))
     try:
-        return Rollback(**json.loads(note.read_bytes()))
-    except (ValueError, TypeError) as error:
-        raise Corrupt(
-            "the note of a way back from a damaged checkpoint cannot be read",
-            where=str(note),
-            found=str(error),
-            hint="if the checkpoint beside it is whole, delete the note",
-        ) from error
+        fields = json_object(decoded(storage.read(name), _WHAT, note), _WHAT, note)
+        query, stamp, savepoint = (
+            string(fields, key, _WHAT, note) for key in ("query", "stamp", "savepoint")
+        )
+        batch_id, newest = (whole_number(fields, key, _WHAT, note) for key in ("batch_id", "newest"))
+    except Corrupt as error:
+        raise _damaged(note, error.found or error.fact, error.expected) from error
+    if not _STAMP.fullmatch(stamp):
+        raise _damaged(note, f"the time {stamp!r}", "a time such as 20260305T080000Z")
+    return _way(place, query, stamp, savepoint, batch_id, newest)
+
+
+def _damaged(note: str | Path, found: str, expected: str | None) -> Corrupt:
+    return Corrupt(f"{_WHAT} is damaged", where=str(note), found=found, expected=expected, hint=_DELETE)
 
 
 def _of_batch(damage: Damage, place: Path, target: str) -> tuple[str, int]:
     if damage.whole is None:
         raise _no_way(damage, target, "no older batch of it is whole")
-    catalog = place.with_name(f".{place.name}{_CATALOG}")
+    catalog = _own_catalog(place)
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
+    if catalog.is_symlink():
+        catalog.unlink()
     taken = savepoints.take(place, catalog, batch=damage.whole, label="fallback", digest=False)
     return taken.uri, damage.whole
 

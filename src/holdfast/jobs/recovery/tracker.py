@@ -79,7 +79,7 @@ class RecoveryTracker:
         """
         self._ways = under_way(checkpoint)
         for way in self._ways:
-            finish(way)
+            finish(way, catalogs)
         if self._watch is None:
             return
         began = time.monotonic()
