@@ -13,7 +13,7 @@ state/<op>/_stateSchema/<store>/<batch>_<uuid>   SchemaFile
 state/<op>/0[/<store>]/_metadata/schema          SchemaFile
 state/<op>/<part>[/<store>]/V[_<uuid>].<kind>    StoreFile
 state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedFile
-_holdfast/<name>                                 OwnFile
+_holdfast/origin.json | plan.json | operator-<name>.json   OwnFile
 <path>.crc                                       SparkChecksum
 <folder>/.<name>.crc                             HadoopChecksum
 ```
@@ -36,8 +36,12 @@ SOURCES: Final = "sources"
 STATE: Final = "state"
 OWN: Final = "_holdfast"
 _NOTE_BEGIN, _NOTE_END = "operator-", ".json"
-# What a restored checkpoint tells of where it came from.
+# The origin of a restored checkpoint.
 ORIGIN: Final = f"{OWN}/origin.json"
+# The name of the own file with the query's plan.
+PLAN: Final = "plan.json"
+# The name of a keyed operator, as a regular expression.
+OPERATOR_NAME: Final = "[A-Za-z][A-Za-z0-9_.-]*"
 OPERATOR_METADATA: Final = "_metadata"
 STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"
@@ -204,7 +208,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A file that Holdfast keeps in a checkpoint."""
+    """A file that Holdfast keeps in a checkpoint; a file of any other name in its folder is `Unknown`."""
 
     name: str
 
@@ -280,6 +284,7 @@ _DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
 _TEMPORARY_FILE = re.compile(rf"\.(.+)\.{_UUID}(?:\.TID[0-9]+)?\.tmp")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
+_OWN_FILE = re.compile(rf"origin\.json|plan\.json|operator-{OPERATOR_NAME}\.json")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
 _ELSEWHERE = frozenset({"", ".", ".."})
@@ -301,11 +306,17 @@ def parse(path: str) -> Place:
     return _place(path.split("/")) or Unknown(path)
 
 
-def state_file(path: str) -> StoreFile | SharedFile | None:
-    """The file of state that a path is, or that it is a checksum of; None where it is neither."""
+def parse_covered(path: str) -> Place:
+    """Parse a path; a checksum is parsed as the file that it covers."""
     place = parse(path)
     while isinstance(place, (SparkChecksum, HadoopChecksum)):
         place = parse(place.of)
+    return place
+
+
+def state_file(path: str) -> StoreFile | SharedFile | None:
+    """The file of state that a path is, or that it is a checksum of; None where it is neither."""
+    place = parse_covered(path)
     return place if isinstance(place, (StoreFile, SharedFile)) else None
 
 
@@ -385,8 +396,8 @@ def _place(parts: list[str]) -> Place | None:
     if len(parts) == 3 and parts[0] == SOURCES:
         entry = _SOURCE_FILE.fullmatch(parts[2])
         return SourceLogFile(parts[1], int(entry[1]), entry[2] is not None) if entry else None
-    if parts[0] == OWN and len(parts) > 1:
-        return OwnFile("/".join(parts[1:]))
+    if parts[0] == OWN and len(parts) == 2 and _OWN_FILE.fullmatch(parts[1]):
+        return OwnFile(parts[1])
     if len(parts) > 3 and parts[0] == STATE and (operator_id := number(parts[1])) is not None:
         return _in_operator(operator_id, parts[2:])
     return None

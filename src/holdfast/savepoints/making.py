@@ -84,7 +84,10 @@ def refuse_claimed(target: Storage) -> None:
         Conflict: One is.
     """
     place = local_path(target.uri)
-    if place is not None and FileLock(place / layout.ORIGIN).taken():
+    taken = False
+    with suppress(OSError):  # what is there is no mark of ours, and is refused for that
+        taken = place is not None and FileLock(place / layout.ORIGIN).taken()
+    if taken:
         raise _being_made(target)
 
 

@@ -195,6 +195,7 @@ def plan_restore(
     savepoint = uri if named is None else named[0]
     left, origin = free(target, savepoint, operation)
     manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
+    _refuse_strange_files(manifest, uri)
     if table is not None:
         require_new(table, manifest.batch_id)
     done = layout.METADATA in left
@@ -223,6 +224,20 @@ def plan_restore(
         stores,
         None if table is None else table.uri,
     )
+
+
+def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
+    """Refuse a savepoint with a file that no take saves: whoever wrote the catalog chose its name."""
+    strange = (layout.Unknown, layout.Temporary)
+    for file in manifest.files:
+        if isinstance(layout.parse_covered(file.path), strange):
+            raise Corrupt(
+                "the savepoint has a file that no checkpoint has",
+                where=uri,
+                found=file.path,
+                expected="the files of a Spark checkpoint and of Holdfast alone",
+                hint="take a new savepoint of the query, or restore an earlier one",
+            )
 
 
 def free(

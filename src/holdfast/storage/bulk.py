@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
+from holdfast.errors import Unavailable
 from holdfast.storage.local import LocalStorage
-from holdfast.storage.port import Storage
+from holdfast.storage.port import Storage, full
 
 # Flushing a file takes a few milliseconds; flushing all that anybody has written to a disk may take a second.
 _FEW: Final = 100
@@ -43,52 +44,65 @@ def passing(storage: Storage) -> Storage:
 class _Unflushed(LocalStorage):
     """A directory whose changes are noted and not flushed."""
 
-    __slots__ = ("_touched",)
+    __slots__ = ("_above", "_touched")
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._touched: set[str] = {self._at("")}
+        self._touched: set[str] = {""}
+        self._above: set[str] = set()
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         super().copy(source, target, origin=origin)
-        self._touched.add(self._at(target))
+        self._touched.add(target)
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
         super().write(path, data, replace=replace)
-        self._touched.add(self._at(path))
+        self._touched.add(path)
 
     def delete(self, path: str) -> None:
         """See `Storage`."""
         super().delete(path)
-        self._touched.discard(self._at(path))
+        self._touched.discard(path)
 
     def flush(self) -> None:
-        """Flush what was touched; a whole file system at once where that is quicker."""
-        if len(self._touched) > _FEW:
-            _flush_file_system(self._at(""))
-            return
-        for path in self._touched:
-            with suppress(FileNotFoundError):
-                super()._flush_folder(path)
+        """Flush what was touched; a whole file system at once where that is quicker.
+
+        Raises:
+            Unavailable: Something cannot be flushed, so what was written may be lost in a crash.
+        """
+        sync: Any = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        at_once = sync is not None and len(self._touched) > _FEW
+        path = ""
+        try:
+            for folder in self._above:
+                with suppress(FileNotFoundError):
+                    super()._flush_above(folder)
+            for path in ("",) if at_once else self._touched:
+                with suppress(FileNotFoundError):
+                    self._flush_one(path, sync if at_once else os.fsync)
+        except OSError as error:
+            raise Unavailable(
+                "what was written may be lost in a crash of the machine",
+                where=full(self.uri, path),
+                found=f"it cannot be flushed: {error.strerror}",
+                hint="check the disk, then try again",
+            ) from error
+
+    def _flush_one(self, path: str, flush: Callable[..., Any]) -> None:
+        descriptor = self._open(path)
+        try:
+            if flush(descriptor):
+                raise OSError(number := ctypes.get_errno(), os.strerror(number))
+        finally:
+            os.close(descriptor)
 
     def _flush_file(self, file: BinaryIO) -> None:
         file.flush()
 
-    def _make(self, folder: str) -> None:
-        if folder not in self._touched:
-            super()._make(folder)
-
     def _flush_folder(self, folder: str) -> None:
         self._touched.add(folder)
 
-
-def _flush_file_system(path: str) -> None:
-    flush = getattr(ctypes.CDLL(None), "syncfs", None)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if flush is None or flush(descriptor) != 0:
-            os.sync()
-    finally:
-        os.close(descriptor)
+    def _flush_above(self, folder: str) -> None:
+        self._above.add(folder)

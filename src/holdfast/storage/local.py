@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, Final, Protocol, TypeVar, runtime_checkable
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.beneath import FILE, FOLDER, LISTED, open_beneath
 from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Storage, file_exists, full, no_file
 
@@ -18,6 +20,11 @@ from holdfast.storage.port import Storage, file_exists, full, no_file
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 # What it says of a path at which nothing can be, however often it is tried.
 _NO_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+# What it says of a link that is not followed, of a special file, and of what is no directory or one.
+_IRREGULAR = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+T = TypeVar("T")
 
 
 class LocalListing:
@@ -45,6 +52,10 @@ class LocalListing:
 class LocalStorage:
     """A directory of this machine.
 
+    A person has named the root, which may be reached through symbolic links. What is below it is data: a link
+    there is never followed, and only regular files are read. So a checkpoint or a catalog leads to no other
+    files of this user, and to no pipe that never ends.
+
     A write goes to a hidden file beside the target, is flushed to the disk, and is then put in its place; a
     write that must not replace is linked into place, which fails if something is there. A killed write
     leaves a hidden `.tmp` file, which nothing reads.
@@ -65,7 +76,7 @@ class LocalStorage:
         go_on()
         try:
             # Without a file object, which asks the system three more questions; most files are small.
-            descriptor = os.open(self._at(path), os.O_RDONLY)
+            descriptor = self._open(path)
             try:
                 return _read(descriptor, start, length)
             finally:
@@ -80,37 +91,35 @@ class LocalStorage:
     def names(self, path: str) -> Sequence[str]:
         """The names in a directory, as `list` gives them."""
         try:
-            return os.listdir(self._at(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+            folder = self._open(path, LISTED)
+            try:
+                return os.listdir(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
-            raise self._error(error, path) from error
+            return self._missing(error, path, [])
 
     def size(self, path: str) -> int | None:
         """See `Storage`."""
         try:
-            return _size(self._at(path))
+            # A link to a directory on the way is not noticed here: a size tells no content.
+            found = os.lstat(self._at(path))
         except OSError as error:
-            raise self._error(error, path) from error
+            return self._missing(error, path, None)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
-        target = self._at(path)
-        folder, name = os.path.split(target)
-        beside = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
+        folder, _, name = path.rpartition("/")
         try:
-            self._make(folder)
-            with open(beside, "xb") as file:
-                file.write(data)
-                self._flush_file(file)
-            if replace:
-                os.replace(beside, target)
-            else:
-                _take_place(beside, target)
-            self._flush_folder(folder)
+            within = self._make(folder)
+            try:
+                self._put(within, name, data, replace=replace)
+            finally:
+                os.close(within)
         except OSError as error:
-            _unlink(beside)
             raise self._error(error, path) from error
+        self._flush_name(path)
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -118,71 +127,201 @@ class LocalStorage:
             self.write(target, origin.read(source))
             return
         giver = self if origin is None else origin
-        place = self._at(target)
-        folder = os.path.dirname(place)
+        folder, _, name = target.rpartition("/")
         try:
-            self._make(folder)
-            os.link(giver._at(source), place)
-            self._flush_folder(folder)
+            within = self._make(folder)
         except OSError as error:
-            if error.errno in _NO_LINK and not os.path.exists(place):
+            raise self._error(error, target) from error
+        try:
+            giver._link(source, within, name)
+        except OSError as error:
+            if error.errno in _NO_LINK and not _exists(name, within):
                 self.write(target, giver.read(source))
-            elif isinstance(error, FileNotFoundError):
-                raise giver._error(error, source) from error
-            else:
+                return
+            if isinstance(error, FileExistsError):
                 raise self._error(error, target) from error
+            raise giver._error(error, source) from error
+        finally:
+            os.close(within)
+        self._flush_name(target)
 
     def delete(self, path: str) -> None:
         """See `Storage`."""
+        folder, _, name = path.rpartition("/")
         try:
-            _unlink(self._at(path))
+            within = self._open(folder, FOLDER)
+            try:
+                os.unlink(name, dir_fd=within)
+            finally:
+                os.close(within)
         except OSError as error:
-            raise self._error(error, path) from error
+            self._missing(error, path, None)
 
     def file_of(self, path: str) -> Path:
         """Where a file is on this machine."""
         return Path(self._at(path))
 
+    def _put(self, within: int, name: str, data: bytes, *, replace: bool) -> None:
+        """Write a file beside its place in an open directory, and put it there."""
+        beside = f".{name}.{uuid.uuid4()}.tmp"
+        descriptor = os.open(beside, _NEW, 0o666, dir_fd=within)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                self._flush_file(file)
+            if replace:
+                os.replace(beside, name, src_dir_fd=within, dst_dir_fd=within)
+            else:
+                _take_place(beside, name, within)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=within)
+            raise
+
+    def _link(self, source: str, within: int, name: str) -> None:
+        """Link a regular file from here into an open directory."""
+        folder, _, file = source.rpartition("/")
+        giver = self._open(folder, FOLDER)
+        try:
+            os.link(file, name, src_dir_fd=giver, dst_dir_fd=within, follow_symlinks=False)
+        finally:
+            os.close(giver)
+        # What was linked is looked at, not what was there before: it cannot be swapped any more.
+        found = os.stat(name, dir_fd=within, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            os.unlink(name, dir_fd=within)
+            raise _not_regular()
+
+    def _open(self, path: str, flags: int = FILE) -> int:
+        """Open a file or a directory; the caller closes the descriptor."""
+        return open_beneath(self._root, path, flags)
+
+    def _make(self, folder: str) -> int:
+        """Open a directory, made if need be; the caller closes the descriptor.
+
+        Raises:
+            Conflict: A file is where a directory should be.
+            Invalid: The system makes no directories there.
+            Corrupt: A link is.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return self._open(folder, FOLDER)
+        here, done = self._make_root(), ""
+        for name in folder.split("/") if folder else ():
+            above, done = done, f"{done}/{name}" if done else name
+            try:
+                there = self._make_one(name, here, above)
+            except NotADirectoryError as error:
+                raise self._irregular(done) or _file_there(self._at(done)) from error
+            finally:
+                os.close(here)
+            here = there
+        return here
+
+    def _make_one(self, name: str, within: int, above: str) -> int:
+        try:
+            os.mkdir(name, dir_fd=within)
+        except FileExistsError:
+            pass
+        else:
+            self._flush_folder(above)
+        return os.open(name, FOLDER, dir_fd=within)
+
+    def _make_root(self) -> int:
+        """Open the root, made with the directories above it; below `/proc` the system makes no new ones."""
+        root = Path(self._root)
+        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
+        try:
+            os.makedirs(root, exist_ok=True)
+            for folder in missing:
+                self._flush_above(str(folder.parent))
+            return self._open("", FOLDER)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise _file_there(_file_above(self._root)) from error
+        except FileNotFoundError as error:
+            raise Invalid(
+                "the directory cannot be made",
+                where=error.filename or self._root,
+                hint="name a place on a disk where this user may write",
+            ) from error
+
     def _flush_file(self, file: BinaryIO) -> None:
         file.flush()
         os.fsync(file.fileno())
 
-    def _make(self, folder: str) -> None:
-        """Make a folder, unless it is there: asking is much quicker than trying in vain."""
-        if os.path.isdir(folder):
-            return
-        try:
-            os.mkdir(folder)
-        except FileNotFoundError:
-            self._make_all(folder)
-        except (FileExistsError, NotADirectoryError) as error:
-            if not os.path.isdir(folder):
-                raise Conflict(
-                    "a file is where a directory should be",
-                    where=_file_above(folder),
-                    hint="name another directory",
-                ) from error
+    def _flush_name(self, path: str) -> None:
+        """Flush the directory of a file: the name is safe only when that is.
 
-    def _make_all(self, folder: str) -> None:
-        """Make a folder and those above it; below some, such as `/proc`, the system knows no new ones."""
+        Raises:
+            Unavailable: It cannot be flushed; the file is in place all the same.
+        """
+        folder = path.rpartition("/")[0]
         try:
-            os.makedirs(folder, exist_ok=True)
-        except FileNotFoundError as error:
-            raise Invalid(
-                "the directory cannot be made",
-                where=error.filename or folder,
-                hint="name a place on a disk where this user may write",
+            self._flush_folder(folder)
+        except OSError as error:
+            raise Unavailable(
+                "the file was written, but a crash of the machine may undo that",
+                where=full(self.uri, path),
+                found=f"its directory cannot be flushed: {error.strerror}",
+                hint="check the disk, and write the file again",
             ) from error
 
     def _flush_folder(self, folder: str) -> None:
-        """A file's name is safe only when its folder is."""
-        flush_folder(folder)
+        descriptor = self._open(folder, LISTED)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _flush_above(self, folder: str) -> None:
+        """Flush a directory above the root; one that this user may not list cannot be flushed."""
+        with suppress(PermissionError):
+            flush_folder(folder)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
+    def _missing(self, error: OSError, path: str, nothing: T) -> T:
+        """Return what stands for nothing where an error says that nothing is there; raise ours otherwise."""
+        told = self._error(error, path)
+        if isinstance(told, NotFound):
+            return nothing
+        raise told from error
+
+    def _irregular(self, path: str) -> Corrupt | None:
+        """Return the error for a path with a link in it, or to a special file; None for any other path."""
+        at = self._root
+        for name in path.split("/"):
+            at = f"{at}/{name}"
+            try:
+                mode = os.lstat(at).st_mode
+            except OSError:
+                return None
+            if stat.S_ISLNK(mode):
+                return Corrupt(
+                    "a symbolic link is not followed here",
+                    where=f"file://{at}",
+                    expected=f"a file or a directory: nothing below {self._root} may be a link",
+                    hint="put in its place what it leads to, or remove it",
+                )
+            if not stat.S_ISDIR(mode):
+                break
+        else:
+            return None
+        if stat.S_ISREG(mode):
+            return None
+        return Corrupt(
+            "a special file is not read",
+            where=f"file://{at}",
+            found=_KINDS.get(stat.S_IFMT(mode), "a device"),
+            expected="a regular file",
+            hint="remove it: neither Spark nor Holdfast has made it",
+        )
+
     def _error(self, error: OSError, path: str) -> HoldfastError:
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if error.errno in _IRREGULAR and (irregular := self._irregular(path)) is not None:
+            return irregular
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             return no_file(self.uri, path)
         if isinstance(error, FileExistsError):
             return file_exists(self.uri, path)
@@ -224,8 +363,11 @@ def flush_folder(folder: str | Path) -> None:
 
 
 def _read(descriptor: int, start: int, length: int | None) -> bytes:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_regular()
     if length is None:
-        length = max(os.fstat(descriptor).st_size - start, 0)
+        length = max(found.st_size - start, 0)
     data = os.pread(descriptor, length, start)
     if len(data) == length or not data:
         return data
@@ -237,36 +379,40 @@ def _read(descriptor: int, start: int, length: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _size(path: str) -> int | None:
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
+def _not_regular() -> OSError:
+    """The system's error for a file that is a directory or a special file; `_error` says which."""
+    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
-def _take_place(beside: str, target: str) -> None:
+def _take_place(beside: str, name: str, within: int) -> None:
     """Put a file where none is; where links are not possible, two writers at once are not told apart."""
     try:
-        os.link(beside, target)
+        os.link(beside, name, src_dir_fd=within, dst_dir_fd=within, follow_symlinks=False)
     except FileExistsError:
         raise
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
-        if os.path.exists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
-        os.rename(beside, target)
+        if _exists(name, within):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from error
+        os.rename(beside, name, src_dir_fd=within, dst_dir_fd=within)
         return
-    os.unlink(beside)
+    os.unlink(beside, dir_fd=within)
+
+
+def _exists(name: str, within: int) -> bool:
+    try:
+        os.stat(name, dir_fd=within, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _file_there(where: str) -> Conflict:
+    return Conflict("a file is where a directory should be", where=where, hint="name another directory")
 
 
 def _file_above(folder: str) -> str:
     """Which part of a path is no directory."""
     parts = (Path(folder), *Path(folder).parents)
     return next((str(part) for part in parts if os.path.lexists(part) and not part.is_dir()), folder)
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)

@@ -52,6 +52,7 @@ class Storage(Protocol):
 
         Raises:
             NotFound: There is no such file.
+            Corrupt: It is a symbolic link or a special file, or below a link.
             Unavailable: It cannot be read at the moment.
         """
 
@@ -62,6 +63,7 @@ class Storage(Protocol):
         and are not told apart anywhere.
 
         Raises:
+            Corrupt: It is a symbolic link or a special file, or below a link.
             Unavailable: It cannot be listed at the moment.
         """
 
@@ -80,7 +82,9 @@ class Storage(Protocol):
 
         Raises:
             Conflict: The file exists, and `replace` was not asked for.
-            Unavailable: It cannot be written; the old file, if there was one, is still there.
+            Corrupt: It is below a symbolic link.
+            Unavailable: It cannot be written; the old file, if there was one, is still there. Or it was
+                written and a crash of the machine may undo that, which the message says.
         """
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
@@ -92,6 +96,7 @@ class Storage(Protocol):
         Raises:
             NotFound: There is no such source.
             Conflict: The target exists.
+            Corrupt: The source is a symbolic link or a special file, or one of the two is below a link.
             Unavailable: One of the two cannot be reached.
         """
 

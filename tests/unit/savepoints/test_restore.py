@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +70,41 @@ def test_it_tells_where_it_came_from_and_is_taken_again() -> None:
     last = target("last")
     hands.restore(into, again.savepoint_id, last)
     assert json.loads(last.read("_holdfast/origin.json"))["from_checkpoint"] == "memory://new"
+
+
+@pytest.mark.parametrize("name", ["_holdfast", "state", "state/0/1", "sources/0", "offsets"])
+def test_nothing_is_restored_through_a_link_in_the_target(tmp_path: Path, name: str) -> None:
+    taken = savepoints.take(golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck"), tmp_path / "catalog")
+    victim, link = tmp_path / "victim", tmp_path / "new" / name
+    victim.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    with pytest.raises(Corrupt, match="a symbolic link is not followed here") as caught:
+        savepoints.restore(taken.uri, tmp_path / "new")
+    assert caught.value.where == f"file://{link}"
+    assert list(victim.iterdir()) == []
+
+
+def test_a_target_below_a_link_is_the_person_s_own(tmp_path: Path) -> None:
+    taken = savepoints.take(golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck"), tmp_path / "catalog")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path / "disk")
+    savepoints.restore(taken.uri, tmp_path / "here" / "new")
+    assert verify(LocalStorage(tmp_path / "disk/new")).problems == ()
+
+
+@pytest.mark.parametrize("path", ["_holdfast/usercustomize.py", "json.py", "offsets/.7.tmp"])
+def test_a_savepoint_with_a_file_of_another_name_is_not_restored(path: str) -> None:
+    hands, into, new = Hands(), catalog(), target()
+    taken = hands.take(MemoryStorage(file_query(3)), into).manifest
+    metadata = next(file for file in taken.files if file.path == "metadata")
+    files = sorted([*taken.files, replace(metadata, path=path)], key=lambda file: file.path)
+    where = f"savepoints/{taken.savepoint_id}/manifest.json"
+    into.write(where, replace(taken, files=tuple(files)).render(), replace=True)
+    with pytest.raises(Corrupt, match="a file that no checkpoint has") as caught:
+        hands.restore(into, taken.savepoint_id, new)
+    assert caught.value.found == path
+    assert new.files == {}
 
 
 @pytest.mark.parametrize(

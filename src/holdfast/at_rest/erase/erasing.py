@@ -462,5 +462,5 @@ def _linked(catalog: Storage, paths: Sequence[str]) -> int:
     count = 0
     for path in () if root is None else paths:
         with suppress(OSError):
-            count += Path(root or "", path).stat().st_nlink > 1
+            count += Path(root or "", path).lstat().st_nlink > 1
     return count

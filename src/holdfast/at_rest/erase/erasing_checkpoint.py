@@ -188,7 +188,7 @@ def _state_files(place: Path) -> list[str]:
     return [
         str(file.relative_to(place))
         for file in (place / layout.STATE).rglob("*")
-        if file.is_file() and not file.name.endswith(layout.CRC)
+        if file.is_file() and not file.is_symlink() and not file.name.endswith(layout.CRC)
     ]
 
 

@@ -152,7 +152,7 @@ def written_ms(storage: Storage, log: layout.Log, batch_id: int) -> int | None:
     """When a batch's file of a log was written; None where it is gone or not on this machine."""
     file = file_of(storage, layout.LogFile(log, batch_id).render())
     try:
-        return None if file is None else file.stat().st_mtime_ns // 1_000_000
+        return None if file is None else file.lstat().st_mtime_ns // 1_000_000
     except OSError:
         return None
 

@@ -195,8 +195,9 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
     if origin is None:
         target.write_bytes(storage.read(path))
     else:
+        storage.read(path, 0, 1)  # refuses a link or a special file
         try:
-            os.link(origin, target)
+            os.link(origin, target, follow_symlinks=False)
         except OSError:
             # Another disk: RocksDB opens every data file at once, and keeps it open.
             target.symlink_to(origin)

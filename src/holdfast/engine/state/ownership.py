@@ -7,19 +7,21 @@ system (`fcntl`), so no crash leaves it behind, and Python sees it too.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.locations import local_path
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, Unavailable
 from holdfast.plain_values import from_known
 from holdfast.storage.file_lock import FileLock, is_locked, lock_holder, lock_whole
 
@@ -92,7 +94,7 @@ def holder(path: Path) -> Owner | None:
     The JVM tries to take the lock only once, so a look must not take it even for an instant.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = _opened(path, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
@@ -127,7 +129,7 @@ def fence(path: Path, owner: Owner) -> bool:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = _opened(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise _unmade(path) from error
     try:
@@ -163,7 +165,7 @@ def reserved(path: Path, verb: str, *, create: bool = True) -> Iterator[None]:
         Conflict: Somebody else holds it.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        descriptor = _opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
     except OSError:
         yield
         return
@@ -202,6 +204,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
 
     Raises:
         Conflict: Another process holds it, or a later leader of the same job has had it.
+        Corrupt: The lock is a link, or no regular file.
         Invalid: The lock's directory cannot be written.
         Unavailable: The lock cannot be written, because the disk is full for example.
     """
@@ -209,6 +212,8 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unmade(path) from error
+    with suppress(FileNotFoundError):
+        os.close(_opened(path, os.O_RDWR))  # Java would follow a link
     jvm: Any = spark._jvm
     try:
         file = jvm.java.io.RandomAccessFile(str(path), "rw")
@@ -303,13 +308,46 @@ def _write_owner(descriptor: int, data: bytes) -> None:
 
 def _read_owner(path: Path) -> Owner | None:
     try:
-        return _parsed(path.read_bytes())
+        descriptor = _opened(path, os.O_RDONLY)
     except OSError:
         return None
+    try:
+        return _parsed(os.pread(descriptor, _LONGEST, 0))
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path, flags: int) -> int:
+    """Open the file of a lock, whose directory others may write to.
+
+    Raises:
+        Corrupt: It is a link, or no regular file.
+        OSError: It cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_a_lock(path, "a symbolic link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_a_lock(path, "a special file")
+    return descriptor
+
+
+def _not_a_lock(path: Path, found: str) -> Corrupt:
+    return Corrupt(
+        "the lock of a checkpoint is not a file",
+        where=str(path),
+        found=found,
+        expected="a regular file, or nothing",
+        hint="remove it while nothing uses the checkpoint",
+    )
 
 
 def _parsed(data: bytes) -> Owner | None:
     try:
         return from_known(Owner, json.loads(data))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None

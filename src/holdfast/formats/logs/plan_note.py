@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from holdfast import layout
 from holdfast.formats.text import damaged, decoded, json_object
 
-NOTE: Final = "plan.json"
+NOTE: Final = layout.PLAN
 VERSION: Final = 1
 # Plans that are kept; a checkpoint keeps fewer batches than so many changes of code take.
 _KEPT: Final = 20

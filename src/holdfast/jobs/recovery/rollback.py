@@ -174,16 +174,13 @@ def _blocking(verification: Verification) -> Problem | None:
         return verification.problems[0]
     batches = (layout.StoreFile, layout.LogFile)
     return next(
-        (problem for problem in verification.problems if not isinstance(_place(problem.file), batches)), None
+        (
+            problem
+            for problem in verification.problems
+            if not isinstance(layout.parse_covered(problem.file), batches)
+        ),
+        None,
     )
-
-
-def _place(file: str) -> object:
-    """What a file is; a checksum is what it vouches for."""
-    place = layout.parse(file)
-    while isinstance(place, (layout.HadoopChecksum, layout.SparkChecksum)):
-        place = layout.parse(place.of)
-    return place
 
 
 def go_back(damage: Damage, kind: Fallback, catalogs: Iterable[str], now_ms: int, target: str) -> Rollback:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -304,7 +305,8 @@ def same_file(one: Storage, path: str, other: Storage, other_path: str) -> bool:
     if here is None or there is None:
         return False
     try:
-        return os.path.samefile(here, there)  # noqa: PTH121 - text, see `_local`
+        one_file = os.lstat(here)
+        return stat.S_ISREG(one_file.st_mode) and os.path.samestat(one_file, os.lstat(there))
     except OSError:
         return False
 
@@ -313,7 +315,7 @@ def modified_ns(storage: Storage, path: str) -> int | None:
     """When a file was last written; None where that cannot be told, or there is none."""
     place = _local(storage, path)
     try:
-        return None if place is None else os.stat(place).st_mtime_ns  # noqa: PTH116 - text, see `_local`
+        return None if place is None else os.lstat(place).st_mtime_ns
     except OSError:
         return None
 

@@ -19,7 +19,7 @@ from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.plans.definitions import definitions_in
 from holdfast.engine.state.checkpoint_files import read_text, write_text
 from holdfast.errors import Invalid
-from holdfast.layout import operator_note
+from holdfast.layout import OPERATOR_NAME, operator_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -133,7 +133,7 @@ RENAMED: Final = "renamed"
 PERIODS: Final = "periods"
 # Of how many instances the state of an operator may be.
 INSTANCES: Final = "instances"
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_NAME: Final = re.compile(OPERATOR_NAME)
 
 # Every operator that this process has defined; a plan names its own by their place in here.
 _DEFINED: list[Definition] = []
