@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Unavailable
 from holdfast.storage.bulk import in_bulk, passing
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -38,7 +40,8 @@ def test_everything_is_flushed_at_the_end_and_nothing_before(tmp_path: Path, flu
         assert flushed == []
         with pytest.raises(Conflict):
             quick.write("a/one", b"2")
-    assert sorted(set(flushed)) == [f"{tmp_path}/here{path}" for path in ("", "/a", "/a/one", "/b", "/b/two")]
+    below = [f"{tmp_path}/here{path}" for path in ("", "/a", "/a/one", "/b", "/b/two")]
+    assert sorted(set(flushed)) == [str(tmp_path), *below]
     assert storage.read("a/one") == b"1"
     assert (tmp_path / "here/b/two").samefile(tmp_path / "linked")
     assert list(storage.list("a").names) == ["one"]
@@ -50,6 +53,37 @@ def test_many_changes_are_flushed_at_once(tmp_path: Path, flushed: list[str]) ->
             quick.write(f"many/{number}", b"x")
     assert flushed == []
     assert len(list((tmp_path / "many").iterdir())) == 150
+
+
+class _FailingLibrary:
+    """A C library whose flush of a file system fails, as on a disk that has lost writes."""
+
+    def syncfs(self, descriptor: int) -> int:
+        os.fstat(descriptor)
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+
+@pytest.mark.parametrize("count", [3, 150], ids=["one by one", "at once"])
+def test_a_flush_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    storage = LocalStorage(tmp_path / "here")
+    storage.write("many/first", b"x")
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: _FailingLibrary())
+
+    def change() -> None:
+        with in_bulk(storage) as quick:
+            for number in range(count):
+                quick.write(f"many/{number}", b"x")
+
+    with pytest.raises(Unavailable, match="may be lost in a crash of the machine") as caught:
+        change()
+    assert caught.value.where is not None
+    assert caught.value.where.startswith(storage.uri)
+    assert "Input/output error" in (caught.value.found or "")
 
 
 def test_a_block_that_fails_flushes_nothing(tmp_path: Path, flushed: list[str]) -> None:
