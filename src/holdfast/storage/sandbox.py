@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -52,10 +53,12 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what killed processes have left in a folder."""
+    """Remove what killed processes of this user have left in a folder, which other users may share."""
     for lock in folder.glob(f"{_PREFIX}*{_LOCK}"):
         with suppress(OSError):
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            if not _is_own(lock, stat.S_ISREG):
+                continue
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(lock.with_suffix(""), lock)
@@ -64,16 +67,29 @@ def clear(folder: Path) -> None:
 
 
 def _remove(place: Path, lock: Path) -> None:
-    """The directory, then its lock: while that is there, somebody will come back for the rest."""
-    shutil.rmtree(place, ignore_errors=True)
-    if not place.exists():
-        lock.unlink(missing_ok=True)
+    """Remove a directory, then its lock: while the lock exists, the next sandbox comes back for the rest."""
+    # Whoever makes directories deep enough ends rmtree by a RecursionError: what stays hinders nobody.
+    with suppress(OSError, RecursionError):
+        if _is_own(place, stat.S_ISDIR):
+            shutil.rmtree(place, ignore_errors=True)
+    with suppress(OSError):
+        if not os.path.lexists(place):
+            lock.unlink(missing_ok=True)
+
+
+def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Return whether a path is of this kind and belongs to this user; False if it is gone."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return kind(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _locked(lock: Path) -> int:
     """Make a lock and hold it. One that is not yet held looks like one of a dead process for a moment."""
     for _ in range(_TRIES):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), lock.stat()):

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,7 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
         HoldfastError: As the module raises it.
     """
     # What its process leaves on the disk is gone with it, also when it is killed.
-    with sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex()) as folder:
+    async with _workplace() as folder:
         process = await _started(module, folder)
         try:
             said = await asyncio.wait_for(_said(process, question, limits), limits.seconds)
@@ -105,6 +105,24 @@ def too_slow(limits: Limits) -> Unavailable:
         expected=f"{limits.seconds:g} s at most, for reading the states, planning and running it",
         hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
     )
+
+
+@asynccontextmanager
+async def _workplace() -> AsyncIterator[Path]:
+    """Make a sandbox in a thread, and remove it there: what others have left may take a while to clear."""
+    made = sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex())
+    entering = asyncio.create_task(asyncio.to_thread(made.__enter__))
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        # Whoever is cancelled leaves no directory behind, not even one that is just being made.
+        await asyncio.shield(asyncio.create_task(_leave(made, entering)))
+
+
+async def _leave(made: AbstractContextManager[Path], entering: asyncio.Task[Path]) -> None:
+    with suppress(HoldfastError):
+        await entering
+        await asyncio.to_thread(made.__exit__, None, None, None)
 
 
 async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
