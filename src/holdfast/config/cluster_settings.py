@@ -295,7 +295,7 @@ def _part(conf: Mapping[str, str], manager: Manager) -> float:
 
 def _number(conf: Mapping[str, str], key: str, default: int) -> int:
     text = conf.get(key, str(default)).strip()
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise _unreadable(key, text, "a whole number, at least 1")
     return int(text)
 

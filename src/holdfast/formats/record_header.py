@@ -17,6 +17,7 @@ from typing import Final
 
 RECORD_HEADER: Final = "holdfast-record"
 NO_GENERATION: Final = "-"
+_DIGITS: Final = 19  # of Java's `Long`, which batch ids are
 # The column that Spark's source and sink have them in.
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
@@ -45,6 +46,8 @@ def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader |
         return None
     query_id, batch, generation, identity = (word.decode("ascii") for word in words)
     if not batch.isdigit() or not (generation.isdigit() or generation == NO_GENERATION):
+        return None
+    if len(batch) > _DIGITS or len(generation) > _DIGITS:
         return None
     return RecordHeader(
         query_id, int(batch), None if generation == NO_GENERATION else int(generation), identity

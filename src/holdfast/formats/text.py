@@ -92,6 +92,18 @@ def json_value(text: str, what: str, where: str) -> Any:
     return value
 
 
+def foreign_json(data: str | bytes) -> Any:
+    """Return the value of JSON that anybody may have written.
+
+    Raises:
+        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite.
+    """
+    try:
+        return json.loads(data, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def whole_number(fields: dict[str, Any], key: str, what: str, where: str, default: int | None = None) -> int:
     """A field that holds a whole number.
 

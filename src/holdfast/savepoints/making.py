@@ -188,7 +188,7 @@ def _clear(target: Storage, token: int | None) -> None:
     """Take away the files of a lease that has ended, and of those before it."""
     for name in sorted(target.list(_LEASE).names):
         term = name.partition(".")[0]
-        if token is not None and term.isdigit() and int(term) <= token:
+        if token is not None and term.isdecimal() and int(term) <= token:
             target.delete(f"{_LEASE}/{name}")
 
 

@@ -28,6 +28,7 @@ from holdfast.formats.logs.offset_log import of_spark_4
 from holdfast.formats.logs.query import QueryMetadata
 from holdfast.formats.providers import ExternalState, external_state
 from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
+from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.savepoints.catalog.catalog import (
     copies_by_itself,
@@ -477,7 +478,7 @@ def _present(target: Storage) -> tuple[str, ...]:
 def _origin(target: Storage) -> Mapping[str, Any] | None:
     """What a restore has left there about itself."""
     with suppress(NotFound, ValueError):
-        given = json.loads(target.read(ORIGIN))
+        given = foreign_json(target.read(ORIGIN))
         if isinstance(given, dict) and isinstance(given.get("query_id"), str):
             return given
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.logs.plan_note import NOTE, parse_note
-from holdfast.formats.text import damaged
+from holdfast.formats.text import damaged, foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 from holdfast.worker.state.group_numbers import EVEN, Numbering
@@ -241,7 +240,7 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
         path = OwnFile(name).render()
         try:
-            note = json.loads(storage.read(path))
+            note = foreign_json(storage.read(path))
             keyed = isinstance(note, dict) and note["current"] in note["forms"] and int(note["key_groups"])
         except (ValueError, TypeError):
             raise damaged(_WHAT, full(storage.uri, path), "something else", "JSON") from None

@@ -17,6 +17,7 @@ from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import SHARED
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
+from holdfast.formats.text import foreign_json
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema
 from holdfast.worker.state.group_numbers import MOST_GROUPS
 from holdfast.worker.state.key_group import range_of
@@ -90,7 +91,7 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
         Corrupt: It is no note.
     """
     try:
-        fields = json.loads(note)
+        fields = foreign_json(note)
         return json.dumps({**fields, "key_groups": key_groups}).encode()
     except (ValueError, TypeError) as error:
         raise Corrupt(

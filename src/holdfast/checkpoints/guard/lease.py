@@ -19,6 +19,7 @@ where nobody reads any more.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,7 @@ from holdfast.checkpoints.guard.terms import (
     place_lost,
 )
 from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage, full
 from holdfast.storage.remote import RemoteStorage
 
@@ -46,6 +48,7 @@ _CLAIM: Final = ".claim"
 _BEAT: Final = ".beat"
 _RECORD: Final = ".record"
 _PLACE_ID: Final = "place-id"
+_TOKEN: Final = re.compile(r"[0-9]{20}")
 _ENDED: Final = b"ended"
 UNKNOWN: Final = "an unknown process"
 
@@ -285,7 +288,7 @@ class LeaseElection:
 
     def _read(self, path: str) -> dict[str, Any]:
         try:
-            values = json.loads(self._storage.read(path))
+            values = foreign_json(self._storage.read(path))
         except (NotFound, ValueError):
             return {}
         return values if isinstance(values, dict) else {}
@@ -324,7 +327,7 @@ class LeaseElection:
     def _tokens(self, suffix: str) -> list[int]:
         names = self._storage.list(self._job).names
         heads = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-        return [int(head) for head in heads if head.isdigit()]
+        return [int(head) for head in heads if _TOKEN.fullmatch(head)]
 
     def _forget_before(self, token: int) -> None:
         try:

@@ -6,7 +6,6 @@ database has moved, and has the password.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.external import cassandra_place
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
+from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 from holdfast.worker.state.external.blob_database import database_at
@@ -147,8 +147,8 @@ def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if operator is None:
             continue
         try:
-            note = json.loads(storage.read(OwnFile(name).render()))
-        except (ValueError, RecursionError, NotFound):
+            note = foreign_json(storage.read(OwnFile(name).render()))
+        except (ValueError, NotFound):
             continue  # who reads the operator itself says that its note is damaged
         if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
             yield operator, note[BLOBS]

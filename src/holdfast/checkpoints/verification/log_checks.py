@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise
@@ -17,6 +16,7 @@ from holdfast.errors import NotFound, Unsupported
 from holdfast.formats.logs.commit_log import CommitLog
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.source_log import SeenFile, SourceLog, compact_interval, parse_source
+from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage
 
 # Of files that are lost in a row, each is named up to so many.
@@ -41,7 +41,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
 def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
     """Whether a checkpoint that was made of a savepoint has reached the savepoint's batch still."""
     try:
-        origin = json.loads(storage.read(layout.ORIGIN))
+        origin = foreign_json(storage.read(layout.ORIGIN))
     except (NotFound, ValueError):
         return
     batch_id = origin.get("batch") if isinstance(origin, dict) else None

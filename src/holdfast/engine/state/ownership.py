@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, Unavailable
+from holdfast.formats.text import foreign_json
 from holdfast.plain_values import from_known
 from holdfast.storage.file_lock import FileLock, is_locked, lock_holder, lock_whole
 
@@ -348,6 +349,6 @@ def _not_a_lock(path: Path, found: str) -> Corrupt:
 
 def _parsed(data: bytes) -> Owner | None:
     try:
-        return from_known(Owner, json.loads(data))
-    except (ValueError, TypeError, RecursionError):
+        return from_known(Owner, foreign_json(data))
+    except (ValueError, TypeError):
         return None

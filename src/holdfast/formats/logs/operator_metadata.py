@@ -6,7 +6,6 @@ path: a checkpoint that was copied as it stands still points at the place it cam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,7 +13,16 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.names import plain_name
-from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
+from holdfast.formats.text import (
+    compact,
+    damaged,
+    decoded,
+    foreign_json,
+    json_object,
+    string,
+    version_of,
+    whole_number,
+)
 
 VERSIONS: Final = (1, 2)
 _WHAT = "an operator's metadata"
@@ -58,7 +66,7 @@ class OperatorMetadata:
     def properties(self) -> Mapping[str, Any]:
         """What the operator notes of itself: transformWithState its time mode and variables."""
         try:
-            value = json.loads(self.fields.get("operatorPropertiesJson", "{}"))
+            value = foreign_json(self.fields.get("operatorPropertiesJson", "{}"))
         except ValueError:
             return {}
         return value if isinstance(value, dict) else {}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.errors import Unsupported
+from holdfast.formats.text import foreign_json
 from holdfast.model import JobState, QueryStarted
 from holdfast.plain_values import from_known
 
@@ -72,7 +73,7 @@ class LeaderRecord:
             Unsupported: A later version of Holdfast wrote it in a way that this one cannot read.
         """
         try:
-            values: dict[str, Any] = json.loads(data)
+            values: dict[str, Any] = foreign_json(data)
             if values["format"] != FORMAT:
                 raise ValueError(f"format {values['format']}")
             return from_known(cls, values)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import layout
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.formats.text import foreign_json
 from holdfast.jobs.operations.operation_context import OperationContext, undone
 from holdfast.jobs.registry.operation_arguments import MakeCheckpoint
 from holdfast.savepoints.restoring import Restored, withdraw
@@ -51,7 +51,7 @@ class CheckpointMaker:
     def _made(self, target: Storage, savepoint: str) -> bool:
         """Whether what is in the target is of such an operation on this savepoint."""
         try:
-            origin = json.loads(target.read(layout.ORIGIN))
+            origin = foreign_json(target.read(layout.ORIGIN))
         except (NotFound, ValueError):
             return False
         mark = (self.verb, open_storage(savepoint).uri)

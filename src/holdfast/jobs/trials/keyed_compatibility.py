@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.state.shapes import OperatorShape
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.formats.operators import KEYED_VARIABLES
+from holdfast.formats.text import foreign_json
 from holdfast.layout import OWN, OwnFile, noted_operator, operator_note
 from holdfast.model import StateVerdict, Verdict
 from holdfast.savepoints.upgrade.dry_run_checkpoint import DryRunCheckpoint
@@ -161,6 +162,8 @@ def _names(
 def _notes(saved: DryRunCheckpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in saved.storage.list(OWN).names:
         if noted_operator(name) is not None:
-            note = json.loads(saved.read(OwnFile(name).render()))
+            note = None
+            with suppress(ValueError):  # who reads the operator's state says that its note is damaged
+                note = foreign_json(saved.read(OwnFile(name).render()))
             if isinstance(note, dict):
                 yield name, note

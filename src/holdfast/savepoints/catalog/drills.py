@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import NotFound
+from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.storage.port import Storage
 
@@ -102,7 +103,7 @@ def has_grown(earlier: Sequence[Drill], drill: Drill) -> bool:
 
 def _read(catalog: Storage, name: str) -> Drill | None:
     try:
-        given = json.loads(catalog.read(f"{DRILLS}/{name}"))
+        given = foreign_json(catalog.read(f"{DRILLS}/{name}"))
         return Drill(
             at_ms=int(given["at_ms"]),
             savepoint=str(given["savepoint"]),

@@ -25,6 +25,7 @@ from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path, place_word
 from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.formats.text import foreign_json
 from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, SWEEP_LOCK, TAKES
 from holdfast.storage.bulk import passing
 from holdfast.storage.file_lock import FileLock
@@ -370,7 +371,7 @@ def _read(catalog: Storage, path: str) -> Note | None:
     except NotFound:
         return None
     try:
-        given: Any = json.loads(data)
+        given: Any = foreign_json(data)
         process = ProcessIdentity.parse(given.get("process"))
         return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]), process)
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -199,7 +199,7 @@ def state_at_rest(
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
     shape = StateShape(
         rocksdb=known_provider(found.confs, source.uri) == ROCKSDB_PROVIDER,
-        partitions=partitions[0] if partitions else int(noted) if noted.isdigit() else 1,
+        partitions=partitions[0] if partitions else int(noted) if noted.isdecimal() else 1,
         state_format=max((operator.format_version for operator in found.operators), default=1),
         external=found.external,
     )

@@ -19,6 +19,7 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import Internal
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile, StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
@@ -150,7 +151,7 @@ class _Whole:
                 self._sums[store] = sums
         for name in operators_elsewhere(self._view):
             path = OwnFile(layout.operator_note(name)).render()
-            note = json.loads(self._view.read(path))
+            note = foreign_json(self._view.read(path))
             del note[BLOBS]
             self._edits.rewrite(path, json.dumps(note).encode())
         return self._edits.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from holdfast.checkpoints.written_by import at_least
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.state_schema import parse_schema
 from holdfast.formats.savepoint.manifest import FORMAT
+from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile, SchemaFile
 from holdfast.storage.port import Storage
 
@@ -158,7 +158,7 @@ def _own_operators(view: Storage, paths: Sequence[str]) -> Iterator[dict[str, An
         if operator is None:
             continue
         try:
-            note = json.loads(view.read(path))
+            note = foreign_json(view.read(path))
             groups, form = int(note["key_groups"]), str(note["current"])
         except (ValueError, TypeError, KeyError):
             continue  # a note that cannot be read is kept as it is; what it says is not repeated

@@ -12,6 +12,7 @@ from holdfast.checkpoints.batches import FROM_FILES
 from holdfast.checkpoints.state.shares import StoreShares, shares
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import HoldfastError, Unsupported
+from holdfast.formats.text import foreign_json
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import Chart, Point, chart
@@ -133,7 +134,7 @@ def shown_offset(offset: str | None) -> str:
     if offset is None:
         return "–"
     try:
-        value = json.loads(offset)
+        value = foreign_json(offset)
     except ValueError:
         return offset
     return json.dumps(value, indent=2 if len(offset) > 60 else None, ensure_ascii=False)

@@ -19,7 +19,8 @@ from holdfast.engine.connect.classic_only import is_connect
 from holdfast.engine.plans.definitions import definitions_in
 from holdfast.engine.state.checkpoint_files import read_text, write_text
 from holdfast.errors import Invalid
-from holdfast.layout import OPERATOR_NAME, operator_note
+from holdfast.formats.text import json_object
+from holdfast.layout import OPERATOR_NAME, OWN, operator_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -201,8 +202,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition,
         name = operator.note_name
         if names.count(name) > 1:
             raise same_name(name, checkpoint)
-        text = read_text(frame.sparkSession, checkpoint, name)
-        before = None if text is None else json.loads(text)
+        before = _noted(frame, checkpoint, name)
         noted = operator.noted(before)
         # Over Spark Connect nothing can be written there: workers then compare what they find in the state.
         if noted is not None and not is_connect(frame):
@@ -231,7 +231,20 @@ def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
     _note(frame, checkpoint, operator, {BLOBS: blobs})
 
 
+def _noted(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | None:
+    """Read an operator's note; None if there is none.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    text = read_text(frame.sparkSession, checkpoint, name)
+    return (
+        None if text is None else json_object(text, "the note of an operator", f"{checkpoint}/{OWN}/{name}")
+    )
+
+
 def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping[str, Any]) -> None:
-    noted = json.loads(read_text(frame.sparkSession, checkpoint, operator.note_name) or "{}") | changes
+    noted = {**(_noted(frame, checkpoint, operator.note_name) or {}), **changes}
     kept = {name: value for name, value in noted.items() if value is not None}
     write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(kept))
