@@ -19,8 +19,11 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     written_meanwhile,
 )
 from holdfast.checkpoints.guard.processes import scan_processes
+from holdfast.errors import Conflict, Corrupt, NotFound
+from holdfast.savepoints.catalog.catalog import same_file
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
 
 # A batch that begins at the moment of the exchange shows itself within this time.
 _SETTLE_MS: Final = 2_000
@@ -84,26 +87,27 @@ def _take_back(place: Path, made: Path, fresh: Marks) -> Path | None:
 def _added(new: Path, old: Path, fresh: Marks) -> bool:
     """Link the files that were added to a new checkpoint into the old one; False if that is not all."""
     exact = True
-    now = file_marks(LocalStorage(new))
+    source, target = LocalStorage(new), LocalStorage(old)
+    now = file_marks(source)
     for path in sorted(now):
         if now[path] == fresh.get(path):
             continue
         if path in fresh:
             exact = False  # it was written over
             continue
-        target = old / path
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(new / path, target)
-        except FileExistsError:
-            exact = exact and _same(new / path, target)
-        except FileNotFoundError:
+            target.copy(path, path, origin=source)
+        except Conflict:
+            exact = exact and _same(source, target, path)
+        except Corrupt:  # a link, or in a linked directory: it stays where it is
+            exact = False
+        except NotFound:
             continue  # a temporary file that has got its name by now
     return exact
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(one: Storage, other: Storage, path: str) -> bool:
     try:
-        return one.samefile(other) or one.read_bytes() == other.read_bytes()
-    except FileNotFoundError:
+        return same_file(one, path, other, path) or one.read(path) == other.read(path)
+    except (NotFound, Corrupt):
         return False

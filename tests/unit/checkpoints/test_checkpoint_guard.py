@@ -390,6 +390,24 @@ def test_a_file_of_both_with_other_bytes_is_kept_and_named(tmp_path: Path, time:
     assert files(kept) == {**swap.fresh, "commits/98": b"in the new one"}
 
 
+def test_nothing_is_put_behind_a_link_in_the_old_one(tmp_path: Path, time: Time) -> None:
+    """Its writer has made a link in the old one, and a file behind that name in the new one."""
+    swap, victim = Swap(tmp_path, time), tmp_path / "victim"
+    victim.mkdir()
+
+    def attack() -> None:
+        (swap.new / "state" / "9").symlink_to(victim)
+        (swap.old / "state" / "9").mkdir()
+        (swap.old / "state" / "9" / "usercustomize.py").write_text("code")
+
+    time.happens = [attack]
+    with pytest.raises(Conflict, match="and nothing of it was deleted"):
+        replace_checkpoint(swap.old, swap.new, swap.guard)
+    (kept,) = tmp_path.glob("ck.replaced-*")
+    assert (kept / "state/9/usercustomize.py").read_text() == "code"
+    assert list(victim.iterdir()) == []
+
+
 def test_what_was_written_through_a_file_that_is_closed_again_is_in_the_old_one(
     tmp_path: Path, time: Time
 ) -> None:

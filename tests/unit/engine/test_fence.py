@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.engine.state import ownership
 from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, last_owner, reserved
+from holdfast.errors import Corrupt
 
 PROBE = """
 import fcntl, os, sys
@@ -80,3 +82,30 @@ def test_a_look_sees_who_holds_a_lock(tmp_path: Path) -> None:
         found = holder(lock)
         assert found is not None
         assert found.verb == "rescale"
+
+
+def take(lock: Path) -> None:
+    with reserved(lock, "restore"):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "FIFO"])
+@pytest.mark.parametrize(
+    "use",
+    [take, holder, last_owner, lambda lock: fence(lock, Owner("job", "h", 1))],
+    ids=["reserved", "holder", "last owner", "fence"],
+)
+def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str, use: Callable[[Path], object]) -> None:
+    lock, victim = tmp_path / ".x.holdfast.lock", tmp_path / "victim"
+    if kind == "FIFO":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(victim)
+    if kind == "link":
+        victim.write_text("of the operator" * 10_000)
+    with pytest.raises(Corrupt, match="the lock of a checkpoint is not a regular file") as caught:
+        use(lock)
+    assert caught.value.where == str(lock)
+    assert victim.exists() == (kind == "link")
+    if kind == "link":
+        assert victim.read_text() == "of the operator" * 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def test_an_empty_log_file_and_one_of_noise(tmp_path: Path) -> None:
         with pytest.raises(Corrupt) as caught:
             committed_files(tmp_path)
         assert caught.value.where == f"{file}, line 1"
+
+
+@pytest.mark.parametrize("kind", ["link", "FIFO"])
+def test_a_link_and_a_pipe_in_the_log_are_refused(tmp_path: Path, kind: str) -> None:
+    written = write(tmp_path, "0", entry("file:///t/0"))
+    odd = written.with_name("1")
+    if kind == "link":
+        odd.symlink_to(written)
+    else:
+        os.mkfifo(odd)
+    with pytest.raises(Corrupt) as caught:
+        committed_files(tmp_path)
+    assert caught.value.where == f"file://{odd}"
 
 
 def test_a_newer_version_and_a_remote_file_are_not_supported(tmp_path: Path) -> None:

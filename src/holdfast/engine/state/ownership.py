@@ -339,10 +339,10 @@ def _opened(path: Path, flags: int) -> int:
 
 def _not_a_lock(path: Path, found: str) -> Corrupt:
     return Corrupt(
-        "the lock of a checkpoint is not a file",
+        "the lock of a checkpoint is not a regular file",
         where=str(path),
         found=found,
-        expected="a regular file, or nothing",
+        expected="a regular file",
         hint="remove it while nothing uses the checkpoint",
     )
 

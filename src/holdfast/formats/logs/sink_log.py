@@ -24,6 +24,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
+from holdfast.storage.local import LocalStorage
 
 LOG_DIRECTORY: Final = "_spark_metadata"
 VERSION: Final = "v1"
@@ -48,7 +49,7 @@ def committed_files(path: str | Path) -> list[Path]:
         Unavailable: A log file cannot be read at the moment.
     """
     log = Path(path) / LOG_DIRECTORY
-    if not log.is_dir():
+    if log.is_symlink() or not log.is_dir():
         raise NotFound(
             "no log of a streaming file sink",
             where=str(log),
@@ -134,14 +135,14 @@ def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
 
 def _entries(file: Path) -> list[tuple[str, str]]:
     try:
-        version, *lines = file.read_text(encoding="utf-8").split("\n")
+        version, *lines = LocalStorage(file.parent).read(file.name).decode().split("\n")
     except UnicodeDecodeError as error:
         raise _damaged(file, 1, "bytes that are not text") from error
-    except OSError as error:
+    except Unavailable as error:
         raise Unavailable(
             "the sink log cannot be read",
             where=str(file),
-            found=str(error),
+            found=error.found,
             hint="let this user read the table's directory",
         ) from error
     if version != VERSION:
