@@ -19,6 +19,8 @@ LZ4_RATIO: Final = 255
 SNAPPY_RATIO: Final = 22
 # One JSON document or line: the offsets of a million Kafka partitions are some 20 MB.
 JSON_CHARACTERS: Final = 64 << 20
+# Schemas of nested types need a few levels for each; Python reads a thousand less those of its own stack.
+JSON_LEVELS: Final = 200
 # A snapshot's zip holds a few small files of RocksDB's, and a list of data files of some 150 bytes each.
 ZIP_ENTRIES: Final = 4096
 ZIP_BYTES: Final = 256 << 20

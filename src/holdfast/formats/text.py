@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.limits import HIGHEST_NUMBER, JSON_CHARACTERS
+from holdfast.formats.limits import HIGHEST_NUMBER, JSON_CHARACTERS, JSON_LEVELS
 
 _SHOWN = 80
 # Half a character, which JSON can escape and no encoding can write.
@@ -79,7 +79,8 @@ def json_value(text: str, what: str, where: str) -> Any:
     """Any JSON.
 
     Raises:
-        Corrupt: It is not JSON, says one thing twice, or is longer than any that Spark writes.
+        Corrupt: It is not JSON, says one thing twice, or is longer or nested deeper than any that Spark
+            writes.
     """
     if len(text) > JSON_CHARACTERS:
         raise damaged(what, where, f"{len(text):,} characters", f"at most {JSON_CHARACTERS:,}")
@@ -87,6 +88,9 @@ def json_value(text: str, what: str, where: str) -> Any:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
         if _HALVES.search(text):
             compact(value).encode()
+        # Who reads a part of it again may have less room for that.
+        if text.count("[") + text.count("{") > JSON_LEVELS and _is_deeper(value, JSON_LEVELS):
+            raise ValueError("it is nested too deeply")
     except (ValueError, RecursionError) as error:
         raise damaged(what, where, repr(text[:_SHOWN]), "JSON") from error
     return value
@@ -131,6 +135,17 @@ def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
 def compact(value: Any) -> str:
     """JSON as Spark's writers put it: no blanks, nothing escaped that need not be."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether lists and objects are nested in more levels."""
+    level: list[Any] = [[value]]
+    for _ in range(levels + 1):
+        parts = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [inner for part in parts for inner in part if isinstance(inner, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

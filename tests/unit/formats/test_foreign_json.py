@@ -11,10 +11,10 @@ from holdfast.at_rest.keyed.keyed_operators import _notes
 from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.verification.log_checks import check_origin
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.record_header import parse_header
-from holdfast.formats.text import foreign_json
+from holdfast.formats.text import foreign_json, json_value
 from holdfast.jobs.ha.leader_record import LeaderRecord
 from holdfast.savepoints.catalog.drills import drills
 from holdfast.savepoints.catalog.leases import clear_dead_sweep, takes
@@ -120,6 +120,25 @@ def test_a_reader_of_small_files_takes_anything(reader: Callable[[bytes], None],
 def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each in words of its own
         foreign_json(data)
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(200, True), (201, False), (900, False)])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_what_spark_writes_is_not_nested_deeper_than_any_reader_can_read(
+    opening: str, levels: int, fits: bool
+) -> None:
+    closing = "]" if opening == "[" else "}"
+    text = opening * levels + ("1" if opening != "[" else "") + closing * levels
+    if fits:
+        assert json_value(text, "it", "here") is not None
+    else:
+        with pytest.raises(Corrupt, match="it is damaged"):
+            json_value(text, "it", "here")
+
+
+def test_a_wide_document_is_not_a_deep_one() -> None:
+    text = "[" + ",".join(['{"a":[]}'] * 1000) + "]"
+    assert json_value(text, "it", "here") == [{"a": []}] * 1000
 
 
 def test_json_is_read() -> None:
