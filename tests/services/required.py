@@ -114,7 +114,7 @@ SERVICE: Final = {
     "s3fs": Service("s3fs", _packages("s3fs"), _EXTRAS),
     "suites": Service("Spark's suites", _files("suites")),
     "tikv": Service("TiKV's test double", _files("bin/tikv-double"), "run `make services-tikv`", in_ci=False),
-    "tikv-client": Service("TiKV's client for Java", _files("state-clients/tikv"), in_ci=False),
+    "tikv-client": Service("TiKV's client for Java", _files("state-clients/tikv")),
     "yarn": Service("YARN", _files("yarn/.ready"), "run `make services-yarn`", in_ci=False),
     "zsh": Service("zsh", _program("zsh")),
 }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 import pytest
-from absent_service import absent_service
-from state_clients import CLIENTS
+from required import require
 
 import holdfast as hf
 
@@ -25,10 +23,7 @@ def test_the_sources_give_the_bytes_of_the_committed_jar(tmp_path: Path) -> None
     [pinned] = re.findall(r"^pyspark==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     if pyspark.__version__ != pinned:
         pytest.skip(f"the jar is compiled with pyspark {pinned}, and this is {pyspark.__version__}")
-    if shutil.which("java") is None:
-        absent_service("the jar's compiler needs Java")
-    if not all((CLIENTS / database).is_dir() for database in ("redis", "cassandra", "tikv")):
-        absent_service("the clients of databases are not there; `make services-state-clients` fetches them")
+    require("java", "redis-client", "cassandra-client", "tikv-client")
     jar = tmp_path / "built.jar"
     built = subprocess.run(
         [str(ROOT / "scripts" / "jar.sh"), sys.executable, str(jar)],
