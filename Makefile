@@ -12,7 +12,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 TESTS ?=
 PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 5 --dist worksteal
 
-.PHONY: demo test test-without-services proof unit lint classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
+.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -41,6 +41,12 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/lint-imports
 	@$(BIN)/lint-imports --config import-rules.ini
 	@$(BIN)/python scripts/rooms.py
+
+collected: $(READY)  ## rewrite the assertions of all tests once, and not in each worker
+	@$(BIN)/pytest -q --collect-only >/dev/null
+
+spark-4.3:  ## an environment with Spark 4.3, for the test that CI runs on it
+	@$(MAKE) --no-print-directory SPARK=4.3 VENV=.venv-spark4.3 .venv-spark4.3/.ready
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
