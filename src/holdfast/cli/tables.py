@@ -39,7 +39,8 @@ UUID: Final = 8
 SHA256: Final = 12
 
 
-# Control and format characters, among them those that turn the direction of text; line ends; half characters.
+# Control characters, format characters such as those that turn the direction of text, separators of lines and
+# paragraphs, lone surrogates.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 
 

@@ -130,7 +130,7 @@ class _Listener(ThreadingHTTPServer):
         self._within = within
         self._measuring = threading.Lock()
         self._changing = threading.Lock()
-        # By connection: whether its request has come, and when it has to be through.
+        # By connection, the oldest first: whether its request has come, and when it is ended.
         self._open: dict[socket.socket, tuple[bool, float]] = {}
         super().__init__(address, _Scrape)
 
@@ -146,11 +146,11 @@ class _Listener(ThreadingHTTPServer):
                 self._open[connection] = (True, time.monotonic() + self._within.answer_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a connection in, if there is room or one that has asked for nothing makes room."""
+        """Let a connection in; where all are taken, end the oldest, first of those without a request."""
         with self._changing:
-            if len(self._open) >= self._within.connections and not self._make_room():
-                super().shutdown_request(request)
-                return
+            if len(self._open) >= self._within.connections:
+                waiting = (connection for connection, (asked, _) in self._open.items() if not asked)
+                self._cut(next(waiting, next(iter(self._open))))
             self._open[request] = (False, time.monotonic() + self._within.head_s)
         super().process_request(request, client_address)
 
@@ -179,13 +179,6 @@ class _Listener(ThreadingHTTPServer):
         """Report an error in measuring; a client that is gone is none."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
-
-    def _make_room(self) -> bool:
-        waiting = next((one for one, (asked, _) in self._open.items() if not asked), None)
-        if waiting is None:
-            return False
-        self._cut(waiting)
-        return True
 
     def _cut(self, connection: socket.socket) -> None:
         """Have the thread of a connection read its end."""

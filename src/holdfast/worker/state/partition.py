@@ -56,9 +56,9 @@ PAGE_ROWS = SEGMENT_ROWS
 SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
-# Rows of more bytes are not put together: Arrow has no column of more than 2 GiB.
+# Loaded rows of more bytes are taken in blob by blob: Arrow has no column of more than 2 GiB.
 MOST_AT_ONCE = 1 << 30
-# Of a key in an error so many letters are shown.
+# How many characters of a key an error shows.
 _LONGEST_KEY = 80
 
 
