@@ -20,8 +20,8 @@ from holdfast.storage.port import Storage, file_exists, full, no_file
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 # What it says of a path at which nothing can be, however often it is tried.
 _NO_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-# What it says of a link that is not followed, of a special file, and of what is no directory or one.
-_IRREGULAR = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
+# What it says of a link that is not followed, of a special file, and of a file in place of a directory.
+_IRREGULAR = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.ENXIO})
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class LocalStorage:
         found = os.stat(name, dir_fd=within, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             os.unlink(name, dir_fd=within)
-            raise _not_regular()
+            raise _special_file()
 
     def _open(self, path: str, flags: int = FILE) -> int:
         """Open a file or a directory; the caller closes the descriptor."""
@@ -321,7 +321,7 @@ class LocalStorage:
     def _error(self, error: OSError, path: str) -> HoldfastError:
         if error.errno in _IRREGULAR and (irregular := self._irregular(path)) is not None:
             return irregular
-        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return no_file(self.uri, path)
         if isinstance(error, FileExistsError):
             return file_exists(self.uri, path)
@@ -364,8 +364,10 @@ def flush_folder(folder: str | Path) -> None:
 
 def _read(descriptor: int, start: int, length: int | None) -> bytes:
     found = os.fstat(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if not stat.S_ISREG(found.st_mode):
-        raise _not_regular()
+        raise _special_file()
     if length is None:
         length = max(found.st_size - start, 0)
     data = os.pread(descriptor, length, start)
@@ -379,9 +381,9 @@ def _read(descriptor: int, start: int, length: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _not_regular() -> OSError:
-    """The system's error for a file that is a directory or a special file; `_error` says which."""
-    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+def _special_file() -> OSError:
+    """Return the error by which the system refuses to open a socket."""
+    return OSError(errno.ENXIO, os.strerror(errno.ENXIO))
 
 
 def _take_place(beside: str, name: str, within: int) -> None:
