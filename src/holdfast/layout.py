@@ -13,7 +13,8 @@ state/<op>/_stateSchema/<store>/<batch>_<uuid>   SchemaFile
 state/<op>/0[/<store>]/_metadata/schema          SchemaFile
 state/<op>/<part>[/<store>]/V[_<uuid>].<kind>    StoreFile
 state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedFile
-_holdfast/origin.json | plan.json | operator-<name>.json   OwnFile
+_holdfast/origin.json | plan.json                OwnFile
+_holdfast/operator-<name>.json | split-<name>.json   OwnFile
 <path>.crc                                       SparkChecksum
 <folder>/.<name>.crc                             HadoopChecksum
 ```
@@ -40,7 +41,7 @@ _NOTE_BEGIN, _NOTE_END = "operator-", ".json"
 ORIGIN: Final = f"{OWN}/origin.json"
 # The name of the own file with the query's plan.
 PLAN: Final = "plan.json"
-# The name of a keyed operator, as a regular expression.
+# The name of a keyed operator or of a split join, as a regular expression.
 OPERATOR_NAME: Final = "[A-Za-z][A-Za-z0-9_.-]*"
 OPERATOR_METADATA: Final = "_metadata"
 STATE_SCHEMA: Final = "_stateSchema"
@@ -284,7 +285,7 @@ _DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
 _TEMPORARY_FILE = re.compile(rf"\.(.+)\.{_UUID}(?:\.TID[0-9]+)?\.tmp")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
-_OWN_FILE = re.compile(rf"origin\.json|plan\.json|operator-{OPERATOR_NAME}\.json")
+_OWN_FILE = re.compile(rf"origin\.json|plan\.json|(?:operator|split)-{OPERATOR_NAME}\.json")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
 _ELSEWHERE = frozenset({"", ".", ".."})
@@ -354,6 +355,11 @@ def split(path: str) -> tuple[str, str]:
 def operator_note(operator: str) -> str:
     """The name of the own file in which a keyed operator is noted."""
     return f"{_NOTE_BEGIN}{operator}{_NOTE_END}"
+
+
+def split_note(join: str) -> str:
+    """Return the name of the own file in which a split join is noted."""
+    return f"split-{join}.json"
 
 
 def noted_operator(name: str) -> str | None:

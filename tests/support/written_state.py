@@ -133,7 +133,7 @@ RECORD = LeaderRecord(
 DRILL = Drill(
     NOW_MS, "file:///data/savepoints/savepoints/one", "q", 10, "shop", False, {"verify": 100, "copy": 200}, 30
 )
-WAY_BACK = Rollback("visits", "file:///data/shop", "/data/shop.aside", "file:///data/one", 40, 41, False)
+STAMP = "20260305T080000Z"
 OWNER = Owner("shop", "/home/ann/.holdfast", 4243, 7, "place", "app-1 boot", "restore")
 ASKED, DONE, FAILED = "1" * 32, "2" * 32, "3" * 32
 
@@ -160,8 +160,14 @@ def write(folder: Path) -> None:
     beside = folder / "beside" / "shop"
     beside.parent.mkdir()
     assert fence(lock_path(f"file://{beside}", folder / "home"), OWNER)
-    way = json.dumps(WAY_BACK.as_dict()).encode()
-    LocalStorage(beside.parent).write(rollback._note_name(beside), way, replace=True)
+    note = rollback._written(way_back(beside), STAMP)
+    LocalStorage(beside.parent).write(rollback._note_name(beside), note, replace=True)
+
+
+def way_back(checkpoint: Path) -> Rollback:
+    """A fallback of a checkpoint; its note has no paths."""
+    aside = f"{checkpoint}.damaged-{STAMP}"
+    return Rollback("visits", f"file://{checkpoint}", aside, "file:///data/one", 40, 41, False)
 
 
 def write_catalogs(folder: Path, checkpoint: Path) -> None:

@@ -32,6 +32,7 @@ UUID = "7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"
         ("_holdfast/operator-x.json", layout.OwnFile("operator-x.json")),
         ("_holdfast/origin.json", layout.OwnFile("origin.json")),
         ("_holdfast/plan.json", layout.OwnFile("plan.json")),
+        ("_holdfast/split-meeting.json", layout.OwnFile(layout.split_note("meeting"))),
         ("_holdfast/operator-x/y.json", layout.Unknown("_holdfast/operator-x/y.json")),
         ("_holdfast/usercustomize.py", layout.Unknown("_holdfast/usercustomize.py")),
         ("_holdfast/origin.json/x", layout.Unknown("_holdfast/origin.json/x")),

@@ -31,8 +31,8 @@ from written_state import (
     RECORD,
     RECOVERY,
     SAVEPOINT,
-    WAY_BACK,
     unpacked,
+    way_back,
 )
 
 import holdfast as hf
@@ -222,7 +222,7 @@ def test_a_ledger(written: Path) -> None:
 
 def test_what_lies_beside_a_checkpoint(written: Path) -> None:
     place = written / "beside" / "shop"
-    assert rollback.under_way(f"file://{place}") == [WAY_BACK]
+    assert rollback.under_way(f"file://{place}") == [way_back(place)]
     lock = ownership.lock_path(f"file://{place}", written / "home")
     later = replace(OWNER, term=6, verb="")
     with pytest.raises(Conflict) as caught:

@@ -253,12 +253,12 @@ def test_holdfasts_other_places_are_searched_and_told(saved: str, tmp_path: Path
 def test_logs_and_notes_of_savepoints_are_searched(tmp_path: Path) -> None:
     checkpoint = golden_on_disk(NAME, tmp_path / "ck")
     (checkpoint / "_holdfast").mkdir(exist_ok=True)
-    (checkpoint / "_holdfast" / "plan.note").write_text("Filter customer = 'nobody'")
+    (checkpoint / "_holdfast" / "split-x.json").write_text('{"plan": "Filter customer = \'nobody\'"}')
     savepoints.take(checkpoint, tmp_path / "sp")
     made = hf.erase("nobody", everywhere=tmp_path / "sp")
     (notes,) = made.left_in
     assert notes.name == "logs and notes of savepoints"
-    assert [each.rpartition(": ")[2] for each in notes.found] == ["_holdfast/plan.note"]
+    assert [each.rpartition(": ")[2] for each in notes.found] == ["_holdfast/split-x.json"]
 
 
 def test_columns_that_cannot_be_searched_are_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from holdfast.config.units import Duration
 from holdfast.engine.connect.classic_only import refuse_connect
 from holdfast.engine.plans.definitions import marked
 from holdfast.errors import Invalid
+from holdfast.layout import split_note
 from holdfast.stream.event_time import NOT_KEYS, key_columns
 from holdfast.stream.joins.sides import same_keys
 from holdfast.stream.joins.stream_joins import JoinKind, Parted, bounded_join
@@ -204,7 +205,7 @@ class SplitJoin:
     @property
     def note_name(self) -> str:
         """The note's file name."""
-        return f"split-{self.name}.json"
+        return split_note(self.name)
 
     def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The split as it is at the first start.
