@@ -44,12 +44,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
 
 def asked(shop: Served, sql: str, *, rows: int = 1000, **limits: Any) -> Lines:
     within = Limits(**{"seconds": LONG_S, "memory_bytes": 2 << 30, "answer_bytes": 1 << 20, **limits})
-    question = {
+    question: dict[str, Any] = {
         "address": shop.registry.job("shop").checkpoint,
         "batch": None,
         "sql": sql,
         "rows": rows,
         "bytes": within.answer_bytes,
+        "databases": [],
     }
     # In a thread of its own: the browser's tests have a loop in this one.
     with ThreadPoolExecutor(1) as thread:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from named_servers import named
 from required import require
 
 from holdfast_bench.backends.cassandra_node import JARS, PATIENCE_S, CassandraNode
@@ -80,7 +81,8 @@ def started(settings: str = "", *, closed: bool = False) -> Iterator[CassandraSe
         try:
             if closed:
                 server.wait_until_logged("Created default superuser role 'cassandra'")
-            yield server
+            with named("HOLDFAST_CASSANDRA_ADDRESS", server.port):
+                yield server
         finally:
             server.stop()
     finally:

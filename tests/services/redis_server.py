@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 from loopback import free_ports
+from named_servers import named
 from required import require
 
 PATIENCE_S: Final = 60
@@ -88,7 +89,8 @@ def started(*settings: str) -> Iterator[RedisServer]:
     try:
         server = RedisServer(folder, *settings)
         try:
-            yield server
+            with named("HOLDFAST_REDIS_ADDRESS", server.port):
+                yield server
         finally:
             server.stop()
     finally:

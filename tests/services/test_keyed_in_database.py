@@ -146,7 +146,10 @@ def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_rea
     assert names
     assert not blobs
 
-    # Whoever reads the state at rest finds the server in the checkpoint, and has to know the password.
+    # Whoever reads the state at rest finds the server in the checkpoint, and has to know the password and,
+    # with TLS, whom to trust.
+    if "trust_store" in facts:
+        monkeypatch.setenv("HOLDFAST_CASSANDRA_CA", facts["trust_store"])
     storage = LocalStorage(tmp_path / "checkpoint")
     with pytest.raises(Invalid, match="refuses the user or the password"):
         list(keyed_states(storage)[0].rows())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,16 +13,38 @@ from typer.core import TyperOption
 from holdfast.cli import output
 from holdfast.clock import now_ms
 from holdfast.config.locations import SCHEME
-from holdfast.errors import Invalid
+from holdfast.errors import HoldfastError, Invalid
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
     from holdfast.jobs.registry.client import Control
     from holdfast.jobs.state_home import StateHome
 
+
+def _name_databases(context: typer.Context, home: str | None) -> str | None:
+    """Let this process connect to the databases that jobs of the state home name."""
+    from holdfast.external.named_addresses import name_databases_of
+
+    def read() -> list[str]:
+        from holdfast.jobs.registry.registry import Registry
+
+        with suppress(HoldfastError):  # the refusal of an address says what else names it
+            return Registry(state_home(home).registry, read_only=True).databases()
+        return []
+
+    if not context.resilient_parsing:
+        name_databases_of(home or "", read)
+    return home
+
+
 Home = Annotated[
     str | None,
-    typer.Option("--home", metavar="DIR", help="State home. [env: HOLDFAST_HOME; default: .holdfast]"),
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="State home. [env: HOLDFAST_HOME; default: .holdfast]",
+        callback=_name_databases,
+    ),
 ]
 
 

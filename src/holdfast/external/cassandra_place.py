@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.external.named_addresses import addresses_in
 
 ADDRESS: Final = "HOLDFAST_CASSANDRA_ADDRESS"
 USER: Final = "HOLDFAST_CASSANDRA_USER"
@@ -49,6 +50,11 @@ class CassandraPlace:
 
     def __str__(self) -> str:
         return f"{_SCHEME}{self.contact_points}/{self.keyspace}"
+
+    @property
+    def endpoints(self) -> frozenset[tuple[str, int]]:
+        """Host and port of each node that a password is sent to first."""
+        return frozenset(self.points)
 
     @property
     def contact_points(self) -> str:
@@ -358,16 +364,17 @@ _LOCK: Final = threading.Lock()
 
 
 def cassandra_place(address: str, environ: Mapping[str, str] | None = None) -> CassandraPlace:
-    """The place of an address such as `cassandra://one.example:9042,two.example:9042/holdfast`.
+    """Return the keyspace at an address such as `cassandra://one.example:9042,two.example:9042/holdfast`.
 
-    The environment's HOLDFAST_CASSANDRA_ADDRESS goes before it, for who reaches the same cluster by another
-    way; without a keyspace it leaves that as it is.
+    If HOLDFAST_CASSANDRA_ADDRESS in the environment has one address, that address replaces this one; if it
+    has no keyspace, this one's is kept.
 
     Raises:
-        Invalid: It is no such address, or has a password in it.
+        Invalid: The address is not valid, or has a password in it.
     """
     environ = os.environ if environ is None else environ
-    given = environ.get(ADDRESS)
+    listed = addresses_in(environ, ADDRESS)
+    given = listed[0] if len(listed) == 1 else None
     where, text = (ADDRESS, given) if given else ("the address of Cassandra", address)
     points, keyspace = _parts(text)
     if given and keyspace is None:

@@ -1,58 +1,131 @@
-"""Which database an address is of: the one place that knows all of them."""
+"""Databases by their addresses, and whether Holdfast may connect to them: the one place that knows all."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from holdfast.config.job.cassandra_store import Cassandra
+from holdfast.config.job.external_store import Redis
 from holdfast.config.spark_defaults import CASSANDRA_PROVIDER, REDIS_PROVIDER
 from holdfast.errors import Invalid
-from holdfast.external.cassandra_place import cassandra_place
+from holdfast.external import cassandra_place, redis_place
+from holdfast.external.cassandra_place import CassandraPlace
 from holdfast.external.cassandra_store import CassandraDatabase
-from holdfast.external.redis_place import redis_place
+from holdfast.external.named_addresses import addresses_in, named_databases
+from holdfast.external.redis_place import RedisPlace
 from holdfast.external.redis_store import RedisDatabase
 from holdfast.external.store_port import Database, ExternalStore
 
-_BY_SCHEME: Final[Mapping[str, Callable[[str], Database]]] = {
-    "cassandra": lambda address: CassandraDatabase(cassandra_place(address)),
-    "redis": lambda address: RedisDatabase(redis_place(address)),
-    "rediss": lambda address: RedisDatabase(redis_place(address)),
-}
-_SHOWN: Final[Mapping[str, Callable[[str], str]]] = {
-    CASSANDRA_PROVIDER: lambda address: str(cassandra_place(address, {})),
-    REDIS_PROVIDER: lambda address: str(redis_place(address, {})),
-}
+_Parse = Callable[[str, Mapping[str, str]], RedisPlace | CassandraPlace]
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A kind of database.
+
+    Attributes:
+        name: What people call it.
+        variable: The environment variable that has addresses of it.
+        parse: Parses an address; the variable in the given environment replaces it.
+        database: Returns the database at an address.
+    """
+
+    name: str
+    variable: str
+    parse: _Parse
+    database: Callable[[str], Database]
+
+
+_REDIS: Final = _Product(
+    "Redis",
+    redis_place.ADDRESS,
+    redis_place.redis_place,
+    lambda address: RedisDatabase(redis_place.redis_place(address)),
+)
+_CASSANDRA: Final = _Product(
+    "Cassandra",
+    cassandra_place.ADDRESS,
+    cassandra_place.cassandra_place,
+    lambda address: CassandraDatabase(cassandra_place.cassandra_place(address)),
+)
+_BY_SCHEME: Final[Mapping[str, _Product]] = {"cassandra": _CASSANDRA, "redis": _REDIS, "rediss": _REDIS}
+_BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, REDIS_PROVIDER: _REDIS}
 
 
 def database_at(address: str) -> Database:
-    """The database of an address as a checkpoint has it; nothing is asked yet.
+    """Return the database at an address that the operator has named; nothing is sent to it yet.
 
     Raises:
-        Invalid: It is none.
+        Invalid: The address is not valid.
         Unsupported: The library of the database is not installed.
     """
-    scheme, found, _ = address.partition("://")
-    if not found or scheme not in _BY_SCHEME:
+    return _product_at(address).database(address)
+
+
+def require_named(address: str, where: str, environ: Mapping[str, str] | None = None) -> None:
+    """Refuse an address that was read from a file and that the operator has not named.
+
+    Args:
+        address: The address.
+        where: The file that it was read from.
+        environ: The environment; that of this process by default.
+
+    Raises:
+        Invalid: The operator has not named it, or it is not valid.
+    """
+    product = _product_at(address)
+    place = product.parse(address, {})
+    listed = addresses_in(os.environ if environ is None else environ, product.variable)
+    if len(listed) == 1:
+        return  # this address replaces the one that was read
+    named = [one for one in named_databases() if _BY_SCHEME.get(one.partition("://")[0]) is product]
+    for one in (*listed, *named):
+        if place.endpoints <= product.parse(address, {product.variable: one}).endpoints:
+            return
+    shown = str(place)
+    raise Invalid(
+        f"refused to connect to a {product.name} server that only a file names",
+        where=where,
+        found=shown,
+        expected=f"an address in {product.variable}, in --database, or in the backend of a job",
+        hint=f"if you trust this server, set {product.variable}={shlex.quote(' '.join((*listed, shown)))}",
+    )
+
+
+def address_of(provider: str, database: str) -> str:
+    """Return an address as a checkpoint has it.
+
+    Args:
+        provider: The class that keeps state in databases of this kind.
+        database: The address that a person has given.
+
+    Raises:
+        Invalid: The address is not valid for this kind of database.
+    """
+    return str(_BY_PROVIDER[provider].parse(database, {}))
+
+
+def address_of_backend(backend: Redis | Cassandra) -> str:
+    """Return the address that a job's backend has."""
+    if isinstance(backend, Redis):
+        return f"{'rediss' if backend.tls else 'redis'}://{backend.address}/{backend.database}"
+    return f"cassandra://{backend.contact_points}/{backend.keyspace}"
+
+
+def _product_at(address: str) -> _Product:
+    scheme, separator, _ = address.partition("://")
+    if not separator or scheme not in _BY_SCHEME:
         raise Invalid(
             "this is no address of a database",
             found="one with a user or password in it" if "@" in address else address or "none",
             expected="redis://HOST:PORT/N, rediss:// for TLS, or cassandra://HOST:PORT/KEYSPACE",
             hint="name the database with --database",
         )
-    return _BY_SCHEME[scheme](address)
-
-
-def address_of(provider: str, database: str) -> str:
-    """An address as a checkpoint has it.
-
-    Args:
-        provider: The class that keeps state in databases of this kind.
-        database: What a person has given.
-
-    Raises:
-        Invalid: It is none of such a database.
-    """
-    return _SHOWN[provider](database)
+    return _BY_SCHEME[scheme]
 
 
 class Databases:
@@ -61,13 +134,19 @@ class Databases:
     def __init__(self) -> None:
         self._databases: dict[str, Database] = {}
 
-    def store(self, database: str, name: str) -> ExternalStore:
-        """A store, by the address that a checkpoint has of its database; nothing is asked yet.
+    def store(self, database: str, name: str, where: str) -> ExternalStore:
+        """Return a store; nothing is asked yet.
+
+        Args:
+            database: The address of its database, as a file has it.
+            name: The store's name.
+            where: The file.
 
         Raises:
-            Invalid: The address is none.
+            Invalid: The address is not valid, or the operator has not named it.
             Unsupported: The library of the database is not installed.
         """
         if database not in self._databases:
+            require_named(database, where)
             self._databases[database] = database_at(database)
         return self._databases[database].store(name)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, Invalid, Unavailable, Unsupported
+from holdfast.external.named_addresses import addresses_in
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -42,6 +43,11 @@ class RedisPlace:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+
+    @property
+    def endpoints(self) -> frozenset[tuple[str, int, bool]]:
+        """Host, port and TLS of each server that a password is sent to."""
+        return frozenset({(self.host, self.port, self.tls)})
 
     def connect(self, environ: Mapping[str, str] | None = None) -> Redis:
         """A client; nothing is sent before it is asked for something. It may be used by several threads.
@@ -122,15 +128,16 @@ class RedisPlace:
 
 
 def redis_place(address: str, environ: Mapping[str, str] | None = None) -> RedisPlace:
-    """The place of an address such as `redis://redis.example:6379/0`.
+    """Return the database at an address such as `redis://redis.example:6379/0`.
 
-    The environment's HOLDFAST_REDIS_ADDRESS goes before it, for who reaches the same server by another way.
+    If HOLDFAST_REDIS_ADDRESS in the environment has one address, that address replaces this one.
 
     Raises:
-        Invalid: It is no such address, or has a password in it.
+        Invalid: The address is not valid, or has a password in it.
     """
     environ = os.environ if environ is None else environ
-    given = environ.get(ADDRESS)
+    listed = addresses_in(environ, ADDRESS)
+    given = listed[0] if len(listed) == 1 else None
     where, text = (ADDRESS, given) if given else ("the address of Redis", address)
     if "://" not in text:
         text = f"{address.partition('://')[0] if given else 'redis'}://{text}"

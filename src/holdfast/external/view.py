@@ -216,7 +216,9 @@ class ExternalView(ReadOnly):
                 database, name = self._description(store)
             except NotFound:
                 return None
-            self._stores[store] = self._databases.store(database, name)
+            self._stores[store] = self._databases.store(
+                database, name, full(self.uri, description_path(store))
+            )
         return self._stores[store]
 
     def _description(self, store: StoreId) -> tuple[str, str]:

@@ -14,7 +14,8 @@ from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operat
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
-from holdfast.external.databases import Databases, address_of, database_at
+from holdfast.external.databases import Databases, address_of, database_at, require_named
+from holdfast.external.named_addresses import name_database
 from holdfast.external.packed_rows import PLAIN, packed, prefixed
 from holdfast.external.store_port import ExternalStore, index_of
 from holdfast.external.view import (
@@ -45,7 +46,7 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
         where: The savepoint, for messages.
 
     Raises:
-        Invalid: The state was in files, or the address is none.
+        Invalid: The state was in files, the address is not valid, or only the savepoint names it.
         Unavailable: The database does not answer.
         Unsupported: Its library is not installed.
     """
@@ -58,9 +59,11 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
             found=f"--database {database}",
             hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend …`",
         )
-    wanted = (
-        external if database is None else replace(external, database=address_of(external.provider, database))
-    )
+    wanted = external
+    if database is not None:
+        wanted = replace(external, database=address_of(external.provider, database))
+        name_database(wanted.database)
+    require_named(wanted.database, where)
     database_at(wanted.database).ping()
     return wanted
 
@@ -148,7 +151,7 @@ def write_stores(
         if tell is not None:
             tell(done, len(stores), _WRITING)
         place = f"{query_id}/{store.operator_id}/{store.partition}/{store.name}/{token}"
-        one = databases.store(external.database, f"{external.prefix}:{{{place}}}")
+        one = databases.store(external.database, f"{external.prefix}:{{{place}}}", view.uri)
         _write(view, operator, store, one, batch_id + 1, index_of(external.prefix, query_id))
         target.write(description_path(store), render_description(external.database, one.name))
 
@@ -159,7 +162,8 @@ def clear_stores(target: Storage) -> None:
     for path, _ in Tree(target).places():
         if layout.split(path)[1] == DESCRIPTION:
             with suppress(HoldfastError):
-                databases.store(*parse_description(target.read(path), full(target.uri, path))).clear()
+                where = full(target.uri, path)
+                databases.store(*parse_description(target.read(path), where), where).clear()
 
 
 def _write(

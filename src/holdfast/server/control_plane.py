@@ -18,6 +18,7 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state_growth import state_bytes
 from holdfast.checkpoints.values import Batch, Checkpoint, Store
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.external.named_addresses import name_databases_of
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.monitoring.job_cost import job_cost
@@ -139,6 +140,7 @@ class ControlPlane:
         self.clock = clock
         self.control = Control(home, clock)
         self.registry = Registry(home.registry)
+        name_databases_of(str(home.path), self.registry.databases)
         self.operations = Operations(home)
         # Who does what is asked for looks again by itself; this only saves the wait.
         self.told: set[str] = set()

@@ -71,6 +71,20 @@ def test_a_name_is_looked_for_where_its_operator_says() -> None:
         read(checkpoint(visits={"product": "TiKV"}))
 
 
+@pytest.mark.parametrize("server", [REDIS, CASSANDRA], ids=["redis", "cassandra"])
+def test_nothing_is_sent_to_a_server_that_only_a_note_names(
+    monkeypatch: pytest.MonkeyPatch, server: RedisBlobServer | CassandraBlobServer
+) -> None:
+    """The note names a host; the operator has a password in the environment, and has named others."""
+    product = server.product.upper()
+    monkeypatch.setenv(f"HOLDFAST_{product}_PASSWORD", "sesame")
+    monkeypatch.setenv(f"HOLDFAST_{product}_ADDRESS", "mine:1 mine:2")
+    with pytest.raises(Invalid, match=f"refused to connect to a {server.product} server") as refused:
+        read(checkpoint(visits=described(server)))
+    assert str(refused.value.where).endswith("_holdfast/operator-visits.json")
+    assert f"HOLDFAST_{product}_ADDRESS='mine:1 mine:2 {product.lower()}://one:" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -73,6 +73,7 @@ def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
         db.execute("DROP VIEW attempt_kinds")
         for table in ("savepoints", "leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
+        db.execute("DROP TABLE databases")
         db.execute("PRAGMA user_version = 1")
     assert registry.job("job") == RECORD
     assert registry.savepoints("job") == []
@@ -92,6 +93,7 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
         # What that version did not write of a batch and of a failure.
         for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):
             db.execute(f"UPDATE {table} SET {column} = json_remove({column}, '$.{gone}')")
+        db.execute("DROP TABLE databases")
         db.execute("PRAGMA user_version = 2")
         db.commit()
     assert registry.job("job") == replace(RECORD, updated_ms=100)
@@ -115,6 +117,7 @@ def test_a_registry_of_the_third_version_goes_on_with_its_attempts(registry: Reg
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
         db.execute("DROP TABLE dropped_attempts")
+        db.execute("DROP TABLE databases")
         db.execute("PRAGMA user_version = 3")
     assert [each.number for each in registry.attempts("job")] == [1, 2]
     assert registry.attempt_counts("job") == AttemptCounts(restarts=1, failed=1, causes={"sink": 1})
@@ -126,11 +129,24 @@ def test_a_registry_of_the_fourth_version_goes_on_without_a_directory_of_savepoi
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("DROP TABLE databases")
         db.execute("PRAGMA user_version = 4")
     assert registry.job("job") == RECORD
     named = replace(RECORD, savepoint_catalog="file:///sp")
     registry.start_job(named)
     assert registry.job("job") == named
+
+
+def test_databases_are_those_that_the_newest_start_of_each_job_names(registry: Registry) -> None:
+    assert registry.databases() == []
+    registry.queries_started("job", 1, [], 5, ["redis://old:6379/0"])
+    registry.queries_started("other", 1, [], 6, ["redis://new:6379/0"])
+    registry.queries_started("job", 2, [], 7, ["redis://new:6379/0", "cassandra://new:9042/shop"])
+    assert sorted(registry.databases()) == ["cassandra://new:9042/shop", "redis://new:6379/0"]
+    with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("DROP TABLE databases")
+        db.execute("PRAGMA user_version = 5")
+    assert registry.databases() == []
 
 
 def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from holdfast.jobs.ha.candidacy import Candidacy
 from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.supervisor.standby import require_final, require_places, take_over
+from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, require_places, take_over
 from holdfast.storage.memory import MemoryStorage
 
 LEASE_S = 1000.0
@@ -147,6 +148,19 @@ def test_a_checkpoint_that_is_not_there_is_not_begun_anew(tmp_path: Path) -> Non
     (checkpoint / "sums").mkdir(parents=True)
     (checkpoint / "sums" / "metadata").write_text('{"id":"an-id"}')
     require_places(record, uri)
+
+
+@pytest.mark.parametrize("foreign", ["{}-2", "{}/../other", "{}/a/b", "hdfs://elsewhere:9870/x", "{}/.."])
+def test_a_record_names_no_checkpoint_but_the_jobs_own(tmp_path: Path, foreign: str) -> None:
+    """Whoever writes the record of the elections chooses neither hosts nor directories of this machine."""
+    uri = f"file://{tmp_path}/checkpoint"
+    other = QueryPlace(foreign.format(uri), "an-id")
+    record = LeaderRecord("machine-1 pid 7", uri, 0, ran=True, queries={"sums": other})
+    with pytest.raises(CannotLead, match="names a checkpoint that is not the job's"):
+        require_places(record, uri)
+    assert checkpoints_of(record, {"sums": uri}, uri) == {"sums": uri}
+    own = replace(record, queries={"sums": QueryPlace(f"{uri}/sums", "an-id")})
+    assert checkpoints_of(own, {}, uri) == {"sums": f"{uri}/sums"}
 
 
 def test_a_standby_that_takes_over_looks_for_the_checkpoints(

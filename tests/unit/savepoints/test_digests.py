@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -343,6 +346,25 @@ def test_one_that_cannot_be_read_is_told_once() -> None:
         digests.newest(into, [manifest.query_id])
     assert digests.newest(into, [manifest.query_id]) is None
     assert pending(into) == [manifest.savepoint_id]
+
+
+def test_no_host_is_connected_to_that_only_a_manifest_names() -> None:
+    """The pass looks whether the query runs, in order to be gentle, but not on another host."""
+    connected = threading.Event()
+
+    def accept(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+                connected.set()
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        hands, into = Hands(), catalog()
+        uri = f"webhdfs://127.0.0.1:{listener.getsockname()[1]}/checkpoint"
+        taken = hands.take(MemoryStorage(golden_files("4.2/aggregate-memory"), uri=uri), into)
+        PendingDigests(hands.clock, lambda: True, pause=lambda _: None).one(into, taken.manifest.savepoint_id)
+    assert not connected.is_set()
 
 
 def test_a_query_without_state_has_nothing_pending() -> None:

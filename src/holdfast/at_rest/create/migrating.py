@@ -17,6 +17,7 @@ from holdfast.config.checks import whole
 from holdfast.config.units import counted
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.external.databases import address_of
+from holdfast.external.named_addresses import name_database
 from holdfast.external.view import with_state
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.logs.offset_log import of_spark_4
@@ -298,7 +299,9 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
         same = before.external.provider == provider
         known = before.external if same else replace(known, prefix=before.external.prefix or _PREFIX)
     if database is not None:
-        return replace(known, database=address_of(provider, database))
+        address = address_of(provider, database)
+        name_database(address)
+        return replace(known, database=address)
     if not known.database:
         raise Invalid(
             f"it is not said which {known.kind} the state is to be moved to",

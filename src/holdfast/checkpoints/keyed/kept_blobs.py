@@ -1,7 +1,7 @@
 """Blobs of keyed state that are in a database: where a checkpoint says they are, and how they are read.
 
-The note of an operator names the server, without any password. The environment says otherwise where the
-database has moved, and has the password.
+The note of an operator names the server, without any password. It is data: Holdfast connects to that server
+only if the operator has named it too. Passwords and certificate authorities come from the environment.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.external import cassandra_place
+from holdfast.external.databases import require_named
+from holdfast.external.named_addresses import addresses_in
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
 from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile
@@ -84,10 +86,9 @@ def operators_elsewhere(storage: Storage) -> dict[str, str]:
 
 def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobServer:
     product = product_in(note)
-    address = os.environ.get(ADDRESS)
-    if product in (None, _REDIS) and address:
-        return _with_password(_redis_at(address))
-    if product in (None, _CASSANDRA) and os.environ.get(cassandra_place.ADDRESS):
+    if product in (None, _REDIS) and len(addresses := addresses_in(os.environ, ADDRESS)) == 1:
+        return _with_password(_redis_at(addresses[0]))
+    if product in (None, _CASSANDRA) and len(addresses_in(os.environ, cassandra_place.ADDRESS)) == 1:
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
@@ -96,7 +97,17 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
             f"{cassandra_place.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
         )
-    return _with_password(_server_in(note, full(where, layout.operator_note(operator))))
+    note_path = full(where, OwnFile(layout.operator_note(operator)).render())
+    server = _server_in(note, note_path)
+    require_named(_address(server), note_path)
+    return _with_password(server)
+
+
+def _address(server: RedisBlobServer | CassandraBlobServer) -> str:
+    if isinstance(server, CassandraBlobServer):
+        return f"cassandra://{server.contact_points}/{server.keyspace}"
+    host = f"[{server.host}]" if ":" in str(server.host) else server.host
+    return f"{'rediss' if server.tls else 'redis'}://{host}:{server.port}/{server.database}"
 
 
 def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:
@@ -116,7 +127,7 @@ def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
     """As the environment says, with what that leaves as it is noted."""
     noted = note or {}
     place = cassandra_place.cassandra_place(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
-    authorities = os.environ.get(cassandra_place.CERTIFICATES) or noted.get("authorities")
+    authorities = os.environ.get(cassandra_place.CERTIFICATES)
     return CassandraBlobServer(
         place.contact_points,
         place.keyspace,
@@ -129,11 +140,15 @@ def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
 
 def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | CassandraBlobServer:
     product = product_in(note)
-    facts = {name: value for name, value in note.items() if name != _PRODUCT}
+    facts = {name: value for name, value in note.items() if name not in (_PRODUCT, "authorities")}
+    redis = product == _REDIS
+    # Whoever writes the checkpoint does not choose which certificates are trusted.
+    authorities = os.environ.get(CERTIFICATES if redis else cassandra_place.CERTIFICATES)
     try:
         if product not in (_REDIS, _CASSANDRA):
             raise TypeError(f"an unknown database, {product}")
-        return RedisBlobServer(**facts) if product == _REDIS else CassandraBlobServer(**facts)
+        server = RedisBlobServer(**facts) if redis else CassandraBlobServer(**facts)
+        return replace(server, authorities=authorities)
     except TypeError as error:
         raise Corrupt(
             "the note of an operator cannot be read", where=where, found=str(error), hint=SEE_DAMAGE

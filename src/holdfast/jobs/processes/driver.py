@@ -24,12 +24,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import now_ms
+from holdfast.config.job.cassandra_store import Cassandra
+from holdfast.config.job.external_store import Redis
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
 from holdfast.engine.queries.table_versions import TableVersions
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.external.databases import address_of_backend
+from holdfast.external.named_addresses import name_database, named_databases
 from holdfast.jobs.background.group_commits import GroupCommits
 from holdfast.jobs.definition import Job, Periodic
 from holdfast.jobs.failures import summary
@@ -270,7 +274,9 @@ class Driver:
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
-        self._channel.send(QueriesStarted(tuple(started)))
+        if isinstance(job.backend, (Redis, Cassandra)):
+            name_database(address_of_backend(job.backend))
+        self._channel.send(QueriesStarted(tuple(started), tuple(sorted(named_databases()))))
 
     def _check_strictly(self, job: Job, sinks: list[Sink], spark: SparkSession) -> None:
         from holdfast.jobs.processes.planned_lint import refuse_errors

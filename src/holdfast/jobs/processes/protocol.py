@@ -89,9 +89,10 @@ class BatchesRepeated(Message):
 
 @dataclass(frozen=True, slots=True)
 class QueriesStarted(Message):
-    """All queries were started."""
+    """All queries were started. `databases` are the addresses that the job's code names for its state."""
 
     queries: tuple[QueryStarted, ...]
+    databases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

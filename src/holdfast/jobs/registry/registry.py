@@ -238,11 +238,25 @@ class Registry:
             make_room(db, job, number)
         return number
 
-    def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
+    def queries_started(
+        self,
+        job: str,
+        number: int,
+        queries: Sequence[QueryStarted],
+        now_ms: int,
+        databases: Sequence[str] = (),
+    ) -> None:
         """Note that an attempt's queries run; the reason of the state before is cleared.
 
         Those that the job has no longer are forgotten, and so are batches of former checkpoints: a query of
         another id counts from 0 again.
+
+        Args:
+            job: The job's name.
+            number: The attempt.
+            queries: All queries of the job.
+            now_ms: The time in epoch milliseconds.
+            databases: The addresses that the job's code names for its state; they replace the earlier ones.
         """
         with self._writing(job) as db:
             same = [
@@ -264,6 +278,9 @@ class Registry:
             )
             for query in queries:
                 insert(db, "queries", {"job": job, **asdict(query)})
+            db.execute("DELETE FROM databases WHERE job = ?", (job,))
+            for address in databases:
+                insert(db, "databases", {"job": job, "address": address})
             db.execute(
                 "UPDATE jobs SET state = ?, reason = NULL, updated_ms = ? WHERE name = ?",
                 (JobState.RUNNING.value, now_ms, job),
@@ -346,6 +363,10 @@ class Registry:
     def queries(self, job: str) -> list[QueryStarted]:
         """The queries of a job's newest attempt."""
         return self._read(QueryStarted, "SELECT * FROM queries WHERE job = ? ORDER BY rowid", job)
+
+    def databases(self) -> list[str]:
+        """Return the addresses of databases that the code of any job names for its state."""
+        return [str(row["address"]) for row in self._file.read("SELECT DISTINCT address FROM databases")]
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
         """A job's newest batches, oldest first; only so many of each query are read."""

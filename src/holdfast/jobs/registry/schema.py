@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.storage.file_lock import lock_holder
 from holdfast.storage.shared_database import Shape
 
-VERSION: Final = 5
+VERSION: Final = 6
 # Where in a file SQLite locks a byte for the one who writes.
 _RESERVED: Final = 0x40000001
 
@@ -41,12 +41,14 @@ CREATE VIEW attempt_kinds AS SELECT job, number, recovers, ending IS 'failed' AS
   iif(failure IS NULL, '', coalesce(json_extract(failure, '$.cause'), 'unknown')) AS cause
 FROM attempts
 """
+_DATABASES: Final = "CREATE TABLE databases (job TEXT NOT NULL, address TEXT NOT NULL)"
 # What turns a registry of each earlier version into the next.
 _UPGRADES: Final = {
     1: (_SAVEPOINTS,),
     2: (_LEADERS, _RECOVERIES),
     3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS),
     4: ("ALTER TABLE jobs ADD COLUMN savepoint_catalog TEXT",),
+    5: (_DATABASES,),
 }
 
 _SCHEMA: Final = (
@@ -54,6 +56,7 @@ _SCHEMA: Final = (
     _LEADERS,
     _RECOVERIES,
     _DROPPED_ATTEMPTS,
+    _DATABASES,
     """
     CREATE TABLE jobs (
       name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,

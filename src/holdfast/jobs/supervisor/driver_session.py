@@ -12,6 +12,7 @@ from holdfast.checkpoints.guard.machine import ProcessIdentity
 from holdfast.checkpoints.guard.terms import LeadershipLost
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.external.named_addresses import name_database
 from holdfast.jobs.events import batch_line
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
@@ -203,7 +204,16 @@ class DriverSession:
     def _started(self, message: protocol.QueriesStarted) -> None:
         job, queries = self._job, message.queries
         job.is_running()
-        job.notes.later(Registry.queries_started, job.name, self._attempt.number, queries, job.clock())
+        for address in message.databases:
+            name_database(address)
+        job.notes.later(
+            Registry.queries_started,
+            job.name,
+            self._attempt.number,
+            queries,
+            job.clock(),
+            message.databases,
+        )
         job.recovery.running()
         job.leadership.note(ran=True, queries=places_of(queries))
         job.policy.on_running()

@@ -90,6 +90,12 @@ def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
             found=f"{checkpoint} here, {record.checkpoint} at {record.holder}",
         )
     for place in record.queries.values():
+        if not _is_within(place.checkpoint, checkpoint):
+            raise CannotLead(
+                "the record of the former leader names a checkpoint that is not the job's",
+                where=checkpoint,
+                found=f"{place.checkpoint}, by {record.holder}",
+            )
         try:
             size = open_storage(place.checkpoint).size(layout.METADATA)
         except HoldfastError as error:
@@ -104,10 +110,29 @@ def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
             )
 
 
-def checkpoints_of(record: LeaderRecord | None, known: Mapping[str, str]) -> Mapping[str, str]:
-    """The checkpoints of a job's queries: what a state home knows may be from before another one led it."""
+def checkpoints_of(
+    record: LeaderRecord | None, known: Mapping[str, str], checkpoint: str
+) -> Mapping[str, str]:
+    """Return the checkpoints of a job's queries, by name.
+
+    What a state home knows may be from before another supervisor led the job, so the leader's record goes
+    before it. Of the record, only checkpoints within the job's own are used: whoever may write it names no
+    others.
+
+    Args:
+        record: What the former leader has recorded.
+        known: What the state home knows.
+        checkpoint: The job's checkpoint.
+    """
     places: Mapping[str, QueryPlace] = {} if record is None else record.queries
-    return {name: place.checkpoint for name, place in places.items()} or known
+    own = {name: place.checkpoint for name, place in places.items()}
+    return {name: place for name, place in own.items() if _is_within(place, checkpoint)} or known
+
+
+def _is_within(place: str, checkpoint: str) -> bool:
+    """A query's checkpoint is the job's, or a directory in it."""
+    name = place.removeprefix(f"{checkpoint}/")
+    return place == checkpoint or (name not in (place, "", ".", "..") and "/" not in name)
 
 
 def require_final(refusal: HoldfastError, candidacy: Candidacy, *, begun: bool) -> None:

@@ -149,7 +149,8 @@ class Supervisor:
         candidacy = self._leadership.candidacy
         started = job.notes.now(Registry.queries, definition.name)
         known = {query.name: query.checkpoint for query in started}
-        queries = checkpoints_of(None if candidacy is None else candidacy.record, known)
+        record = None if candidacy is None else candidacy.record
+        queries = checkpoints_of(record, known, definition.checkpoint)
         refuse_newer([definition.checkpoint, *queries.values()], job.home.path)
         warning = unusable_fallback(settings.fallback, [definition.checkpoint]) if first else None
         if warning is not None:

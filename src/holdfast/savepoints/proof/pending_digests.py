@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from urllib.parse import urlsplit
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.savepoints.catalog.catalog import load
@@ -72,11 +74,11 @@ class PendingDigests:
         """
         if savepoint_id in self._hopeless or not self._go_on():
             return None
-        try:
-            checkpoint = open_storage(load(catalog, savepoint_id).checkpoint)
-            gentle = seems_to_run(checkpoint, self._clock())
-        except HoldfastError:
-            gentle = True
+        gentle = True
+        with suppress(HoldfastError):
+            checkpoint = load(catalog, savepoint_id).checkpoint
+            if _is_near(checkpoint, catalog.uri):
+                gentle = seems_to_run(open_storage(checkpoint), self._clock())
         return self._digest(catalog, savepoint_id, gentle=gentle)
 
     def _digest(self, catalog: Storage, savepoint_id: str, *, gentle: bool) -> Digested | None:
@@ -95,6 +97,14 @@ class PendingDigests:
         except (Corrupt, Unsupported):
             self._hopeless.add(savepoint_id)
             raise
+
+
+def _is_near(checkpoint: str, catalog: str) -> bool:
+    """Whether a checkpoint that a manifest names is on this machine, or where the catalog is.
+
+    Whoever writes the catalog does not choose which other hosts are connected to.
+    """
+    return checkpoint.startswith("file://") or urlsplit(checkpoint)[:2] == urlsplit(catalog)[:2]
 
 
 class _Stopped(Exception):

@@ -20,6 +20,7 @@ from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedSta
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.external.named_addresses import named_databases
 from holdfast.savepoints.places import place_of
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName, QueryName
@@ -186,6 +187,7 @@ def router(plane: ControlPlane) -> APIRouter:
             "sql": wanted.sql,
             "rows": wanted.limit,
             "bytes": SQL_LIMITS.answer_bytes,
+            "databases": sorted(named_databases()),
         }
         async with _turn(turns):
             answer = await _unless_gone(request, ask(MODULE, question, SQL_LIMITS))

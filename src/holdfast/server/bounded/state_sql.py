@@ -19,16 +19,19 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     """The rows of the answer as JSON, as many as fit; `facts` says whether there are more.
 
     Args:
-        question: `address`, `batch`, `sql`, `rows` and `bytes` at most.
+        question: `address`, `batch`, `sql`, `rows` and `bytes` at most; `databases` that may be connected to.
         facts: Filled with `columns`, `more` and `left_out`.
 
     Raises:
         Invalid: The query is wrong, or its first row alone is too large.
     """
     from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.external.named_addresses import name_database
     from holdfast.formats.rows.plain import plain
     from holdfast.savepoints.places import place_of
 
+    for database in question["databases"]:
+        name_database(database)
     place = place_of(question["address"], question["batch"])
     reader = StateReader(place.storage, place.batch_id)
     left_rows, left_bytes = int(question["rows"]), int(question["bytes"])

@@ -11,6 +11,8 @@ from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
+from holdfast.external.databases import address_of_backend
+from holdfast.external.named_addresses import name_database
 from holdfast.external.redis_place import redis_place
 from holdfast.formats.providers import DATABASES
 
@@ -55,6 +57,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
             hint=f'write hf.{name}(…, tls=True, trust_store="/etc/ssl/ca.pem") without a password',
         )
     server = _redis(database) if isinstance(database, Redis) else _cassandra(database)
+    name_database(address_of_backend(database))
     return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
 
 
