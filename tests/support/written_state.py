@@ -241,7 +241,7 @@ def write_registry(place: Path, version: int = VERSION) -> None:
     first = registry.start_attempt("shop", 4243, NOW_MS - 89_000, recovers=False)
     registry.end_attempt("shop", first, "failed", FAILURE, NOW_MS - 85_000)
     second = registry.start_attempt("shop", 4244, NOW_MS - 84_000, recovers=True)
-    registry.queries_started("shop", second, [QUERY], NOW_MS - 82_000)
+    registry.queries_started("shop", second, [QUERY], NOW_MS - 82_000, ["redis://redis.example:6379/0"])
     registry.add_batch("shop", second, BATCH)
     registry.request("shop", "stop", NOW_MS)
     registry.add_savepoint("shop", SAVEPOINT)
@@ -250,7 +250,13 @@ def write_registry(place: Path, version: int = VERSION) -> None:
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
         db.execute("DROP VIEW attempt_kinds")
-        since = ("dropped_attempts", "leaders", "recoveries", *(("savepoints",) if version == 1 else ()))
+        since = (
+            "databases",
+            "dropped_attempts",
+            "leaders",
+            "recoveries",
+            *(("savepoints",) if version == 1 else ()),
+        )
         for table in since:
             db.execute(f"DROP TABLE {table}")
         for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):

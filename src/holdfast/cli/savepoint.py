@@ -321,6 +321,8 @@ def _show_taken(taken: Taken) -> None:
         output.say(f"note: the checkpoint: {taken.untold}")
     for path in taken.damaged:
         output.say(f"note: {path} of the checkpoint is damaged; the savepoint does without it")
+    for path in taken.replaced:
+        output.say(f"note: {path} of the catalog was damaged; it has been replaced")
     warn_of_label(manifest.label, taken.uri)
     for _, words in _expired(manifest):
         output.say(words)

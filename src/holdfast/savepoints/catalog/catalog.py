@@ -30,6 +30,7 @@ from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, parse_manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange, parse_label_change
 from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
+from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage, full
 
 OBJECTS: Final = "objects"
@@ -81,6 +82,30 @@ def object_path(sha256: str) -> str:
     In sixteen folders: some file systems bound the names in one, and making one takes as long as a few files.
     """
     return f"{OBJECTS}/{sha256[0]}/{sha256}"
+
+
+def is_to_be_put(catalog: Storage, sha256: str, size_bytes: int, damaged: set[str] | None = None) -> bool:
+    """Return whether bytes have to be put under their hash; delete a damaged object that has that name.
+
+    An object counts if its content has the hash that is its name. A size alone says nothing of a flipped bit.
+
+    Args:
+        catalog: The catalog.
+        sha256: The hash.
+        size_bytes: How many bytes they are.
+        damaged: Filled with the path of an object that is deleted.
+    """
+    path = object_path(sha256)
+    try:
+        found, _ = hash_file(catalog, path, size_bytes)
+    except NotFound:
+        return True
+    if found == sha256:
+        return False
+    catalog.delete(path)
+    if damaged is not None:
+        damaged.add(path)
+    return True
 
 
 def manifest_path(savepoint_id: str) -> str:

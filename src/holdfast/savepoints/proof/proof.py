@@ -35,8 +35,14 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 COMPARED: Final = "compared"
-_RETAKE = (
-    "take a new savepoint, which puts the right bytes back where it has the same; do not restore this one"
+_RETAKE = "take a new savepoint; do not restore this one"
+_DELETE = (
+    "delete this object and take a new savepoint, which stores it again if the checkpoint still has these"
+    " bytes; do not restore this one"
+)
+_MISSING = (
+    "take a new savepoint, which stores it again if the checkpoint still has these bytes; do not restore this"
+    " one"
 )
 _DIFFERS = (
     "its files have the hashes that the manifest names, so the manifest was replaced, or this is a fault to"
@@ -234,11 +240,11 @@ def _look(catalog: Storage, file: SavedFile) -> Problem | None:
     try:
         sha256, size = hash_file(catalog, path, file.size_bytes)
     except NotFound:
-        return Problem(path, f"the bytes of {file.path} are not there", _RETAKE)
+        return Problem(path, f"the bytes of {file.path} are not there", _MISSING)
     if size != file.size_bytes:
-        return Problem(path, f"{size} bytes where {file.path} had {file.size_bytes}", _RETAKE)
+        return Problem(path, f"{size} bytes where {file.path} had {file.size_bytes}", _DELETE)
     if sha256 != file.sha256:
         return Problem(
-            path, f"it does not have the bytes of {file.path}: its SHA-256 is {sha256[:16]}…", _RETAKE
+            path, f"it does not have the bytes of {file.path}: its SHA-256 is {sha256[:16]}…", _DELETE
         )
     return None

@@ -15,7 +15,7 @@ from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import load, object_path, savepoint_uri
+from holdfast.savepoints.catalog.catalog import is_to_be_put, load, object_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.digests import digest, recorded
@@ -135,15 +135,14 @@ def _recorded(catalog: Storage, source: Manifest) -> SavepointContent | None:
 
 
 def store_object(catalog: Storage, file: SavedFile, origin: Storage, path: str) -> bool:
-    """Put a file under its hash, by a link where that is possible; whether it was not there before."""
-    target = object_path(file.sha256)
-    held = catalog.size(target)
-    if held == file.size_bytes:
+    """Put a file under its hash, by a link where that is possible; return False if the catalog has it.
+
+    Cost: an object that the catalog has is read once.
+    """
+    if not is_to_be_put(catalog, file.sha256, file.size_bytes):
         return False
-    if held is not None:  # it was damaged since; these are the right bytes
-        catalog.delete(target)
     with suppress(Conflict):  # somebody else was quicker
-        catalog.copy(path, target, origin=origin)
+        catalog.copy(path, object_path(file.sha256), origin=origin)
     return True
 
 

@@ -23,6 +23,7 @@ from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
 from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import (
     copies_by_itself,
+    is_to_be_put,
     manifest_path,
     modified_ns,
     new_id,
@@ -68,6 +69,7 @@ class Taken(JsonShape):
         untold: The words for a query that keeps no state or has lost it; None where that can be told.
         damaged: Damaged files of the checkpoint that the savepoint does without: what they held is in it from
             an older snapshot and the changes since.
+        replaced: Objects of the catalog that were damaged, and that the take has replaced.
     """
 
     uri: str = field(metadata=json_as("savepoint"))
@@ -75,6 +77,7 @@ class Taken(JsonShape):
     new_files: int
     untold: str | None = None
     damaged: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 def take(
@@ -100,7 +103,9 @@ def take(
     checkpoint is.
 
     Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
-    the proof; and the state's rows, where they are few or asked for.
+    the proof; and the state's rows, where they are few or asked for. If the catalog already has an object of
+    the same hash as a file that was read, that object is read once too: its content has to be that of its
+    name. Where something does not fit, all objects that the take relies on are read.
 
     Args:
         checkpoint: The checkpoint.
@@ -128,23 +133,40 @@ def take(
     _LOG.debug("taking a savepoint of %s into %s", checkpoint.uri, catalog.uri)
     turn = TakeLease(catalog, chance(8).hex(), clock)
     with turn.held():
-        with in_bulk(catalog) as quick:
-            one = _Take(checkpoint, quick, turn, workers, tell)
-            saved = one.saved(plan)
-        manifest = new_manifest(
-            one.view(saved),
-            saved,
-            {} if operation is None else {"operation": operation},
-            label=label,
-            new_bytes=one.new_bytes(saved),
-            deep=deep,
-            clock=clock,
-            chance=chance,
-            tell=tell,
-        )
+        one = _Take(checkpoint, catalog, turn, workers, tell)
+
+        def copied() -> tuple[list[SavedFile], Manifest]:
+            with in_bulk(catalog) as quick:
+                one.catalog = quick
+                saved = one.saved(plan)
+            return saved, new_manifest(
+                one.view(saved),
+                saved,
+                {} if operation is None else {"operation": operation},
+                label=label,
+                new_bytes=one.new_bytes(saved),
+                deep=deep,
+                clock=clock,
+                chance=chance,
+                tell=tell,
+            )
+
+        try:
+            saved, manifest = copied()
+        except Corrupt:
+            if not one.distrust():
+                raise
+            saved, manifest = copied()
         publish(catalog, manifest, turn)
     uri = savepoint_uri(catalog, manifest.savepoint_id)
-    taken = Taken(uri, manifest, one.new_files(saved), plan.untold, tuple(sorted(one.damaged)))
+    taken = Taken(
+        uri,
+        manifest,
+        one.new_files(saved),
+        plan.untold,
+        tuple(sorted(one.damaged)),
+        tuple(sorted(one.replaced)),
+    )
     _LOG.info("took savepoint %s of %s, batch %d", taken.uri, checkpoint.uri, manifest.batch_id)
     return taken
 
@@ -176,6 +198,9 @@ class _Take:
         proved: Linked data files that were compared with their checksums while they were hashed.
         at: Where the catalog has a file now.
         damaged: Damaged files that the savepoint does without.
+        replaced: Damaged objects of the catalog that this take replaces.
+        distrusted: Hashes whose objects have other content.
+        relied: What was saved last.
     """
 
     checkpoint: Storage
@@ -188,6 +213,9 @@ class _Take:
     proved: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
+    distrusted: set[str] = field(default_factory=set)
+    relied: list[SavedFile] = field(default_factory=list)
 
     def saved(self, plan: TakePlan) -> list[SavedFile]:
         """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
@@ -206,8 +234,11 @@ class _Take:
                     raise
                 gone = error
                 continue
-            proofs += 1
+            self.relied = saved
             found = self._verified(saved, plan)
+            if not found.ok and self.distrust():
+                continue
+            proofs += 1
             if found.ok:
                 self.damaged = {*damage.unreadable, *damage.wrong}
                 return saved
@@ -218,6 +249,25 @@ class _Take:
         if found is not None:
             raise self._refusal(found, plan)
         raise too_fast(gone) from gone
+
+    def distrust(self) -> bool:
+        """Hash the objects that were in the catalog before; return True if a hash is not the object's name.
+
+        Such objects are replaced when the files are copied again: damage of the catalog is not damage of the
+        checkpoint.
+        """
+        held = {file.sha256: file for file in self.relied if file.sha256 not in self.stored}
+        hashes = each(
+            lambda file: hash_file(self.catalog, object_path(file.sha256), file.size_bytes)[0],
+            held.values(),
+            self.workers,
+            self.tell,
+            "hashing",
+        )
+        wrong = {sha256 for sha256, found in zip(held, hashes, strict=True) if sha256 != found}
+        new = wrong - self.distrusted
+        self.distrusted |= wrong
+        return bool(new)
 
     def _planned_again(self, plan: TakePlan, damage: Damage) -> TakePlan:
         return plan_take(
@@ -244,6 +294,7 @@ class _Take:
     def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
         """First a hold on every file, so that none can be taken away, and then their hashes."""
         self.proved.clear()
+        self.kept.clear()
         numbered = enumerate(plan.files, start=look * len(plan.files))
         held = each(
             lambda item: self._hold(item[1], staged(self.turn.token, item[0]), links),
@@ -264,7 +315,11 @@ class _Take:
         self.turn.beat()
         file, size = planned.file, planned.size_bytes
         before = planned.held
-        if before is not None and self.catalog.size(object_path(before.sha256)) == size:
+        if (
+            before is not None
+            and before.sha256 not in self.distrusted
+            and self.catalog.size(object_path(before.sha256)) == size
+        ):
             self.kept.add(file.path)
             self.at[file.path] = object_path(before.sha256)
             return before
@@ -323,11 +378,8 @@ class _Take:
 
     def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
         path = object_path(sha256)
-        held = self.catalog.size(path)
-        if held == size:
+        if sha256 in self.stored or not is_to_be_put(self.catalog, sha256, size, self.replaced):
             return
-        if held is not None:  # it was damaged since; what was taken now is right
-            self.catalog.delete(path)
         try:
             put(path)
             self.stored[sha256] = size
