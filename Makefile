@@ -1,5 +1,6 @@
 # Two commands are enough: `make demo` and `make test`. Both set up what they need.
 # `SPARK=4.3` lets every target run on that Spark, in an environment of its own: `make proof SPARK=4.3`.
+# `make proof PART=2 ARGS='-k word'` runs a selection of a part.
 PYTHON ?= python3
 SPARK ?=
 VENV ?= $(if $(SPARK),.venv-spark$(SPARK),.venv)
@@ -8,8 +9,8 @@ export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
-# `TESTS=tests/spark/test_keyed.py` runs these alone. Tests that kill processes wait a lot: hence more workers than cores.
-TESTS ?=
+# `ARGS=tests/spark/test_keyed.py` runs these tests alone. Tests that kill processes wait a lot: hence more workers than cores.
+ARGS ?=
 PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 5 --dist worksteal
 
 .PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
@@ -19,13 +20,16 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its short form
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) $(ARGS)
 
 test-without-services: $(READY) $(CLASSES)  ## the same as on a machine that has none of the services; needs root or user namespaces
 	@scripts/without_services.sh $(BIN)/python $(PYTEST)
 
-proof: $(READY) $(CLASSES)  ## every test in its long form: every provider, every kill, every guide; hours
-	@HOLDFAST_GRID=all $(PYTEST) $(TESTS)
+proof: $(READY) $(CLASSES)  ## every test in its long form, in parts with a report each; hours. One part: PART=2
+	@failed=; for part in $(or $(PART),$$($(BIN)/python tests/support/proof_parts.py)); do \
+	  files=$$($(BIN)/python tests/support/proof_parts.py $$part) || exit 2; \
+	  HOLDFAST_GRID=all HOLDFAST_PROOF_PART=$$part $(PYTEST) $(ARGS) $$files || failed="$$failed $$part"; \
+	done; [ -z "$$failed" ] || { echo "failed: parts$$failed; see docs/proof" >&2; exit 1; }
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE

@@ -22,7 +22,7 @@ from holdfast.checkpoints.guard import checkpoint_guard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["forked_cli", "required", "spark_settings"]
+pytest_plugins = ["forked_cli", "proof_report", "required", "spark_settings"]
 
 # Readline, which pytest loads, gives the processes of its workers the size of a terminal that is not there.
 for size in ("COLUMNS", "LINES"):

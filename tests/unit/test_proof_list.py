@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from grid import proof_only
+from proof_parts import files_of, parts_of, patterns
+from proof_parts import test_files as all_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,3 +24,14 @@ def test_no_line_is_there_twice() -> None:
     lines = proof_only()
     assert [line for line in lines if any(line != other and line.startswith(other) for other in lines)] == []
     assert len(lines) == len(set(lines))
+
+
+def test_every_test_file_is_in_exactly_one_part() -> None:
+    assert {file: parts_of(file) for file in all_files() if len(parts_of(file)) != 1} == {}
+
+
+def test_every_part_has_files() -> None:
+    numbers = [number for number, _ in patterns()]
+    assert sorted(set(numbers)) == list(range(1, max(numbers) + 1))
+    assert all(files_of(number) for number in numbers)
+    assert {file for number in numbers for file in files_of(number)} == set(all_files())
