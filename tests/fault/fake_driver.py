@@ -68,7 +68,8 @@ class FakeDriver:
         self.channel.send(JobDefined(**self.script["definition"]))
         self.told.wait()
         place = self.script.get("query_checkpoint", "c")
-        self.channel.send(QueriesStarted((QueryStarted("q", "id", "run", place, "none: x"),)))
+        started = QueryStarted("q", "id", "run", place, "none: x")
+        self.channel.send(QueriesStarted((started,), ("redis://of-the-job:6379/0",)))
         for step in steps:
             code = self.take(step)
             if code is not None:

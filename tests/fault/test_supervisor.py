@@ -368,6 +368,8 @@ def test_a_rescale_ends_no_driver_of_a_job_with_several_supervisors(case: Case) 
 
 def test_details_tell_how_long_a_recovery_took(case: Case) -> None:
     case.run(case.write(["batch", "die"], ["batch", "finish"]))
+    # Commands with this state home may connect to the database that the job's code names.
+    assert Registry(case.home.registry).databases() == ["redis://of-the-job:6379/0"]
     details = Control(case.home, lambda: 0).details("job")
     first, second = details.attempts
     assert first.ended_ms is not None
