@@ -285,7 +285,7 @@ _DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
 _TEMPORARY_FILE = re.compile(rf"\.(.+)\.{_UUID}(?:\.TID[0-9]+)?\.tmp")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
-_OWN_FILE = re.compile(rf"origin\.json|plan\.json|(?:operator|split)-{OPERATOR_NAME}\.json")
+_OWN_FILE = re.compile(rf"origin\.json|plan\.json|ledger\.json|(?:operator|split)-{OPERATOR_NAME}\.json")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
 _ELSEWHERE = frozenset({"", ".", ".."})
