@@ -1,6 +1,6 @@
 # Two commands are enough: `make demo` and `make test`. Both set up what they need.
 # `SPARK=4.3` lets every target run on that Spark, in an environment of its own: `make proof SPARK=4.3`.
-# `make proof PART=2 ARGS='-k word'` runs a selection of a part.
+# `make test ARGS=tests/spark/test_keyed.py` runs these tests alone, `make proof PART=2 ARGS='-k word'` some of a part.
 PYTHON ?= python3
 SPARK ?=
 VENV ?= $(if $(SPARK),.venv-spark$(SPARK),.venv)
@@ -9,8 +9,8 @@ export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
-# `ARGS=tests/spark/test_keyed.py` runs these tests alone. Tests that kill processes wait a lot: hence more workers than cores.
 ARGS ?=
+# Tests that kill processes wait a lot: hence more workers than cores.
 PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 5 --dist worksteal
 
 .PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
