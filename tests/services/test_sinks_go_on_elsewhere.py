@@ -23,8 +23,9 @@ CONF = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 FEW = {"delta": "restore_older", "kafka": "rescale", "own_kafka": "edit"}
 
 
-# How many cells share a session in the long form: a process has ten minutes.
+# How many cells share a session in the long form, and the time that its process has.
 _TOGETHER = 4
+PATIENCE_S = 3600
 
 
 def cells(kind: str) -> list[list[tuple[str, str]]]:
@@ -55,7 +56,7 @@ def check(found: dict[str, Any], asked: list[tuple[str, str]]) -> None:
 def test_a_moved_query_goes_on_into_delta(home: Path, tmp_path: Path, asked: list[tuple[str, str]]) -> None:
     conf = {**CONF, "spark.databricks.delta.snapshotPartitions": "1"}
     given = {"folder": str(tmp_path), "cells": asked, "conf": conf, "extras": ["delta"]}
-    check(answer_of(SCRIPT, given, home), asked)
+    check(answer_of(SCRIPT, given, home, PATIENCE_S), asked)
 
 
 @pytest.mark.spark
@@ -71,4 +72,4 @@ def test_a_moved_query_goes_on_into_kafka(
     monkeypatch.setenv("GRID_KAFKA", kafka_broker.address)
     conf = {**CONF, "spark.jars": connector()}
     given = {"folder": str(tmp_path), "cells": asked, "conf": conf, "extras": []}
-    check(answer_of(SCRIPT, given, home), asked)
+    check(answer_of(SCRIPT, given, home, PATIENCE_S), asked)

@@ -29,14 +29,14 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "HOLDFAST_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
 
 
-def answer_of(script: Path, asked: Mapping[str, Any], home: Path) -> Any:
-    """What a script with a session of its own answers: JSON in its last line, to JSON in its argument."""
+def answer_of(script: Path, asked: Mapping[str, Any], home: Path, timeout: float = 600) -> Any:
+    """Return the JSON in the last line of a script with a session of its own, to JSON in its argument."""
     said = subprocess.run(
         [sys.executable, str(script), json.dumps(asked)],
         env=environment(home),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=timeout,
         check=False,
     )
     assert said.returncode == 0, said.stderr[-6000:]
