@@ -68,7 +68,7 @@ services-s3a:  ## fetch Hadoop's S3A, with which Spark reaches S3, for the test 
 services-sparks: $(READY)  ## install PySpark 3.4 to 4.3 for the tests of their checkpoints (3 GB)
 	@scripts/services-sparks.sh
 
-services-cassandra:  ## fetch Cassandra for the tests of state in it (needs Java and Maven)
+services-cassandra: services-state-clients  ## fetch Cassandra for the tests of state in it (needs Java and Maven)
 	@scripts/services-cassandra.sh
 
 services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)

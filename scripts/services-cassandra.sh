@@ -16,5 +16,4 @@ if [ ! -e "$target/.ready" ]; then
   fetch Cassandra "$target" cassandra.sha256 "$artifact:$version"
   touch "$target/.ready"
 fi
-scripts/state-clients.sh
 echo "Cassandra  $target"
