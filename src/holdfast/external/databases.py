@@ -120,7 +120,7 @@ def _product_at(address: str) -> _Product:
     scheme, separator, _ = address.partition("://")
     if not separator or scheme not in _BY_SCHEME:
         raise Invalid(
-            "this is no address of a database",
+            "invalid database address",
             found="one with a user or password in it" if "@" in address else address or "none",
             expected="redis://HOST:PORT/N, rediss:// for TLS, or cassandra://HOST:PORT/KEYSPACE",
             hint="name the database with --database",

@@ -193,7 +193,7 @@ def _clear(target: Storage, token: int | None) -> None:
 
 
 def _has_ended(holder: str) -> bool:
-    """Return True if a maker within this process is no longer at work."""
+    """Return True if a maker in this process has ended."""
     return holder.rpartition(_MAKER)[2] not in _MAKERS
 
 

@@ -282,7 +282,7 @@ class LocalStorage:
         return f"{self._root}/{path}" if path else self._root
 
     def _missing(self, error: OSError, path: str, nothing: T) -> T:
-        """Return what stands for nothing where an error says that nothing is there; raise ours otherwise."""
+        """Return `nothing` if an error says that a file is missing; raise the matching error otherwise."""
         told = self._error(error, path)
         if isinstance(told, NotFound):
             return nothing

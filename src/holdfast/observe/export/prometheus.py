@@ -107,7 +107,7 @@ class MetricsServer:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeBounds:
-    """How many connections there may be, and how long each may take.
+    """The bounds of a metrics server: connections and their time.
 
     Attributes:
         connections: The number of connections at the same time.

@@ -100,9 +100,9 @@ class PendingDigests:
 
 
 def _is_near(checkpoint: str, catalog: str) -> bool:
-    """Whether a checkpoint that a manifest names is on this machine, or where the catalog is.
+    """Return True if a checkpoint that a manifest names is on this machine, or on the host of the catalog.
 
-    Whoever writes the catalog does not choose which other hosts are connected to.
+    A manifest must not choose the hosts that Holdfast connects to.
     """
     return checkpoint.startswith("file://") or urlsplit(checkpoint)[:2] == urlsplit(catalog)[:2]
 

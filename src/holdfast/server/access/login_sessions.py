@@ -45,7 +45,7 @@ class Sessions:
         return value
 
     def knows(self, value: str, user: int | None = None) -> bool:
-        """Whether a value is that of a session of this user which has not ended."""
+        """Return True if a value belongs to an open session of this user."""
         digest = _digest(value)
         session = self._open.get(digest)
         if session is not None and session.until <= self._clock():

@@ -212,5 +212,5 @@ def concatenated(parts: Sequence[Any]) -> Any:
         raise Unsupported(
             "rows of keyed state that are needed together have more than 2 GiB in one column",
             found=f"{sum(map(len, parts)):,} rows of {sum(part.nbytes for part in parts) >> 20:,} MiB",
-            hint="make values smaller, let elements expire with a ttl, or start anew with more key groups",
+            hint="make values smaller, give elements a TTL, or use more key groups with a new checkpoint",
         ) from error

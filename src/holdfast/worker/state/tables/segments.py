@@ -224,7 +224,7 @@ def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
 
 
 def _small(one: Run, other: Run) -> bool:
-    """Whether two neighbours are few rows and few bytes together, or one of them is empty."""
+    """Return True if two neighbours have few rows and few bytes together, or one is empty."""
     if not len(one) or not len(other):
         return True
     if (len(one) + len(other)) * _SMALL > SEGMENT_ROWS:
@@ -233,7 +233,7 @@ def _small(one: Run, other: Run) -> bool:
 
 
 def _exceeds(batches: Sequence[pa.RecordBatch], size: int) -> bool:
-    """Whether batches have more bytes than `size` together."""
+    """Return True if batches have more than `size` bytes together."""
     # The buffers of a slice are those of the whole: quick to count, and more than the slice has.
     if sum(batch.get_total_buffer_size() for batch in batches) <= size:
         return False
