@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 ARGS ?=
-# Tests that kill processes wait a lot: hence more workers than cores.
-PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 5 --dist worksteal
+# Tests that kill processes wait a lot: hence one worker more than two cores.
+PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo
