@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
-PYTEST := scripts/in_memory.sh $(BIN)/pytest -n 3 --dist worksteal
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
 .DEFAULT_GOAL := demo

@@ -17,6 +17,7 @@ import grid_queries
 import pytest
 from grid_runs import PARTITIONS_KEY, run
 from jvm_table import ExternalError, JvmTable, tikv_place
+from required import require
 from test_external_tables import made
 from tikv_server import RUN, TikvServer, started
 
@@ -282,8 +283,10 @@ def test_a_server_that_is_frozen_for_longer_than_an_answer_takes_is_asked_again(
 def tls_files(folder: Path) -> tuple[str, str, str]:
     """Write an authority with the certificates of servers and of clients; names what clients need."""
 
+    program = str(require("openssl"))
+
     def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+        subprocess.run([program, *words], cwd=folder, check=True, capture_output=True)
 
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]

@@ -213,8 +213,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unmade(path) from error
-    with suppress(FileNotFoundError):
-        os.close(_opened(path, os.O_RDWR))  # Java would follow a link
+    _require_regular(path)  # Java would follow a link
     jvm: Any = spark._jvm
     try:
         file = jvm.java.io.RandomAccessFile(str(path), "rw")
@@ -335,6 +334,22 @@ def _opened(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise _not_a_lock(path, "a special file")
     return descriptor
+
+
+def _require_regular(path: Path) -> None:
+    """Require that a lock is a regular file or missing, without opening it.
+
+    To close a file drops the locks that this process has on it.
+
+    Raises:
+        Corrupt: It is a link, or no regular file.
+    """
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise _not_a_lock(path, "a symbolic link")
+        if not stat.S_ISREG(mode):
+            raise _not_a_lock(path, "a special file")
 
 
 def _not_a_lock(path: Path, found: str) -> Corrupt:
