@@ -13,7 +13,7 @@ state/<op>/_stateSchema/<store>/<batch>_<uuid>   SchemaFile
 state/<op>/0[/<store>]/_metadata/schema          SchemaFile
 state/<op>/<part>[/<store>]/V[_<uuid>].<kind>    StoreFile
 state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedFile
-_holdfast/origin.json | plan.json                OwnFile
+_holdfast/origin.json | plan.json | ledger.json  OwnFile
 _holdfast/operator-<name>.json | split-<name>.json   OwnFile
 <path>.crc                                       SparkChecksum
 <folder>/.<name>.crc                             HadoopChecksum
@@ -41,6 +41,8 @@ _NOTE_BEGIN, _NOTE_END = "operator-", ".json"
 ORIGIN: Final = f"{OWN}/origin.json"
 # The name of the own file with the query's plan.
 PLAN: Final = "plan.json"
+# The name of the own file with the sinks that have a ledger.
+LEDGER: Final = "ledger.json"
 # The name of a keyed operator or of a split join, as a regular expression.
 OPERATOR_NAME: Final = "[A-Za-z][A-Za-z0-9_.-]*"
 OPERATOR_METADATA: Final = "_metadata"
@@ -285,7 +287,9 @@ _DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
 _TEMPORARY_FILE = re.compile(rf"\.(.+)\.{_UUID}(?:\.TID[0-9]+)?\.tmp")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
-_OWN_FILE = re.compile(rf"origin\.json|plan\.json|ledger\.json|(?:operator|split)-{OPERATOR_NAME}\.json")
+_OWN_FILE = re.compile(
+    rf"origin\.json|{re.escape(PLAN)}|{re.escape(LEDGER)}|(?:operator|split)-{OPERATOR_NAME}\.json"
+)
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
 _ELSEWHERE = frozenset({"", ".", ".."})

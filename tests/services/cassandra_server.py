@@ -15,9 +15,8 @@ import pytest
 from named_servers import named
 from required import require
 
-from holdfast_bench.backends.cassandra_node import JARS, PATIENCE_S, CassandraNode
+from holdfast_bench.backends.cassandra_node import PATIENCE_S, CassandraNode
 
-CLIENT: Final = JARS.parent / "state-clients" / "cassandra"
 STORE_PASSWORD: Final = "of-the-file"
 _NAMES: Final = "san=ip:127.0.0.1,dns:localhost"
 

@@ -19,7 +19,6 @@ from required import require
 
 PATIENCE_S: Final = 60
 SERVICES: Final = Path(__file__).parents[2] / ".services"
-CLIENT: Final = SERVICES / "state-clients" / "tikv"
 DOUBLE: Final = SERVICES / "bin" / "tikv-double"
 # Addresses of the placement drivers of a cluster to run the tests against; scripts/try-tikv.sh sets it.
 CLUSTER_VARIABLE: Final = "HOLDFAST_TIKV"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
-from holdfast.external.named_addresses import addresses_in
+from holdfast.external.named_addresses import sole_address
 
 ADDRESS: Final = "HOLDFAST_CASSANDRA_ADDRESS"
 USER: Final = "HOLDFAST_CASSANDRA_USER"
@@ -373,8 +373,7 @@ def cassandra_place(address: str, environ: Mapping[str, str] | None = None) -> C
         Invalid: The address is not valid, or has a password in it.
     """
     environ = os.environ if environ is None else environ
-    listed = addresses_in(environ, ADDRESS)
-    given = listed[0] if len(listed) == 1 else None
+    given = sole_address(environ, ADDRESS)
     where, text = (ADDRESS, given) if given else ("the address of Cassandra", address)
     points, keyspace = _parts(text)
     if given and keyspace is None:

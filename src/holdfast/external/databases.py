@@ -57,7 +57,7 @@ _BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, R
 
 
 def database_at(address: str) -> Database:
-    """Return the database at an address that the operator has named; nothing is sent to it yet.
+    """Return the database at an address that the operator has named; it is not contacted yet.
 
     Raises:
         Invalid: The address is not valid.
@@ -135,7 +135,7 @@ class Databases:
         self._databases: dict[str, Database] = {}
 
     def store(self, database: str, name: str, where: str) -> ExternalStore:
-        """Return a store; nothing is asked yet.
+        """Return a store; its database is not contacted yet.
 
         Args:
             database: The address of its database, as a file has it.

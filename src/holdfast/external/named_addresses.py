@@ -38,3 +38,9 @@ def named_databases() -> set[str]:
 def addresses_in(environ: Mapping[str, str], variable: str) -> list[str]:
     """Return the addresses that an environment variable lists, with spaces between them."""
     return environ.get(variable, "").split()
+
+
+def sole_address(environ: Mapping[str, str], variable: str) -> str | None:
+    """Return the only address in an environment variable, which replaces that of a file; None for several."""
+    addresses = addresses_in(environ, variable)
+    return addresses[0] if len(addresses) == 1 else None

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, Invalid, Unavailable, Unsupported
-from holdfast.external.named_addresses import addresses_in
+from holdfast.external.named_addresses import sole_address
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -136,8 +136,7 @@ def redis_place(address: str, environ: Mapping[str, str] | None = None) -> Redis
         Invalid: The address is not valid, or has a password in it.
     """
     environ = os.environ if environ is None else environ
-    listed = addresses_in(environ, ADDRESS)
-    given = listed[0] if len(listed) == 1 else None
+    given = sole_address(environ, ADDRESS)
     where, text = (ADDRESS, given) if given else ("the address of Redis", address)
     if "://" not in text:
         text = f"{address.partition('://')[0] if given else 'redis'}://{text}"

@@ -39,7 +39,7 @@ def check_apart(
     *,
     hint: str = "name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
 ) -> None:
-    """Refuse a checkpoint and a catalog or table of which one is inside the other.
+    """Refuse a catalog or table inside a checkpoint, and a checkpoint inside one of them.
 
     Args:
         checkpoint: The checkpoint.

@@ -32,7 +32,7 @@ def open_beneath(root: str, path: str, flags: int) -> int:
 
     Args:
         root: An absolute path, which may have links in it.
-        path: A path below it, whose parts are separated by `/`; the root itself if it is empty.
+        path: A path below it with `/` between its parts; empty for the root itself.
         flags: One of `FOLDER`, `LISTED` and `FILE`. A `FILE` may turn out to be anything but a link: look at
             the descriptor.
 

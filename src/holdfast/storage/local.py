@@ -162,7 +162,7 @@ class LocalStorage:
         return Path(self._at(path))
 
     def _put(self, within: int, name: str, data: bytes, *, replace: bool) -> None:
-        """Write a file beside its place in an open directory, and put it there."""
+        """Write a hidden file in an open directory, then rename it to its name."""
         beside = f".{name}.{uuid.uuid4()}.tmp"
         descriptor = os.open(beside, _NEW, 0o666, dir_fd=within)
         try:

@@ -118,8 +118,8 @@ class RemoteStorage:
     def require_exclusive_writes(self, path: str) -> None:
         """Check that a store on S3 refuses a second `write` of a new file, whoever looked for it before.
 
-        Some stores and gateways ignore the condition of a write (`If-None-Match`). Of other kinds of storage
-        nothing is checked.
+        Some stores and gateways ignore the condition of a write (`If-None-Match`). Other kinds of storage are
+        not checked.
 
         Args:
             path: A file that does not exist. It is written, and deleted again.

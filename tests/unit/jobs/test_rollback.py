@@ -33,7 +33,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_paths_follow_from_where_the_note_is(checkpoint: Path) -> None:
-    planted = fields(checkpoint="file:///etc", aside="/root/json", own=True)
+    planted = fields(checkpoint="file:///etc", aside="/srv/json", own=True)
     (checkpoint / f".q{NOTE}").write_text(json.dumps(planted))
     (checkpoint.parent / f".checkpoint{NOTE}").write_text(json.dumps({**planted, "query": "another name"}))
     own, below = under_way(checkpoint.as_uri())

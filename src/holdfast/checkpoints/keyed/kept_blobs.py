@@ -19,8 +19,8 @@ from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.external import cassandra_place
 from holdfast.external.databases import require_named
-from holdfast.external.named_addresses import addresses_in
-from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, redis_place
+from holdfast.external.named_addresses import sole_address
+from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, RedisPlace, redis_place
 from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -86,9 +86,9 @@ def operators_elsewhere(storage: Storage) -> dict[str, str]:
 
 def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobServer:
     product = product_in(note)
-    if product in (None, _REDIS) and len(addresses := addresses_in(os.environ, ADDRESS)) == 1:
-        return _with_password(_redis_at(addresses[0]))
-    if product in (None, _CASSANDRA) and len(addresses_in(os.environ, cassandra_place.ADDRESS)) == 1:
+    if product in (None, _REDIS) and (address := sole_address(os.environ, ADDRESS)):
+        return _with_password(_redis_at(address))
+    if product in (None, _CASSANDRA) and sole_address(os.environ, cassandra_place.ADDRESS):
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
@@ -106,8 +106,7 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
 def _address(server: RedisBlobServer | CassandraBlobServer) -> str:
     if isinstance(server, CassandraBlobServer):
         return f"cassandra://{server.contact_points}/{server.keyspace}"
-    host = f"[{server.host}]" if ":" in str(server.host) else server.host
-    return f"{'rediss' if server.tls else 'redis'}://{host}:{server.port}/{server.database}"
+    return str(RedisPlace(str(server.host), server.port, server.database, server.tls))
 
 
 def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:

@@ -34,7 +34,7 @@ class _Sample:
 
     Attributes:
         path: The file.
-        partition: The partition whose folder it is in.
+        partition: The partition of its folder.
         belonging: The partition that each key belongs to.
     """
 

@@ -318,7 +318,7 @@ def _read_owner(path: Path) -> Owner | None:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """Open the file of a lock, whose directory others may write to.
+    """Open the file of a lock. Other users may write to its directory.
 
     Raises:
         Corrupt: It is a link, or no regular file.

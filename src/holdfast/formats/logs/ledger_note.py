@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast import layout
 from holdfast.formats.text import damaged, json_object, whole_number
 
-NOTE: Final = "ledger.json"
+NOTE: Final = layout.LEDGER
 _VERSION: Final = 1
 _WHAT = "the note of a ledger"
 

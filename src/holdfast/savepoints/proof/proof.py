@@ -36,14 +36,11 @@ from holdfast.storage.port import Storage
 
 COMPARED: Final = "compared"
 _RETAKE = "take a new savepoint; do not restore this one"
-_DELETE = (
-    "delete this object and take a new savepoint, which stores it again if the checkpoint still has these"
-    " bytes; do not restore this one"
-)
 _MISSING = (
     "take a new savepoint, which stores it again if the checkpoint still has these bytes; do not restore this"
     " one"
 )
+_DELETE = f"delete this object and {_MISSING}"
 _DIFFERS = (
     "its files have the hashes that the manifest names, so the manifest was replaced, or this is a fault to"
     " report; do not restore this one"

@@ -403,7 +403,7 @@ class Ledger:
             return int(forgotten.rowcount)
 
     def accept_loss(self, sink: str, query_id: str, batch_id: int) -> None:
-        """Record a batch whose rows the database has lost, so that the query can continue without them.
+        """Record a batch that the database has lost, so that the query can continue without its rows.
 
         For a database that was restored to an earlier state, where no newer backup exists.
 

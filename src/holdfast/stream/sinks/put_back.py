@@ -140,9 +140,9 @@ class LedgerWitness:
         return owed
 
     def note(self, spark: SparkSession, query_id: str, batch_id: int) -> None:
-        """Write into the checkpoint that the ledger has a batch; only a start's first batch does anything.
+        """Note in the checkpoint that the ledger has a batch, at the first batch after a start.
 
-        Over Spark Connect nothing is written: a client cannot write into a checkpoint.
+        Does nothing over Spark Connect: a client cannot write into a checkpoint.
 
         Raises:
             Corrupt: An existing note is damaged.

@@ -445,7 +445,7 @@ class Partition:
             keys: The keys of the pass.
             at: Which key each row belongs to.
             batch: The rows.
-            state: The list or map whose elements they are; None for the rows of keys.
+            state: The list or map that they are elements of; None for the rows of keys.
         """
         row = oversized(batch)
         if row is None:

@@ -180,7 +180,7 @@ def divided(low: int, run: Run) -> Iterator[Segment]:
 
 
 def pages(run: Run, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of at most so many rows, and of at most a segment's bytes where a row has fewer."""
+    """Yield batches of at most `rows` rows and a segment's bytes; a larger row has its own batch."""
     start = 0
     while start < len(run):
         page = run.batch.slice(start, rows)
