@@ -26,7 +26,7 @@ CONF = small_session()
 LOCAL = "local[2]"
 
 # Long enough for a machine that does other things too; nothing waits for it to pass.
-PATIENCE_S = 120.0
+PATIENCE_S = 400.0
 LOOK_S = 0.002
 
 Event = dict[str, Any]

@@ -176,9 +176,13 @@ class _Listener(ThreadingHTTPServer):
                 self._cut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report an error in measuring; a client that is gone is none."""
+        """Report an error; a client that is gone is none."""
         if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+            self.report(request, client_address)
+
+    def report(self, request: Any, client_address: Any) -> None:
+        """Write the error that is being handled, with its traceback, to the standard error."""
+        super().handle_error(request, client_address)
 
     def _cut(self, connection: socket.socket) -> None:
         """Have the thread of a connection read its end."""
@@ -209,8 +213,10 @@ class _Scrape(BaseHTTPRequestHandler):
             try:
                 kind, status, body = CONTENT_TYPE, HTTPStatus.OK, self.server.text()
             except Exception:
+                # Before the answer: whoever has the answer finds the report.
+                self.server.report(self.connection, self.client_address)
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-                raise
+                return
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
