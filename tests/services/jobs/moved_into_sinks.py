@@ -15,6 +15,7 @@ import sink_grid
 
 import holdfast as hf
 from holdfast.checkpoints.guard import checkpoint_guard
+from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.engine.session.workers import ship_by_value
 
 
@@ -27,7 +28,9 @@ def main(asked: dict[str, Any]) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     found = {}
+    given = spark.conf.get(FORMAT_KEY)
     for sink, move in asked["cells"]:
+        spark.conf.set(FORMAT_KEY, given)  # a move to the heap leaves that of the heap
         expected, rows = sink_grid.run_cell(spark, folder / f"{sink}-{move}", sink, move)
         wrong = [[*map(list, side.items())] for side in (expected - rows, rows - expected)]
         found[f"{sink}-{move}"] = {"rows": rows.total(), "lost": wrong[0], "too many": wrong[1]}
