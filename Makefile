@@ -44,7 +44,6 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/lint-imports --config import-rules.ini
-	@$(BIN)/python scripts/rooms.py
 
 collected: $(READY)  ## rewrite the assertions of all tests once, and not in each worker
 	@$(BIN)/pytest -q --collect-only >/dev/null

@@ -7,8 +7,8 @@ from typing import Final
 
 from lint_catalogue import item
 
-from holdfast.advice.advising.advice import Kind, Topic
-from holdfast.advice.advising.advising import KINDS
+from holdfast.advice.advice import AdviceKind, Topic
+from holdfast.advice.advising import KINDS
 
 _TEXT: Final = """\
 `holdfast advise CHECKPOINT` or `JOB` says what would be better, the worst first. In Python it is
@@ -62,7 +62,7 @@ def _table() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def _described(kind: Kind) -> Iterator[str]:
+def _described(kind: AdviceKind) -> Iterator[str]:
     yield f"### {kind.id} {kind.name}\n"
     rule = "" if kind.rule is None else f", as [{kind.rule}](lint.md) of lint"
     yield f"{kind.severity.value}, {kind.sureness.value}{rule}\n"

@@ -11,63 +11,53 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from holdfast.advice.advising.advice import AdviceReport
-from holdfast.advice.cost.plan_forecast import Forecast
-from holdfast.advice.cost.report import CostReport
+from holdfast.advice.advice import AdviceReport
+from holdfast.advice.cost_report import CostReport
 from holdfast.advice.findings import LintReport
-from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
-from holdfast.at_rest.create.migrating import Migrated, MigrationPlan
-from holdfast.at_rest.edit.audit import Audit
+from holdfast.advice.plan_forecast import Forecast
+from holdfast.at_rest.bootstrap import Bootstrapped, BootstrapPlan
 from holdfast.at_rest.edit.editing import EditPlan
+from holdfast.at_rest.edit.request import Audit
 from holdfast.at_rest.edit.undoing import UndoPlan
-from holdfast.at_rest.erase.certificate import Certificate
-from holdfast.at_rest.erase.erase_plan import ErasePlan
-from holdfast.at_rest.insight.explaining import Explanation
-from holdfast.at_rest.insight.history import KeyHistory
-from holdfast.at_rest.insight.largest_keys import HeavyKeys
-from holdfast.at_rest.insight.ttl_preview import WhatIf
+from holdfast.at_rest.erase.certificate import Certificate, ErasePlan
+from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
+from holdfast.at_rest.migrating import Migrated, MigrationPlan
 from holdfast.at_rest.read.model import KeyState, NamedOperator
+from holdfast.checkpoints.checkpoint import Batch, Checkpoint
 from holdfast.checkpoints.guard.usage import CheckpointUsage
-from holdfast.checkpoints.recording import Noting
-from holdfast.checkpoints.state.shares import StoreShares
-from holdfast.checkpoints.values import Batch, Checkpoint
-from holdfast.checkpoints.verification.findings import Verification
-from holdfast.checkpoints.written_by import Writer
-from holdfast.config.job.high_availability import Leading
+from holdfast.checkpoints.record import Noting, WrittenBy
+from holdfast.checkpoints.state.contents import StoreShares
+from holdfast.checkpoints.verification.file_checks import Verification
+from holdfast.config.policies import Leading
 from holdfast.config.settings import ResolvedSetting
-from holdfast.demo.show import Shown
+from holdfast.demo.show import DemoResult
 from holdfast.demo.starter.writing import Starter
 from holdfast.demo.tour.steps import Toured
-from holdfast.engine.session.cluster_doctor import ClusterExamination
-from holdfast.engine.session.doctor import Check, Examination
-from holdfast.formats.savepoint.manifest import SavedFile
-from holdfast.formats.savepoint.savepoint_content import RecordedState
-from holdfast.formats.savepoint.savepoint_label import LabelChange
-from holdfast.jobs.monitoring.sizing_report import QuerySizing
-from holdfast.jobs.recovery.prediction import Prediction
-from holdfast.jobs.recovery.timings import Recovery
+from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
+from holdfast.formats.manifest import LabelChange, RecordedState, SavedFile
+from holdfast.jobs.loader import JobExplained
+from holdfast.jobs.recovery import Prediction, RecoveryTimes
 from holdfast.jobs.registry.client import JobDetails, JobStatus
-from holdfast.jobs.settings_report import JobExplained
+from holdfast.jobs.reports import QuerySizing
 from holdfast.jobs.trials.comparison import Compared
 from holdfast.jobs.trials.drill import Drilled
 from holdfast.json_shapes import JsonField, json_fields, json_spread
 from holdfast.model import BatchProgress, SkewReport, UpgradeReport
-from holdfast.observe.alert_store import NotedEvent
-from holdfast.observe.alerting import Alert, AlertEvent
+from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
 from holdfast.observe.lag import Lag
-from holdfast.savepoints.catalog.catalog import Listed
-from holdfast.savepoints.catalog.removal import Removal
-from holdfast.savepoints.differences.key_diff import StatesDifference
-from holdfast.savepoints.differences.manifest_diff import Difference
+from holdfast.savepoints.catalog import Listed
+from holdfast.savepoints.digests import Digested
+from holdfast.savepoints.key_diff import StatesDifference
+from holdfast.savepoints.manifest_diff import Difference
 from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved
 from holdfast.savepoints.offsets.positions import Positions
 from holdfast.savepoints.periodic import PeriodicTake
-from holdfast.savepoints.proof.digests import Digested
-from holdfast.savepoints.proof.proof import Proof
+from holdfast.savepoints.planning import TakePlan
+from holdfast.savepoints.proof import Proof
+from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestorePlan
-from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
-from holdfast.savepoints.taking.planning import TakePlan
-from holdfast.savepoints.taking.taking import Taken
+from holdfast.savepoints.rewrite.state_move import Rescaled, RescalePlan
+from holdfast.savepoints.taking import Taken
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,7 @@ def changed(plan: type, verb: str) -> tuple[Answer, Answer]:
 
 
 VERBS: Mapping[str, tuple[Answer, ...]] = {
-    "demo": (Answer(shapes=(Shown,)),),
+    "demo": (Answer(shapes=(DemoResult,)),),
     "tour": (Answer(shapes=(Toured,)),),
     "init": (Answer(shapes=(Starter,), own=DRY_RUN),),
     "run": (
@@ -301,7 +291,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 "cluster": (ClusterExamination, "With `--master`: what a session has found there."),
                 "job": (JobExplained, "With a job: its settings."),
                 "checkpoints": (
-                    list[Writer],
+                    list[WrittenBy],
                     "Which Spark wrote the checkpoints that were named, and those of the home's jobs.",
                 ),
                 "unread": (list[dict[str, Any]], "Errors of checkpoints of jobs that could not be read."),
@@ -373,7 +363,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
     ),
     "state history": (Answer(shapes=(KeyHistory,)),),
-    "state explain": (Answer(shapes=(Explanation,)),),
+    "state explain": (Answer(shapes=(KeyExplanation,)),),
     "state diff": STATE_DIFF,
     "state edit": changed(EditPlan, "edited"),
     "state undo": changed(UndoPlan, "undone"),
@@ -475,7 +465,7 @@ def all_shapes() -> list[type]:
         for shape in shapes_in(described.type)
     ]
     # Events of `run` have the fields of these.
-    waiting += [BatchProgress, Recovery]
+    waiting += [BatchProgress, RecoveryTimes]
     while waiting:
         shape = waiting.pop()
         if shape not in found:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from lint_corpus import expected, scored
 
-from holdfast.advice.catalogue.rules import GROUPS, PRELUDE, RULES
-from holdfast.advice.findings import Evidence, Rule
+from holdfast.advice.findings import FindingEvidence, Rule
+from holdfast.advice.rules import GROUPS, PRELUDE, RULES
 
 _TEXT = """\
 `holdfast lint FILE.py` reads the code of a query, `holdfast lint CHECKPOINT` the files of its checkpoint;
@@ -116,7 +116,7 @@ def _described(rule: Rule) -> Iterator[str]:
     yield f"{rule.severity.value}, from {_evidence(rule)}\n"
     for title, text in (("Looks for", rule.looks_for), ("Why", rule.why), ("Instead", f"{rule.instead}.")):
         yield item(f"**{title}**: {text}")
-    if rule.evidence != (Evidence.FACTS,):
+    if rule.evidence != (FindingEvidence.FACTS,):
         yield f"\n```\n# bad\n{rule.bad}\n\n# good\n{rule.good}\n```\n"
     else:
         yield item(f"**Comes from** {rule.bad}; **is not there with** {rule.good}.") + "\n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # state-clients.sh: fetch the clients of the databases that hold state, for tests and for building the jar.
 #
-# Needs Java and Maven. A user's Spark fetches the same by `spark.jars.packages`; see engine/session/state_jar.py.
+# Needs Java and Maven. A user's Spark fetches the same by `spark.jars.packages`; see engine/session/jars.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/maven.sh

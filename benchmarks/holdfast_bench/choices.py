@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config.units import counted
-from holdfast.engine.session.interrupted_start import end_children
+from holdfast.engine.session.java import end_children
 from holdfast.errors import Invalid
 from holdfast_bench import overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench

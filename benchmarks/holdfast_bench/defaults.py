@@ -45,7 +45,7 @@ def _measure(side: str, count: int) -> list[float]:
     from pyspark.sql import SparkSession, functions
 
     from holdfast.config.settings import Settings
-    from holdfast.engine.session.interrupted_start import no_jvm_left
+    from holdfast.engine.session.java import no_jvm_left
     from holdfast.engine.session.session import configure, prepare_environment
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:

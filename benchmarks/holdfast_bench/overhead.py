@@ -139,7 +139,7 @@ class _Measured:
 
     def _block(self, query: StreamingQuery, side: str, batches: int) -> tuple[list[float], ...]:
         """Of each batch the time, the processor time of all, and that of Python's other threads."""
-        from holdfast.jobs.monitoring.query_watch import watch
+        from holdfast.jobs.query_watch import watch
 
         watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
         seconds, everything, python = [], [], []

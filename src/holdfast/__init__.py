@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
-    from holdfast.advice.cost.cost_api import cost, forecast_cost
-    from holdfast.advice.cost.prices import Prices
-    from holdfast.at_rest.create.bootstrap import Bootstrapped
-    from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
+    from holdfast.advice.cost_api import cost, forecast_cost
+    from holdfast.advice.prices import Prices
+    from holdfast.at_rest.bootstrap import Bootstrapped
     from holdfast.at_rest.edit_api import (
         edit,
         erase,
@@ -30,22 +29,27 @@ if TYPE_CHECKING:
         plan_undo,
         undo,
     )
-    from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan
-    from holdfast.at_rest.evolve.evolving import Evolved
-    from holdfast.at_rest.expiry.dropping import drop_expired
+    from holdfast.at_rest.evolving import EvolutionPlan, Evolved
+    from holdfast.at_rest.expiry import drop_expired
+    from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.state_api import StatesAtRest, state
+    from holdfast.config.alert_settings import Alerts
+    from holdfast.config.backend import Memory, RocksDB
     from holdfast.config.checkpoint_settings import Checkpoint
-    from holdfast.config.job.alert_settings import Alerts
-    from holdfast.config.job.backend import Memory, RocksDB
-    from holdfast.config.job.cassandra_store import Cassandra
-    from holdfast.config.job.external_store import Redis
-    from holdfast.config.job.recovery import recovery
-    from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
-    from holdfast.config.job.tikv_store import TiKV
-    from holdfast.config.job.trigger import available_now, every, real_time
+    from holdfast.config.database_stores import Cassandra, Redis, TiKV
+    from holdfast.config.policies import (
+        available_now,
+        every,
+        exponential,
+        failure_rate,
+        fixed_delay,
+        no_restart,
+        real_time,
+        recovery,
+    )
     from holdfast.config.units import days, hours, minutes, seconds
+    from holdfast.engine.session.jars import state_jar
     from holdfast.engine.session.session import configure, session
-    from holdfast.engine.session.state_jar import state_jar
     from holdfast.errors import (
         Conflict,
         Corrupt,
@@ -57,11 +61,11 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
-    from holdfast.formats.logs.sink_log import committed_files
+    from holdfast.formats.logs.table_logs import committed_files
     from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
-    from holdfast.jobs.guarded.guard_api import Guard, guard
-    from holdfast.jobs.monitoring.query_watch import Watch, watch
+    from holdfast.jobs.guard_api import Guard, guard
+    from holdfast.jobs.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
     from holdfast.jobs.trials.comparison import compare
     from holdfast.jobs.trials.compatibility import check
@@ -80,14 +84,11 @@ if TYPE_CHECKING:
         ToVersion,
         Translate,
     )
-    from holdfast.savepoints.upgrade.spark_upgrade import check_spark
-    from holdfast.stream.aggregates.running import running
-    from holdfast.stream.aggregates.sessions import sessions
-    from holdfast.stream.aggregates.windows import windowed
+    from holdfast.savepoints.spark_upgrade import check_spark
+    from holdfast.stream.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.idle import watermarked
-    from holdfast.stream.joins.enrich import enrich
-    from holdfast.stream.joins.stream_joins import join_within
+    from holdfast.stream.joins import enrich, join_within
     from holdfast.stream.keyed.broadcast_stream import broadcast
     from holdfast.stream.keyed.explain_keyed import explain
     from holdfast.stream.keyed.keyed_stream import keyed
@@ -105,22 +106,25 @@ if TYPE_CHECKING:
     from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
     from holdfast.stream.late import late_rows
-    from holdfast.stream.query.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
+    from holdfast.stream.running import running
+    from holdfast.stream.sessions import sessions
     from holdfast.stream.sinks.buffered_sink import BufferedSink
-    from holdfast.stream.sinks.kafka.record_repeats import RepeatFilter, without_repeats
     from holdfast.stream.sinks.ledger import Ledger, ledger
-    from holdfast.stream.sinks.promises import Promise
-    from holdfast.stream.sinks.query_sink import Sink
+    from holdfast.stream.sinks.query_sink import Promise, Sink
+    from holdfast.stream.sinks.record_repeats import RepeatFilter, without_repeats
     from holdfast.stream.sinks.sinks import adopt, sink
-    from holdfast.stream.skew.split_hot import split_hot
-    from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
-    from holdfast.worker.declarations.state_descriptors import Aggregate, Ttl
-    from holdfast.worker.runtime.table_state.state_table import StateTable
+    from holdfast.stream.split_hot import split_hot
+    from holdfast.stream.windows import windowed
+    from holdfast.worker.declarations.state_descriptors import Aggregate, Keyed, KeyedTable, Operator, Ttl
+    from holdfast.worker.runtime.state_table import StateTable
 
 # Where each public name lives.
 _HOMES = {
-    "holdfast.advice.cost.cost_api": ("cost", "forecast_cost"),
-    "holdfast.advice.cost.prices": ("Prices",),
+    "holdfast.advice.cost_api": (
+        "cost",
+        "forecast_cost",
+    ),
+    "holdfast.advice.prices": ("Prices",),
     "holdfast.jobs.advise_api": ("advise",),
     "holdfast.at_rest.edit_api": (
         "edit",
@@ -130,24 +134,54 @@ _HOMES = {
         "plan_undo",
         "undo",
     ),
-    "holdfast.at_rest.expiry.dropping": ("drop_expired",),
-    "holdfast.at_rest.create.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
-    "holdfast.at_rest.evolve.evolution_plan": ("EvolutionPlan",),
-    "holdfast.at_rest.evolve.evolving": ("Evolved",),
-    "holdfast.at_rest.state_api": ("StatesAtRest", "state"),
-    "holdfast.at_rest.create.bootstrap": ("Bootstrapped",),
-    "holdfast.config.job.alert_settings": ("Alerts",),
-    "holdfast.config.job.backend": ("Memory", "RocksDB"),
-    "holdfast.config.job.cassandra_store": ("Cassandra",),
-    "holdfast.config.job.external_store": ("Redis",),
-    "holdfast.config.job.tikv_store": ("TiKV",),
+    "holdfast.at_rest.expiry": ("drop_expired",),
+    "holdfast.at_rest.migrating": (
+        "Migrated",
+        "MigrationPlan",
+        "migrate",
+        "plan_migrate",
+    ),
+    "holdfast.at_rest.evolving": (
+        "EvolutionPlan",
+        "Evolved",
+    ),
+    "holdfast.at_rest.state_api": (
+        "StatesAtRest",
+        "state",
+    ),
+    "holdfast.at_rest.bootstrap": ("Bootstrapped",),
+    "holdfast.config.alert_settings": ("Alerts",),
+    "holdfast.config.backend": (
+        "Memory",
+        "RocksDB",
+    ),
+    "holdfast.config.database_stores": (
+        "Cassandra",
+        "Redis",
+        "TiKV",
+    ),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
-    "holdfast.config.job.recovery": ("recovery",),
-    "holdfast.config.job.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
-    "holdfast.config.job.trigger": ("available_now", "every", "real_time"),
-    "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
-    "holdfast.engine.session.state_jar": ("state_jar",),
-    "holdfast.engine.session.session": ("configure", "session"),
+    "holdfast.config.policies": (
+        "recovery",
+        "exponential",
+        "failure_rate",
+        "fixed_delay",
+        "no_restart",
+        "available_now",
+        "every",
+        "real_time",
+    ),
+    "holdfast.config.units": (
+        "days",
+        "hours",
+        "minutes",
+        "seconds",
+    ),
+    "holdfast.engine.session.jars": ("state_jar",),
+    "holdfast.engine.session.session": (
+        "configure",
+        "session",
+    ),
     "holdfast.errors": (
         "Conflict",
         "Corrupt",
@@ -159,16 +193,32 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
-    "holdfast.formats.logs.sink_log": ("committed_files",),
+    "holdfast.formats.logs.table_logs": ("committed_files",),
     "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
     "holdfast.jobs.trials.comparison": ("compare",),
-    "holdfast.jobs.definition": ("Job", "job"),
-    "holdfast.jobs.guarded.guard_api": ("Guard", "guard"),
+    "holdfast.jobs.definition": (
+        "Job",
+        "job",
+    ),
+    "holdfast.jobs.guard_api": (
+        "Guard",
+        "guard",
+    ),
     "holdfast.jobs.trials.drill": ("drill",),
-    "holdfast.jobs.trials.evolution": ("evolve", "plan_evolve"),
+    "holdfast.jobs.trials.evolution": (
+        "evolve",
+        "plan_evolve",
+    ),
     "holdfast.jobs.trials.compatibility": ("check",),
-    "holdfast.savepoints.offsets.moving": ("OffsetPlan", "OffsetsMoved"),
-    "holdfast.savepoints.offsets.offsets_api": ("move_offsets", "offsets", "plan_offsets"),
+    "holdfast.savepoints.offsets.moving": (
+        "OffsetPlan",
+        "OffsetsMoved",
+    ),
+    "holdfast.savepoints.offsets.offsets_api": (
+        "move_offsets",
+        "offsets",
+        "plan_offsets",
+    ),
     "holdfast.savepoints.offsets.position_changes": (
         "RenameTopic",
         "SkipRecords",
@@ -178,20 +228,32 @@ _HOMES = {
         "ToVersion",
         "Translate",
     ),
-    "holdfast.savepoints.upgrade.spark_upgrade": ("check_spark",),
+    "holdfast.savepoints.spark_upgrade": ("check_spark",),
     "holdfast.jobs.trials.linting": ("lint",),
-    "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
+    "holdfast.jobs.query_watch": (
+        "Watch",
+        "watch",
+    ),
     "holdfast.model": ("UpgradeReport",),
-    "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),
+    "holdfast.stream.sinks.ledger": (
+        "Ledger",
+        "ledger",
+    ),
     "holdfast.stream.keyed.broadcast_stream": ("broadcast",),
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
-    "holdfast.stream.query.cautions": ("ForkWarning", "ObjectStoreWarning", "WatermarkWarning"),
+    "holdfast.stream.cautions": (
+        "ForkWarning",
+        "ObjectStoreWarning",
+        "WatermarkWarning",
+    ),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.idle": ("watermarked",),
     "holdfast.stream.late": ("late_rows",),
-    "holdfast.stream.joins.enrich": ("enrich",),
+    "holdfast.stream.joins": (
+        "enrich",
+        "join_within",
+    ),
     "holdfast.stream.keyed.explain_keyed": ("explain",),
-    "holdfast.stream.joins.stream_joins": ("join_within",),
     "holdfast.stream.keyed.keyed_stream": ("keyed",),
     "holdfast.stream.keyed.state_declarations": (
         "add",
@@ -206,17 +268,30 @@ _HOMES = {
         "value",
     ),
     "holdfast.stream.keyed.operator_state": ("operate",),
-    "holdfast.stream.skew.split_hot": ("split_hot",),
-    "holdfast.stream.aggregates.running": ("running",),
-    "holdfast.stream.aggregates.sessions": ("sessions",),
-    "holdfast.stream.aggregates.windows": ("windowed",),
-    "holdfast.worker.declarations.base_classes": ("Keyed", "KeyedTable", "Operator"),
-    "holdfast.worker.declarations.state_descriptors": ("Aggregate", "Ttl"),
-    "holdfast.worker.runtime.table_state.state_table": ("StateTable",),
-    "holdfast.stream.sinks.promises": ("Promise",),
-    "holdfast.stream.sinks.kafka.record_repeats": ("RepeatFilter", "without_repeats"),
-    "holdfast.stream.sinks.query_sink": ("Sink",),
-    "holdfast.stream.sinks.sinks": ("adopt", "sink"),
+    "holdfast.stream.split_hot": ("split_hot",),
+    "holdfast.stream.running": ("running",),
+    "holdfast.stream.sessions": ("sessions",),
+    "holdfast.stream.windows": ("windowed",),
+    "holdfast.worker.declarations.state_descriptors": (
+        "Keyed",
+        "KeyedTable",
+        "Operator",
+        "Aggregate",
+        "Ttl",
+    ),
+    "holdfast.worker.runtime.state_table": ("StateTable",),
+    "holdfast.stream.sinks.query_sink": (
+        "Promise",
+        "Sink",
+    ),
+    "holdfast.stream.sinks.record_repeats": (
+        "RepeatFilter",
+        "without_repeats",
+    ),
+    "holdfast.stream.sinks.sinks": (
+        "adopt",
+        "sink",
+    ),
 }
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}

@@ -113,7 +113,7 @@ class Unavailable(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """What was stored is damaged; the caller stops and restores."""
+    """Stored data is damaged; the caller stops and restores."""
 
     kind = "corrupt"
     exit_code = 6

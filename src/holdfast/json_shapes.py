@@ -28,7 +28,7 @@ _Getter = TypeVar("_Getter", bound=Callable[[Any], Any])
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a field goes out.
+    """The JSON form of a field.
 
     Attributes:
         name: Its name in JSON; None for its own.
@@ -110,7 +110,7 @@ class JsonShape:
 
 @functools.singledispatch
 def json_value(value: Any) -> Any:
-    """What JSON has for a value."""
+    """Return the JSON form of a value."""
     return _written(value) if is_dataclass(value) else value
 
 
@@ -224,7 +224,7 @@ def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
             continue
         if rule.convert is not None:
             kind = _returned(rule.convert)
-        text = descriptions.get(attribute, "") if getter is None else " ".join((getter.__doc__ or "").split())
+        text = descriptions.get(attribute, "") if getter is None else _text_of(getter)
         described[name] = JsonField(name, kind, re.sub(r"\bNone\b", "null", rule.says or text))
         if rule.formerly is not None:
             former = f"The former name of `{name}`."
@@ -232,8 +232,14 @@ def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
     return described
 
 
+def _text_of(getter: Any) -> str:
+    """Return the docstring of a getter as the description of a field: the value, not the call."""
+    text = " ".join((getter.__doc__ or "").split()).removeprefix("Return ")
+    return text[:1].upper() + text[1:]
+
+
 def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of its attributes."""
+    """Return the descriptions of a class's attributes, read from its docstring and those of its bases."""
     descriptions: dict[str, str] = {}
     for base in reversed(shape.__mro__):
         inside = False

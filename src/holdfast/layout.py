@@ -68,8 +68,8 @@ class Log(str, Enum):
     COMMITS = COMMITS
 
 
-class Kind(str, Enum):
-    """What a file of a store holds, by its suffix.
+class FileKind(str, Enum):
+    """The kinds of files in a store, by suffix.
 
     A base holds the whole state of a version; a change holds what one batch did to the version before.
     """
@@ -81,8 +81,8 @@ class Kind(str, Enum):
 
     @property
     def whole(self) -> bool:
-        """Whether it is a base."""
-        return self in (Kind.SNAPSHOT, Kind.ZIP)
+        """Return whether the file is a base."""
+        return self in (FileKind.SNAPSHOT, FileKind.ZIP)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,13 +101,13 @@ class StoreId:
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """The folder of its files."""
         base = f"{STATE}/{self.operator_id}/{self.partition}"
         return base if self.name == DEFAULT_STORE else f"{base}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMetadata:
+class QueryMetadataFile:
     """The file that holds the query's id."""
 
     def render(self) -> str:
@@ -148,7 +148,7 @@ class SourceLogFile:
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetadataFile:
-    """What Spark notes of a stateful operator; version 2 has one file for each batch that changed it."""
+    """Spark's metadata of a stateful operator; version 2 has one file for each batch that changed it."""
 
     operator_id: int
     batch_id: int | None = None
@@ -182,7 +182,7 @@ class StoreFile:
 
     store: StoreId
     version: int
-    kind: Kind
+    kind: FileKind
     unique_id: str | None = None
 
     @property
@@ -197,7 +197,7 @@ class StoreFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFile:
+class SharedSstFile:
     """A file of RocksDB that several versions of a store may share."""
 
     store: StoreId
@@ -221,7 +221,7 @@ class OwnFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkChecksum:
+class SparkChecksumFile:
     """Spark's checksum of another file."""
 
     of: str
@@ -232,7 +232,7 @@ class SparkChecksum:
 
 
 @dataclass(frozen=True, slots=True)
-class HadoopChecksum:
+class HadoopChecksumFile:
     """Hadoop's checksum of another file; only its local file system writes such."""
 
     of: str
@@ -255,7 +255,7 @@ class Temporary:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownFile:
     """A file that Spark's grammar, as far as it is known here, has no place for."""
 
     path: str
@@ -266,18 +266,18 @@ class Unknown:
 
 
 Place = (
-    QueryMetadata
+    QueryMetadataFile
     | LogFile
     | SourceLogFile
     | OperatorMetadataFile
     | SchemaFile
     | StoreFile
-    | SharedFile
+    | SharedSstFile
     | OwnFile
-    | SparkChecksum
-    | HadoopChecksum
+    | SparkChecksumFile
+    | HadoopChecksumFile
     | Temporary
-    | Unknown
+    | UnknownFile
 )
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -293,7 +293,7 @@ _OWN_FILE = re.compile(
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 # Parts that no path of a checkpoint has, and that would lead to another.
 _ELSEWHERE = frozenset({"", ".", ".."})
-_KIND = {kind.value: kind for kind in Kind}
+_KIND = {kind.value: kind for kind in FileKind}
 # A path is looked at several times while a checkpoint is: to plan, to copy, to prove.
 _PARSED: Final = 1 << 14
 
@@ -303,26 +303,26 @@ def parse(path: str) -> Place:
     """The value of a path; `parse(path).render() == path` for every path."""
     folder, name = split(path)
     if path.startswith("/") or not _ELSEWHERE.isdisjoint(path.split("/")):
-        return Unknown(path)
+        return UnknownFile(path)
     if name.endswith(".tmp"):
         return Temporary(path)
     if name.endswith(CRC):
         return _checksum(path, folder, name)
-    return _place(path.split("/")) or Unknown(path)
+    return _place(path.split("/")) or UnknownFile(path)
 
 
 def parse_covered(path: str) -> Place:
     """Parse a path; a checksum is parsed as the file that it covers."""
     place = parse(path)
-    while isinstance(place, (SparkChecksum, HadoopChecksum)):
+    while isinstance(place, (SparkChecksumFile, HadoopChecksumFile)):
         place = parse(place.of)
     return place
 
 
-def state_file(path: str) -> StoreFile | SharedFile | None:
+def state_file(path: str) -> StoreFile | SharedSstFile | None:
     """The file of state that a path is, or that it is a checksum of; None where it is neither."""
     place = parse_covered(path)
-    return place if isinstance(place, (StoreFile, SharedFile)) else None
+    return place if isinstance(place, (StoreFile, SharedSstFile)) else None
 
 
 def left_state_file(place: Place) -> StoreFile | None:
@@ -374,7 +374,7 @@ def noted_operator(name: str) -> str | None:
 
 
 def beside(checkpoint: str, ending: str) -> str | None:
-    """What lies beside a checkpoint under its name; None where a checkpoint is a whole bucket or disk."""
+    """Return the path next to a checkpoint, under its name; None for a whole bucket or disk."""
     place = checkpoint.rstrip("/")
     return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
 
@@ -391,15 +391,15 @@ def join(folder: str, name: str) -> str:
 
 def _checksum(path: str, folder: str, name: str) -> Place:
     if name.startswith(".") and len(name) > len(f".{CRC}"):
-        return HadoopChecksum(join(folder, name[1 : -len(CRC)]))
+        return HadoopChecksumFile(join(folder, name[1 : -len(CRC)]))
     if len(name) > len(CRC):
-        return SparkChecksum(path[: -len(CRC)])
-    return Unknown(path)
+        return SparkChecksumFile(path[: -len(CRC)])
+    return UnknownFile(path)
 
 
 def _place(parts: list[str]) -> Place | None:
     if parts == [METADATA]:
-        return QueryMetadata()
+        return QueryMetadataFile()
     if len(parts) == 2 and parts[0] in (OFFSETS, COMMITS):
         batch_id = number(parts[1])
         return None if batch_id is None else LogFile(Log(parts[0]), batch_id)
@@ -444,5 +444,5 @@ def _in_partition(operator_id: int, partition: int, parts: list[str]) -> Place |
     if rest == [OPERATOR_METADATA, "schema"]:
         return SchemaFile(operator_id, store.name) if partition == 0 else None
     if rest[0] in (SSTS, LOGS):
-        return SharedFile(store, rest[0], rest[1])
+        return SharedSstFile(store, rest[0], rest[1])
     return None

@@ -12,7 +12,7 @@ from holdfast.plain_values import from_plain
 
 
 class JobState(str, Enum):
-    """Where a job stands, in Flink's words."""
+    """The state of a job, in Flink's words."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -24,13 +24,13 @@ class JobState(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing more happens until somebody runs the job again."""
+        """Return whether the job stays in this state until it is run again."""
         return self in (JobState.FINISHED, JobState.CANCELED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a driver ended, in one line that a person can act on.
+    """The reason why a driver ended, in one line that a person can act on.
 
     Attributes:
         label: Where it happened: `definition`, `start`, `query`, `process` or `checkpoint`.
@@ -52,7 +52,7 @@ class Failure:
 
     @property
     def fingerprint(self) -> str:
-        """What makes two failures the same: everything but the long text and the place."""
+        """Identify equal failures: everything but the long text and the place."""
         return f"{self.label}|{self.query or ''}|{self.error_class}|{self.line}"
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ class HeavyKey:
 
 @dataclass(frozen=True, slots=True)
 class SkewReport(JsonShape):
-    """How unevenly the rows of a frame, or of a batch, are spread over its keys.
+    """The distribution of a frame's or a batch's rows over its keys.
 
     Attributes:
         name: What was watched.
@@ -213,7 +213,7 @@ class SkewReport(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """What the tasks of one batch took.
+    """The durations of the tasks of one batch.
 
     Attributes:
         jobs_ms: How long at least one of the batch's jobs ran; the rest of a batch is the driver's own time.
@@ -234,7 +234,7 @@ VERSIONS = "versions"
 
 @dataclass(frozen=True, slots=True)
 class PartitionPosition(JsonShape):
-    """How far a source had read a partition of a topic when a batch was planned, and how far it went.
+    """The offsets of a topic's partition before and after a batch.
 
     Attributes:
         topic: The topic, or the Delta table.
@@ -252,13 +252,13 @@ class PartitionPosition(JsonShape):
 
     @property
     def behind(self) -> int:
-        """How many records were left, or versions."""
+        """The number of records, or versions, that were left."""
         return max(self.latest - self.next, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress(JsonShape):
-    """What a batch read of one source.
+    """The input of a batch from one source.
 
     Attributes:
         source: The source's number, as `holdfast offsets` has it.
@@ -388,7 +388,7 @@ class QueryStarted:
 
 
 class Verdict(str, Enum):
-    """What becomes of a state under new code; the value is for programs, `word` and `means` for people."""
+    """The fate of a state under new code; the value is for programs, `word` and `means` for people."""
 
     MAP = "MAP"
     MIGRATE = "MIGRATE"
@@ -399,12 +399,12 @@ class Verdict(str, Enum):
 
     @property
     def word(self) -> str:
-        """What a table says of it."""
+        """The word in a table."""
         return _VERDICTS[self][0]
 
     @property
     def means(self) -> str:
-        """What that word means."""
+        """The meaning of that word."""
         return _VERDICTS[self][1]
 
 
@@ -422,7 +422,7 @@ _VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
 
 
 class Effect(str, Enum):
-    """What a change of a query does to what its state stands for.
+    """The effect of a changed query on the meaning of its state.
 
     `NONE`: nothing. `IGNORED`: the checkpoint has fixed it, and the code's value is not used. `OUTPUT`: the
     state stays right, and the output differs. `MEANING`: existing rows of state were computed without the
@@ -483,7 +483,7 @@ class StateVerdict(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class PlanChange(JsonShape):
-    """What is one way in the old code and another in the new.
+    """A difference between the old code and the new code.
 
     Attributes:
         what: `filter`, `watermark`, `source`, `sink`, `setting`, …
@@ -506,7 +506,7 @@ class PlanChange(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """What Spark said when it planned the next batch on a copy without sources and sinks.
+    """Spark's answer when it planned the next batch on a copy without sources and sinks.
 
     Attributes:
         ran: Whether the plan could be tried at all.
@@ -523,7 +523,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport(JsonShape):
-    """What new code would keep of a savepoint or checkpoint.
+    """The state of a savepoint or checkpoint that new code would keep.
 
     Attributes:
         target: The new code.

@@ -42,7 +42,7 @@ def from_known(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def wrong_fields(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
-    """What is missing of a dataclass, and what does not belong to it, in words; empty if it is all there."""
+    """Describe the missing and the unknown fields of a dataclass; empty if there are none."""
     items = {item.name: item for item in fields(kind)}
     missing = [
         name

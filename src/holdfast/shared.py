@@ -11,9 +11,9 @@ counts.get(customer="c1").value["count"]
 from __future__ import annotations
 
 from holdfast.external.cassandra_place import cassandra_place
-from holdfast.external.cassandra_reader import CassandraReader
+from holdfast.external.cassandra_store import CassandraReader
 from holdfast.external.redis_place import redis_place
-from holdfast.external.redis_reader import RedisReader
+from holdfast.external.redis_store import RedisReader
 from holdfast.external.shared_state import SharedRow, SharedState
 
 __all__ = ["SharedRow", "SharedState", "cassandra", "redis"]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
 from holdfast.model import HeavyKey, SkewReport
-from holdfast.stream.skew.key_skew import find, report_frame, report_query, watch
-from holdfast.stream.skew.split_aggregates import Aggregate, avg, count, count_distinct, stddev, variance
-from holdfast.stream.skew.split_aggregates import greatest as max  # noqa: A004 - the words that people know
-from holdfast.stream.skew.split_aggregates import least as min  # noqa: A004 - as above
-from holdfast.stream.skew.split_aggregates import total as sum  # noqa: A004 - as above
+from holdfast.stream.key_skew import find, report_frame, report_query, watch
+from holdfast.stream.split_aggregates import Aggregate, avg, count, count_distinct, stddev, variance
+from holdfast.stream.split_aggregates import greatest as max  # noqa: A004 - the words that people know
+from holdfast.stream.split_aggregates import least as min  # noqa: A004 - as above
+from holdfast.stream.split_aggregates import total as sum  # noqa: A004 - as above
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +86,7 @@ def report(
         NotFound: There is no such job, or nothing of it is watched.
     """
     if isinstance(source, str):
-        from holdfast.jobs.registry.reported_skew import report_job
+        from holdfast.jobs.reports import report_job
 
         return report_job(source, home)
     # Asked of the class: a frame answers for its columns.

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from golden import golden_on_disk
 from holdfast.checkpoints.checkpoint import read
-from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.recovery import RecoveryTimes
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import Alert, AlertEvent
+from holdfast.observe.alerting import Alert, AlertEvent, AlertStore
 from holdfast.savepoints.savepoint_api import take
 from holdfast.server.process.listening import listen
 from holdfast.server.process.serving import Serving
@@ -117,7 +116,7 @@ class Street:
             attempt = self.registry.start_attempt(name, 44, failed - 7800, recovers=True)
             self.registry.queries_started(name, attempt, [started], failed - 3100)
             cause = f"user code: {failure}"
-            self.registry.add_recovery(name, Recovery(attempt, failed - 9400, cause, PHASES_MS))
+            self.registry.add_recovery(name, RecoveryTimes(attempt, failed - 9400, cause, PHASES_MS))
         *past, newest = self._past()
         rows = [(name, "visits", each.batch_id, attempt, json.dumps(asdict(each))) for each in past]
         with closing(sqlite3.connect(self.home.registry)) as db, db:

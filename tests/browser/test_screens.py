@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from street import Street
 
-from holdfast.jobs.registry.operation_arguments import Verify
-from holdfast.jobs.registry.operation_log import Operations
+from holdfast.jobs.registry.operation_log import Operations, Verify
 from holdfast.model import Failure, QueryStarted
 
 if TYPE_CHECKING:

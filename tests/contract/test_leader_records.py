@@ -13,10 +13,16 @@ import zookeeper_candidates
 from lease_candidates import Candidates, Meddling
 from zookeeper_candidates import ZooKeeperCandidates, candidates_at
 
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import Election, ElectionState, LeadershipLost, Term, myself
+from holdfast.checkpoints.guard.lease import (
+    Election,
+    ElectionState,
+    LeadershipLost,
+    LeaseElection,
+    Term,
+    myself,
+)
 from holdfast.errors import Unavailable
-from holdfast.jobs.ha.zookeeper import ZooKeeperElection
+from holdfast.jobs.zookeeper import ZooKeeperElection
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

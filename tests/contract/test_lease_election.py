@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_candidates import LEASE_S, WALL_S, Candidates, Meddling, won
 
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import LeadershipLost, Term
+from holdfast.checkpoints.guard.lease import LeadershipLost, LeaseElection, Term
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage

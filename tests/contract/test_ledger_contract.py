@@ -14,9 +14,9 @@ import pytest
 from ledger_processes import LEDGERS, database_open, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.databases.database import translated
-from holdfast.stream.sinks.databases.postgresql import PostgreSQL
+from holdfast.stream.sinks.database import translated
 from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, Transaction, ledger
+from holdfast.stream.sinks.postgresql import PostgreSQL
 
 
 class Clock:

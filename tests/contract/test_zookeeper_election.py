@@ -12,10 +12,10 @@ import pytest
 from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
 from zookeeper_server import Server, zookeeper_pair
 
-from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
-from holdfast.checkpoints.guard.terms import LeadershipLost
+from holdfast.checkpoints.guard.checkpoint_lease import LeaseRenewer
+from holdfast.checkpoints.guard.lease import LeadershipLost
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
 
 pytestmark = pytest.mark.services
 
@@ -119,7 +119,7 @@ def test_an_address_needs_a_host_and_a_path() -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.jobs.ha.zookeeper._CONNECT_S", 0.2)
+    monkeypatch.setattr("holdfast.jobs.zookeeper._CONNECT_S", 0.2)
     nobody = ZooKeeperElection(Ensemble("127.0.0.1:1", "/x"), "job", LEASE_S, time.monotonic, time.time)
     with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
         nobody.campaign()

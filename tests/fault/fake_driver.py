@@ -18,14 +18,14 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from holdfast.engine.state.ownership import Owner, lock_path, outlived
-from holdfast.jobs.processes.channel import Channel
+from holdfast.engine.ownership import Owner, lock_path, outlived
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     Busy,
     Caution,
+    Channel,
     Finished,
     Go,
     JobDefined,

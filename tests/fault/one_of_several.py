@@ -11,8 +11,8 @@ from pathlib import Path
 
 from telling_supervisor import supervise
 
-from holdfast.config.job.high_availability import Leading
-from holdfast.jobs.ha.elections import elections
+from holdfast.config.policies import Leading
+from holdfast.jobs.candidacy import elections
 
 
 def main(script: str, home: str, address: str, lease: str, machine: str | None = None) -> None:

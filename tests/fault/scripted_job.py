@@ -13,7 +13,7 @@ from command import PROGRAM
 from served import Served
 
 from holdfast.checkpoints.state.contents import contents
-from holdfast.config.job.restart import no_restart
+from holdfast.config.policies import no_restart
 from holdfast.jobs.definition import strategy_fields
 from holdfast.storage.local import LocalStorage
 

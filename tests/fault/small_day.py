@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.formats.logs.table_logs import committed_files
 
 FILES = 8
 BATCHES = FILES + 2

@@ -16,16 +16,15 @@ from small_day import SmallDay, found_in_ledger
 
 from golden import golden_on_disk
 from holdfast.checkpoints.checkpoint import read
-from holdfast.config.job.recovery import Recovery, recovery
-from holdfast.config.job.restart import fixed_delay
+from holdfast.config.policies import Recovery, fixed_delay, recovery
 from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, Outcome
+from holdfast.jobs.events import Event, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.recovery.rollback import done, finish, look, under_way, unusable_fallback
-from holdfast.jobs.recovery.timings import StateSize
+from holdfast.jobs.recovery import StateSize
 from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.rollback import done, finish, look, under_way, unusable_fallback
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.savepoints import savepoint_api as savepoints
@@ -59,7 +58,7 @@ class Case:
         self.newest = BatchLogs(self.checkpoint).newest
         self.events: list[Event] = []
 
-    def run(self, settings: Recovery, *attempts: list[str], **definition: object) -> Outcome:
+    def run(self, settings: Recovery, *attempts: list[str], **definition: object) -> JobOutcome:
         fields = {
             "name": "job",
             "checkpoint": self.checkpoint.as_uri(),

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from small_disk import small_disk
 
-from holdfast.config.job.restart import fixed_delay
-from holdfast.config.private_files import make_directory
+from holdfast.config.policies import fixed_delay
+from holdfast.config.settings import make_directory
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, Outcome
-from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.events import Event, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.protocol import Go, JobDefined, JobFailed, Message
+from holdfast.jobs.processes.protocol import Channel, Go, JobDefined, JobFailed, Message
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
@@ -64,7 +63,7 @@ def jobs(tmp_path: Path) -> Iterator[SmallDisk]:
         yield SmallDisk(place)
 
 
-def supervised(folder: Path, on_event: Callable[[Event], None], attempts: int = 5) -> Outcome:
+def supervised(folder: Path, on_event: Callable[[Event], None], attempts: int = 5) -> JobOutcome:
     """Run a job whose driver finishes as soon as it is let go."""
     definition = {
         "name": "job",

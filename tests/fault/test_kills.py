@@ -40,7 +40,7 @@ from small_day import (
     rows_in,
 )
 
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.formats.logs.table_logs import committed_files
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.state_home import StateHome

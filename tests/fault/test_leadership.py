@@ -21,16 +21,14 @@ from running_job import PATIENCE_S, freeze, until
 from telling_process import TellingProcess
 from zookeeper_server import Server
 
-from holdfast.checkpoints.guard.terms import myself
-from holdfast.config.job.high_availability import Leading
-from holdfast.config.job.restart import fixed_delay
-from holdfast.engine.state.ownership import Owner
+from holdfast.checkpoints.guard.lease import myself
+from holdfast.config.policies import Leading, fixed_delay
+from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict
+from holdfast.jobs.candidacy import elections
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.ha.elections import elections
 from holdfast.jobs.registry.client import Control
-from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.registry.schema import writer_of
+from holdfast.jobs.registry.registry import Registry, writer_of
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState
 

@@ -14,7 +14,7 @@ from mended import all_rows, leaks, view_of
 
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.savepoints.catalog.catalog import ids
+from holdfast.savepoints.catalog import ids
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fault

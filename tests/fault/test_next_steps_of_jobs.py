@@ -9,7 +9,7 @@ import pytest
 from scripted_job import Scripted
 from terminal import on_terminal
 
-from holdfast.savepoints.catalog.catalog import is_savepoint
+from holdfast.savepoints.catalog import is_savepoint
 
 pytestmark = pytest.mark.fault
 

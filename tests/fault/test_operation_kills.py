@@ -25,8 +25,7 @@ from holdfast import savepoints
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.jobs.registry.operation_arguments import Rescale
-from holdfast.jobs.registry.operation_log import Operation, Operations, OperationState
+from holdfast.jobs.registry.operation_log import Operation, Operations, OperationState, Rescale
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from running_job import BatchLogs, until
 
-from holdfast.config.job.restart import no_restart
+from holdfast.config.policies import no_restart
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome

@@ -18,8 +18,8 @@ from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict
+from holdfast.storage.atomic_swap import sandbox
 from holdfast.storage.local import LocalStorage
-from holdfast.storage.sandbox import sandbox
 
 pytestmark = pytest.mark.fault
 

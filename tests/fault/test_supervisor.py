@@ -16,20 +16,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.high_availability import Leading
-from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
+from holdfast.config.policies import Leading, exponential, failure_rate, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
+from holdfast.jobs import recovery
+from holdfast.jobs.candidacy import elections
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, Outcome
-from holdfast.jobs.ha.elections import elections
+from holdfast.jobs.events import Event, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.recovery import tracker
-from holdfast.jobs.recovery.rollback import Damage
 from holdfast.jobs.registry.client import Control
-from holdfast.jobs.registry.operation_arguments import Rescale
-from holdfast.jobs.registry.operation_log import Operations, OperationState
+from holdfast.jobs.registry.operation_log import Operations, OperationState, Rescale
 from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.rollback import CheckpointDamage
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
@@ -65,7 +63,7 @@ class Case:
 
     def run(
         self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None, **options: Any
-    ) -> Outcome:
+    ) -> JobOutcome:
         def tell(event: Event) -> None:
             self.events.append(event)
             on_event(event)
@@ -224,14 +222,14 @@ def test_a_look_at_the_checkpoint_may_take_longer_than_a_lease(
 ) -> None:
     place = case.folder / "leases"
 
-    def slow_look(*asked: object) -> tuple[list[Damage], list[str]]:
+    def slow_look(*asked: object) -> tuple[list[CheckpointDamage], list[str]]:
         (beat,) = (place / "job").glob("*.beat")
         for _ in range(6):  # it is renewed four times a lease
             before = beat.read_bytes()
             until(lambda now=before: beat.read_bytes() != now)  # type: ignore[misc]
         return [], []
 
-    monkeypatch.setattr(tracker, "look", slow_look)
+    monkeypatch.setattr(recovery, "look", slow_look)
     several = elections(Leading(place.as_uri(), 2000))
     outcome = case.run(case.write(["batch", "fail boom"], ["batch", "finish"]), elections=several)
     assert (outcome.state, outcome.attempts, outcome.batches) == (JobState.FINISHED, 2, 2)

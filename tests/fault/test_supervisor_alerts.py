@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.restart import fixed_delay
+from holdfast.config.alert_settings import Alerts
+from holdfast.config.policies import fixed_delay
+from holdfast.jobs import reports
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event
-from holdfast.jobs.monitoring import metrics_snapshot
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.state_home import StateHome
@@ -61,10 +61,7 @@ class Case:
         return self.now
 
     def told(self) -> list[tuple[str, str]]:
-        return [
-            (each.event.kind, each.event.alert.rule)
-            for each in metrics_snapshot.alert_events(self.home, "job")
-        ]
+        return [(each.event.kind, each.event.alert.rule) for each in reports.alert_events(self.home, "job")]
 
 
 @pytest.fixture
@@ -77,11 +74,11 @@ def test_a_job_that_fails_for_good_says_so_until_it_is_started_again(case: Case)
     assert ("firing", "job_failed") in case.told()
     assert ("firing", "checkpoint_failures") in case.told()
     assert ("cleared", "checkpoint_failures") in case.told()
-    assert [each.rule for each in metrics_snapshot.alerts(case.home)] == ["job_failed"]
+    assert [each.rule for each in reports.alerts(case.home)] == ["job_failed"]
     kinds = [each.kind for each in case.events]
     # It is known that the job has failed before that is told.
     assert kinds.index("failed") < max(index for index, kind in enumerate(kinds) if kind == "alert")
-    numbers = {each.metric: each.value for each in metrics_snapshot.samples(case.home, case.now)}
+    numbers = {each.metric: each.value for each in reports.samples(case.home, case.now)}
     assert numbers["holdfast_checkpoint_failures_total"] == 2
     assert (numbers["holdfast_up"], numbers["holdfast_job_failed"]) == (0, 1)
     assert numbers["holdfast_batches_total"] == 1
@@ -89,9 +86,9 @@ def test_a_job_that_fails_for_good_says_so_until_it_is_started_again(case: Case)
     case.now += 3_600_000
     case.run(["batch", "batch", "finish"], alerts=Alerts(), tries=1)
     assert case.told()[before:] == [("cleared", "job_failed")]
-    numbers = {each.metric: each.value for each in metrics_snapshot.samples(case.home, case.now)}
+    numbers = {each.metric: each.value for each in reports.samples(case.home, case.now)}
     assert numbers["holdfast_batches_total"] == 3
-    assert metrics_snapshot.alerts(case.home) == ()
+    assert reports.alerts(case.home) == ()
 
 
 def test_a_rule_that_is_off_says_nothing(case: Case) -> None:

@@ -19,9 +19,9 @@ from running_job import until
 
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.config.job.restart import fixed_delay
+from holdfast.config.policies import fixed_delay
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, Outcome
+from holdfast.jobs.events import Event, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.client import Control, JobDetails
@@ -65,7 +65,7 @@ class Case:
         self.script.write_text(json.dumps(script))
         return DriverSpec(target=str(self.script), home=str(self.home.path))
 
-    def run(self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None) -> Outcome:
+    def run(self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None) -> JobOutcome:
         def tell(event: Event) -> None:
             self.events.append(event)
             on_event(event)

@@ -18,7 +18,7 @@ from telling_process import TellingProcess
 
 from holdfast import savepoints
 from holdfast.checkpoints.guard.checkpoint_lease import lease_note
-from holdfast.config.job.restart import fixed_delay
+from holdfast.config.policies import fixed_delay
 from holdfast.errors import Conflict
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.registry.registry import Registry

@@ -19,8 +19,8 @@ from served import Served
 
 from holdfast.errors import Invalid, Unavailable
 from holdfast.server.api_v1 import state
-from holdfast.server.bounded.bounded_process import Limits, Lines, ask
-from holdfast.server.bounded.state_sql import MODULE
+from holdfast.server.bounded import Limits, Lines, ask
+from holdfast.server.bounded_work import MODULE
 from holdfast.server.process.listening import listen
 from holdfast.server.process.serving import Serving
 from holdfast.server.server_settings import ServerSettings

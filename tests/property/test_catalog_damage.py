@@ -10,7 +10,7 @@ from damages import DAMAGES
 
 from golden import NAMES, golden
 from holdfast.errors import Corrupt, NotFound
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.proof import prove
 from holdfast.storage.memory import MemoryStorage
 
 
@@ -130,7 +130,7 @@ def test_a_lost_manifest_is_no_savepoint() -> None:
 
 def test_bytes_that_never_fitted_together_are_found() -> None:
     """A manifest that is right in itself, written over files that make no checkpoint."""
-    from holdfast.formats.savepoint.manifest import SavedFile, manifest_of, parse_manifest
+    from holdfast.formats.manifest import SavedFile, manifest_of, parse_manifest
 
     into, savepoint_id = filled(next(name for name in NAMES if "aggregate-changelog" in name))
     path = f"savepoints/{savepoint_id}/manifest.json"

@@ -12,8 +12,8 @@ from catalogs import Hands, catalog, file_query, manifests, target
 from golden import NAMES, golden_files, golden_on_disk
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.savepoints.catalog.catalog import listed
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.catalog import listed
+from holdfast.savepoints.proof import prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed

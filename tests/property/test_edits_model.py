@@ -17,9 +17,9 @@ from holdfast.at_rest.edit.editing import edit, plan_edit
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import plan_undo, undo
 from holdfast.at_rest.erase.erasing import erase
-from holdfast.at_rest.erase.matching import subject
+from holdfast.at_rest.erase.searching import subject
 from holdfast.errors import Invalid
-from holdfast.savepoints.catalog.catalog import ids
+from holdfast.savepoints.catalog import ids
 from holdfast.storage.local import LocalStorage
 
 CUSTOMERS = [f"c{number}" for number in range(10)]

@@ -20,9 +20,8 @@ from state_rows import state_rows
 
 from golden import UNNAMED, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.batches import history
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.checkpoint import history, read
+from holdfast.checkpoints.copy import cut
 from holdfast.checkpoints.state.rocksdb import laid_out
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError

@@ -28,21 +28,15 @@ from holdfast.formats.files.compression import compressed, decompressed, lz4_blo
 from holdfast.formats.files.records import parse_head, records_of
 from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot, snapshot_entries
 from holdfast.formats.files.sst import check_sst, sst_entries
-from holdfast.formats.limits import PARTITIONS, ZIP_ENTRIES
-from holdfast.formats.logs.commit_log import parse_commit
-from holdfast.formats.logs.ledger_note import LedgerNote, parse_ledger_note
-from holdfast.formats.logs.offset_log import log_offset, parse_offsets
-from holdfast.formats.logs.operator_metadata import parse_operator, schema_place
-from holdfast.formats.logs.plan_note import parse_note
-from holdfast.formats.logs.query import parse_query
-from holdfast.formats.logs.sink_log import LOG_DIRECTORY, committed_files
-from holdfast.formats.logs.source_log import parse_source
-from holdfast.formats.logs.state_schema import parse_schema
+from holdfast.formats.logs.batch_logs import log_offset, parse_commit, parse_offsets, parse_query
+from holdfast.formats.logs.notes import LedgerNote, parse_ledger_note, parse_note
+from holdfast.formats.logs.operator_metadata import parse_operator, parse_schema, schema_place
+from holdfast.formats.logs.table_logs import LOG_DIRECTORY, committed_files, parse_source
+from holdfast.formats.manifest import parse_manifest
 from holdfast.formats.rows.row_forms import KeyCodec, parse_encoder
 from holdfast.formats.rows.spark_types import parse_struct
-from holdfast.formats.savepoint.manifest import parse_manifest
-from holdfast.formats.text import decoded
-from holdfast.layout import Kind, Place
+from holdfast.formats.text import PARTITIONS, ZIP_ENTRIES, decoded
+from holdfast.layout import FileKind, Place
 
 WHERE = "a/file"
 # A packed chunk: `a`, ten times; then `abc` and the same again.
@@ -50,7 +44,7 @@ LZF_PACKED = b"ZV\1\0\5\0\x0a\0a\xe0\0\0" + b"ZV\1\0\6\0\6\2abc\x20\2"
 
 
 @cache
-def files_of(kind: type, *, store: Kind | None = None, suffix: str = "") -> tuple[bytes, ...]:
+def files_of(kind: type, *, store: FileKind | None = None, suffix: str = "") -> tuple[bytes, ...]:
     """Small golden files of one kind, one of each content."""
     found = {
         data
@@ -61,7 +55,7 @@ def files_of(kind: type, *, store: Kind | None = None, suffix: str = "") -> tupl
     return tuple(sorted(found)[:: max(len(found) // 60, 1)])
 
 
-def _is(place: Place, kind: type, store: Kind | None) -> bool:
+def _is(place: Place, kind: type, store: FileKind | None) -> bool:
     return isinstance(place, kind) and (store is None or getattr(place, "kind", None) is store)
 
 
@@ -74,7 +68,7 @@ def log_files(log: layout.Log) -> tuple[bytes, ...]:
     )
 
 
-def streams(kind: Kind) -> tuple[bytes, ...]:
+def streams(kind: FileKind) -> tuple[bytes, ...]:
     return tuple(decompressed(each, "lz4", WHERE) for each in files_of(layout.StoreFile, store=kind))
 
 
@@ -132,7 +126,7 @@ def commit(data: bytes) -> None:
 
 def changelog(stream: bytes) -> None:
     assert not any("/" in each.unique_id for each in parse_head(stream, WHERE).lineage)
-    drained(records_of(Kind.CHANGELOG, stream, WHERE))
+    drained(records_of(FileKind.CHANGELOG, stream, WHERE))
 
 
 def hadoop(data: bytes) -> None:
@@ -185,7 +179,7 @@ PLAN = json.dumps(
 def repacked(codec: str) -> Callable[[bytes], None]:
     def parse(stream: bytes) -> None:
         assert decompressed(compressed(stream, codec), codec, WHERE) == stream
-        drained(records_of(Kind.DELTA, stream, WHERE))
+        drained(records_of(FileKind.DELTA, stream, WHERE))
 
     return parse
 
@@ -215,51 +209,53 @@ FORMATS: dict[str, Callable[[], Format]] = {
     ),
     "operator": lambda: Format("operator", operator, files_of(layout.OperatorMetadataFile)),
     "schema": lambda: Format("schema", schema, files_of(layout.SchemaFile)),
-    "query": lambda: Format("query", lambda data: parse_query(data, WHERE), files_of(layout.QueryMetadata)),
+    "query": lambda: Format(
+        "query", lambda data: parse_query(data, WHERE), files_of(layout.QueryMetadataFile)
+    ),
     "plan note": lambda: Format("plan note", note, [PLAN]),
     "ledger note": lambda: Format("ledger note", ledger_note, [LEDGER]),
     "manifest": lambda: Format("manifest", manifest, manifests()),
     "spark checksum": lambda: Format(
         "spark checksum",
         lambda data: parse_spark_checksum(data, WHERE).mismatch(b"data"),
-        files_of(layout.SparkChecksum),
+        files_of(layout.SparkChecksumFile),
     ),
-    "hadoop checksum": lambda: Format("hadoop checksum", hadoop, files_of(layout.HadoopChecksum)),
-    "snapshot": lambda: Format("snapshot", snapshot, files_of(layout.StoreFile, store=Kind.ZIP)),
+    "hadoop checksum": lambda: Format("hadoop checksum", hadoop, files_of(layout.HadoopChecksumFile)),
+    "snapshot": lambda: Format("snapshot", snapshot, files_of(layout.StoreFile, store=FileKind.ZIP)),
     "snapshot's list": lambda: Format(
         "snapshot's list",
-        summed(files_of(layout.StoreFile, store=Kind.ZIP)[0]),
-        [entry_of(each, METADATA) for each in files_of(layout.StoreFile, store=Kind.ZIP)],
+        summed(files_of(layout.StoreFile, store=FileKind.ZIP)[0]),
+        [entry_of(each, METADATA) for each in files_of(layout.StoreFile, store=FileKind.ZIP)],
     ),
-    "data file": lambda: Format("data file", table, files_of(layout.SharedFile, suffix=".sst")),
+    "data file": lambda: Format("data file", table, files_of(layout.SharedSstFile, suffix=".sst")),
     "data file without checksums": lambda: Format(
         "data file without checksums",
         table,
-        [resummed(each) for each in files_of(layout.SharedFile, suffix=".sst")],
+        [resummed(each) for each in files_of(layout.SharedSstFile, suffix=".sst")],
     ),
     "lz4": lambda: Format(
         "lz4",
         lambda data: decompressed(data, "lz4", WHERE),
-        files_of(layout.StoreFile, store=Kind.DELTA),
+        files_of(layout.StoreFile, store=FileKind.DELTA),
     ),
     "lzf": lambda: Format(
         "lzf",
         lambda data: decompressed(data, "lzf", WHERE),
-        [LZF_PACKED + compressed(each, "lzf") for each in streams(Kind.DELTA)],
+        [LZF_PACKED + compressed(each, "lzf") for each in streams(FileKind.DELTA)],
     ),
     "snappy": lambda: Format(
         "snappy",
         lambda data: decompressed(data, "snappy", WHERE),
-        [compressed(each, "snappy") for each in streams(Kind.DELTA)],
+        [compressed(each, "snappy") for each in streams(FileKind.DELTA)],
     ),
     "zstd": lambda: Format(
         "zstd",
         lambda data: decompressed(data, "zstd", WHERE),
-        [compressed(each, "zstd") for each in streams(Kind.DELTA)],
+        [compressed(each, "zstd") for each in streams(FileKind.DELTA)],
     ),
-    "changelog": lambda: Format("changelog", changelog, streams(Kind.CHANGELOG)),
-    "delta": lambda: Format("delta", repacked("lz4"), streams(Kind.DELTA)),
-    "base": lambda: Format("base", repacked("zstd"), streams(Kind.SNAPSHOT)),
+    "changelog": lambda: Format("changelog", changelog, streams(FileKind.CHANGELOG)),
+    "delta": lambda: Format("delta", repacked("lz4"), streams(FileKind.DELTA)),
+    "base": lambda: Format("base", repacked("zstd"), streams(FileKind.SNAPSHOT)),
 }
 
 
@@ -276,7 +272,7 @@ def test_a_small_file_does_not_become_a_large_one() -> None:
     """Thirty-two kilobytes that would unpack to a gigabyte, or say that they do."""
     bomb = pa.Codec("zstd", 19).compress(bytes(1 << 25), asbytes=True) * 32
     assert len(bomb) < 1 << 16
-    archive = files_of(layout.StoreFile, store=Kind.ZIP)[0]
+    archive = files_of(layout.StoreFile, store=FileKind.ZIP)[0]
     large = with_entry(archive, METADATA, entry_of(archive, METADATA) + bytes(300 << 20))
     tracemalloc.start()
     with pytest.raises(Corrupt, match="more than it may hold"):
@@ -306,7 +302,7 @@ def test_a_length_that_is_only_stated_takes_no_memory() -> None:
 
 def archive_of(names: Iterable[str], method: int) -> bytes:
     """A snapshot with more entries, each of which is empty."""
-    data = io.BytesIO(files_of(layout.StoreFile, store=Kind.ZIP)[0])
+    data = io.BytesIO(files_of(layout.StoreFile, store=FileKind.ZIP)[0])
     with zipfile.ZipFile(data, "a", method) as archive:
         for name in names:
             archive.writestr(name, b"")
@@ -327,7 +323,7 @@ def test_a_snapshot_has_few_entries_that_java_can_unpack() -> None:
 
 def test_a_block_of_a_data_file_has_its_checksum() -> None:
     """RocksDB sums up each block; one flipped bit in any of them is seen."""
-    data = max(files_of(layout.SharedFile, suffix=".sst"), key=len)
+    data = max(files_of(layout.SharedSstFile, suffix=".sst"), key=len)
     assert list(sst_entries(data, WHERE))
     for at in range(0, len(data) - 53, 61):
         flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
@@ -339,7 +335,7 @@ def test_a_block_that_says_it_holds_more_than_it_can_is_refused_unopened() -> No
     """Without sums, which a stranger can leave out, RocksDB would believe the length of its first block."""
     footer, endless = 53, b"\xff\xff\xff\xff\x0f"
     refused = []
-    for data in files_of(layout.SharedFile, suffix=".sst"):
+    for data in files_of(layout.SharedSstFile, suffix=".sst"):
         bare = data[:-footer] + b"\0" + data[1 - footer :]
         check_sst(reader(bare), len(bare), WHERE)
         claims = endless + bare[len(endless) :]
@@ -366,7 +362,7 @@ def test_as_many_partitions_as_nobody_has_are_damage() -> None:
 
 def test_an_id_in_a_lineage_leads_nowhere_else() -> None:
     """A part of the name of another file: of the changes before these."""
-    lineages = [data for data in streams(Kind.CHANGELOG) if b"checkpointUniqueId" in data]
+    lineages = [data for data in streams(FileKind.CHANGELOG) if b"checkpointUniqueId" in data]
     assert lineages
     for data in lineages:
         parse_head(data, WHERE)
@@ -425,7 +421,7 @@ def test_paths_are_taken_apart_whatever_they_are() -> None:
         path = data.decode("utf-8", "replace")
         place = layout.parse(path)
         assert place.render() == path
-        known = not isinstance(place, (layout.Unknown, layout.Temporary))
+        known = not isinstance(place, (layout.UnknownFile, layout.Temporary))
         of = getattr(place, "of", None)
         assert not known or of is not None or not {"", ".", ".."} & {*path.split("/")}
 

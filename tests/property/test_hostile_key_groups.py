@@ -9,10 +9,10 @@ import pytest
 from hostile import Format, require_answered
 
 from golden import KEYED, golden
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, parts_of, stored_groups
+from holdfast.checkpoints.keyed import KeyGroup, parts_of, stored_groups
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.errors import Corrupt
-from holdfast.worker.state import blob_schema as forms
+from holdfast.worker.state import layout as forms
 
 WHERE = "state/0"
 

@@ -16,8 +16,8 @@ from keyed_programs import EVENTS, OPS, OUTPUT, Everything, Model
 from holdfast.at_rest.keyed.group_builder import made
 from holdfast.at_rest.keyed.group_changes import changed
 from holdfast.at_rest.keyed.regrouping import regrouped
-from holdfast.checkpoints.keyed.key_rows import KeyRow, KeyTimer
-from holdfast.worker.state import compaction
+from holdfast.checkpoints.keyed import KeyRow, KeyTimer
+from holdfast.worker.state import upkeep
 
 START = 1_000_000
 # All of them take minutes.
@@ -75,7 +75,7 @@ CHANGE = st.fixed_dictionaries(
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups are folded after a few batches."""
-    monkeypatch.setattr(compaction, "FOLD_CHANGES", 3)
+    monkeypatch.setattr(upkeep, "FOLD_CHANGES", 3)
 
 
 class Both:

@@ -13,10 +13,10 @@ from golden import golden_on_disk
 from holdfast.at_rest.edit.editing import edit, plan_edit
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.erase.erasing import erase
-from holdfast.at_rest.erase.matching import subject
+from holdfast.at_rest.erase.searching import subject
 from holdfast.errors import HoldfastError
-from holdfast.savepoints.catalog.catalog import ids
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.catalog import ids
+from holdfast.savepoints.proof import prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage

@@ -13,22 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import Moment, Outcome
-from holdfast.worker.state import compaction, partition
-from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.key_group import group_of, range_of
+from holdfast.worker.state import partition, tables, upkeep
 from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.layout import Layout, form_of, group_of, range_of
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables import levels, segments
-from holdfast.worker.state.tables.runs import empty_run
+from holdfast.worker.state.tables import empty_run
 
 STATES = (
-    State(Kind.VALUE, pa.int64(), "total"),
-    State(Kind.LIST, pa.string(), "seen"),
+    State(StateKind.VALUE, pa.int64(), "total"),
+    State(StateKind.LIST, pa.string(), "seen"),
 )
 KEYS = pa.schema([pa.field("who", pa.string())])
 FORM = form_of(STATES, KEYS, timers=False)
@@ -116,12 +113,12 @@ STEP = st.tuples(st.lists(CHANGE, min_size=1, max_size=8), st.sampled_from(["kee
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which everything happens with a handful of rows."""
-    monkeypatch.setattr(segments, "SEGMENT_ROWS", 4)
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 300)
-    monkeypatch.setattr(levels, "SHARE", 0.5)
-    monkeypatch.setattr(compaction, "FOLD_BYTES", 900)
-    monkeypatch.setattr(compaction, "FOLD_CHANGES", 3)
-    monkeypatch.setattr(compaction, "FOLD_BUDGET", 1)
+    monkeypatch.setattr(tables, "SEGMENT_ROWS", 4)
+    monkeypatch.setattr(tables, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(tables, "SHARE", 0.5)
+    monkeypatch.setattr(upkeep, "FOLD_BYTES", 900)
+    monkeypatch.setattr(upkeep, "FOLD_CHANGES", 3)
+    monkeypatch.setattr(upkeep, "FOLD_BUDGET", 1)
     monkeypatch.setattr(partition, "PAGE_ROWS", 2)
     monkeypatch.setattr(partition, "LOAD_BYTES", 500)
 

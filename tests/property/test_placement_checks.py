@@ -12,9 +12,9 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.compression import compressed, decompressed
 from holdfast.formats.files.records import records_of, render_records
-from holdfast.layout import Kind
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import take
+from holdfast.layout import FileKind
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.taking import take
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.memory import MemoryStorage
 
@@ -96,7 +96,7 @@ def test_a_file_whose_keys_belong_to_several_partitions_is_found() -> None:
     records = [
         record
         for data in (ours, theirs)
-        for record in records_of(Kind.SNAPSHOT, decompressed(data, "lz4", "here"), "here")
+        for record in records_of(FileKind.SNAPSHOT, decompressed(data, "lz4", "here"), "here")
     ]
     mixed = compressed(render_records(records), "lz4")
     found = verify(MemoryStorage({**files, "state/0/0/10.snapshot": mixed}, URI))

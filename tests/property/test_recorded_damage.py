@@ -11,9 +11,8 @@ from grid import WHOLE
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.copy.file_set import How, cut
-from holdfast.checkpoints.record import Record, RecordFile
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.copy import How, cut
+from holdfast.checkpoints.record import Record, Recorder, RecordFile
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.storage.memory import MemoryStorage
@@ -124,7 +123,7 @@ def _planned(files: Files, batch_id: int) -> Files:
 
 def _batch_of(path: str) -> int:
     place = layout.parse(path)
-    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
+    while isinstance(place, (layout.SparkChecksumFile, layout.HadoopChecksumFile)):
         place = layout.parse(place.of)
     if isinstance(place, layout.StoreFile):
         return place.version - 1

@@ -11,9 +11,8 @@ from damages import Files, faults
 
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest.create import migrating
-from holdfast.checkpoints.record import RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
+from holdfast.at_rest import migrating
+from holdfast.checkpoints.record import Recorder, RecordFile, record_path
 from holdfast.errors import Corrupt
 from holdfast.savepoints.offsets import offsets_api
 from holdfast.storage.local import LocalStorage

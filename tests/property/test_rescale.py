@@ -16,9 +16,9 @@ from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rewrite.rescaling import Rescaled, plan_rescale, rescale
 from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.state_move import Rescaled, plan_rescale, rescale
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -36,7 +36,7 @@ def no_spark(_: Path, __: int, ___: int) -> None:
 
 
 def do(
-    source: Source,
+    source: ChangeSource,
     into: Storage,
     partitions: int,
     folder: Path,
@@ -51,7 +51,7 @@ def do(
 def test_rows_stay_as_they_are(name: str, partitions: int, tmp_path: Path) -> None:
     checkpoint, new = golden(name), target()
     before, files = contents(checkpoint), dict(checkpoint.files)
-    made = do(Source(checkpoint), new, partitions, tmp_path)
+    made = do(ChangeSource(checkpoint), new, partitions, tmp_path)
     assert checkpoint.files == files
     assert contents(new) == before == made.states
     assert made.rows > 0
@@ -73,7 +73,7 @@ def test_rows_stay_as_they_are(name: str, partitions: int, tmp_path: Path) -> No
 def test_of_a_savepoint_too(tmp_path: Path) -> None:
     into = catalog()
     taken = Hands().take(golden(HEAP[0]), into)
-    made = do(Source(into, taken.manifest.savepoint_id), target(), 5, tmp_path)
+    made = do(ChangeSource(into, taken.manifest.savepoint_id), target(), 5, tmp_path)
     assert made.plan.source == taken.uri
     assert made.plan.original == golden(HEAP[0]).uri
     assert made.batch_id == taken.manifest.batch_id
@@ -91,7 +91,7 @@ def test_a_key_in_a_strange_place_is_refused_before_anything_is_written(tmp_path
             files[path] = data
     new = target()
     with pytest.raises(Corrupt, match="damaged, and nothing was rescaled") as error:
-        do(Source(MemoryStorage(files)), new, 3, tmp_path)
+        do(ChangeSource(MemoryStorage(files)), new, 3, tmp_path)
     assert "belong to partition" in str(error.value.found)
     assert not new.files
 
@@ -99,7 +99,7 @@ def test_a_key_in_a_strange_place_is_refused_before_anything_is_written(tmp_path
 def test_gathered_state_stays_with_the_one_task_that_has_it(tmp_path: Path) -> None:
     for name in GATHERED:
         new = target()
-        made = do(Source(golden(name)), new, 4, tmp_path / name)
+        made = do(ChangeSource(golden(name)), new, 4, tmp_path / name)
         assert contents(new) == contents(golden(name)) == made.states
         assert [operator.partitions for operator in read(new).operators] == [1]
     heap = MemoryStorage(golden_files(GATHERED[1]))
@@ -119,7 +119,7 @@ def test_what_spark_has_lost_is_not_published(tmp_path: Path) -> None:
 
     new = target()
     with pytest.raises(Internal, match="not what they were, and nothing was written"):
-        do(Source(golden_with_confs(ROCKS, **AVRO)), new, 3, tmp_path, lose)
+        do(ChangeSource(golden_with_confs(ROCKS, **AVRO)), new, 3, tmp_path, lose)
     assert not new.files
 
 
@@ -132,22 +132,22 @@ def test_spark_is_told_the_format_of_the_state(tmp_path: Path) -> None:
 
     for name in (ROCKS, ROCKS2):
         with pytest.raises(Unsupported, match="enough"):
-            do(Source(golden_with_confs(name, **AVRO)), target(), 3, tmp_path / name, stop)
+            do(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3, tmp_path / name, stop)
     assert told == [(read(golden(ROCKS)).query_id, 3, 1), (read(golden(ROCKS2)).query_id, 3, 2)]
 
 
 def test_spark_does_only_what_is_not_known_here() -> None:
-    assert plan_rescale(Source(golden_with_confs(ROCKS, **AVRO)), target(), 3).starts_spark
-    assert not plan_rescale(Source(golden_with_confs(ROCKS, **AVRO)), target(), 2).starts_spark
+    assert plan_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 3).starts_spark
+    assert not plan_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 2).starts_spark
     for name in (*NAMES, *GATHERED, REPARTITIONED):
-        assert not plan_rescale(Source(golden(name)), target(), 7).starts_spark, name
+        assert not plan_rescale(ChangeSource(golden(name)), target(), 7).starts_spark, name
 
 
 def test_spark_does_nothing_where_it_has_noted_no_operators() -> None:
     """Its own repartitioning goes by its notes, which a Spark before 4.0 does not make."""
     name = "3.5/aggregate-rocksdb"
     with pytest.raises(Unsupported, match="encoded as Avro"):
-        plan_rescale(Source(golden_with_confs(name, **AVRO)), target(), 3)
+        plan_rescale(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3)
 
 
 def read_id(checkpoint: Path) -> str:
@@ -160,13 +160,18 @@ def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: P
     source = golden("4.2/aggregate-memory")
     files = dict(source.files)
     whole = MemoryStorage(uri="memory://new")
-    do(Source(source), whole, 3, tmp_path / "whole")
+    do(ChangeSource(source), whole, 3, tmp_path / "whole")
     at, done = 0, False
     while not done:
         at += 1
         new = MemoryStorage(uri="memory://new")
         try:
-            do(Source(source), FaultyStorage(new, at, kill=True, late=at % 2 == 0), 3, tmp_path / f"{at}")
+            do(
+                ChangeSource(source),
+                FaultyStorage(new, at, kill=True, late=at % 2 == 0),
+                3,
+                tmp_path / f"{at}",
+            )
             done = True
         except Killed:
             pass
@@ -175,7 +180,7 @@ def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: P
             assert contents(new) == contents(whole)
             assert verify(new).problems == ()
             continue
-        do(Source(source), new, 3, tmp_path / f"{at} again")
+        do(ChangeSource(source), new, 3, tmp_path / f"{at} again")
         assert set(new.files) == set(whole.files)
         assert contents(new) == contents(whole)
     assert at > 15
@@ -183,10 +188,10 @@ def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: P
 
 def test_a_finished_one_is_not_made_again(tmp_path: Path) -> None:
     new = target()
-    do(Source(golden(HEAP[0])), new, 3, tmp_path / "one")
+    do(ChangeSource(golden(HEAP[0])), new, 3, tmp_path / "one")
     files = dict(new.files)
     with pytest.raises(Conflict, match="the target exists"):
-        do(Source(golden(HEAP[0])), new, 3, tmp_path / "two")
+        do(ChangeSource(golden(HEAP[0])), new, 3, tmp_path / "two")
     assert new.files == files
 
 
@@ -196,23 +201,23 @@ def test_a_batch_under_way_is_waited_for() -> None:
     assert newest is not None
     checkpoint.write(f"offsets/{newest + 1}", checkpoint.read(f"offsets/{newest}"))
     with pytest.raises(Conflict, match="planned and not committed") as error:
-        plan_rescale(Source(checkpoint), target(), 3)
+        plan_rescale(ChangeSource(checkpoint), target(), 3)
     assert error.value.found == f"batch {newest + 1}"
 
 
 def test_a_query_without_state_has_nothing_to_move() -> None:
     with pytest.raises(Invalid, match="no state"):
-        plan_rescale(Source(MemoryStorage(file_query(3))), target(), 3)
+        plan_rescale(ChangeSource(MemoryStorage(file_query(3))), target(), 3)
 
 
 def test_a_target_with_something_in_it_is_refused() -> None:
     with pytest.raises(Conflict, match="the target exists"):
-        plan_rescale(Source(golden(HEAP[0])), MemoryStorage({"mine": b"x"}), 3)
+        plan_rescale(ChangeSource(golden(HEAP[0])), MemoryStorage({"mine": b"x"}), 3)
 
 
 def test_no_checkpoint_is_said() -> None:
     with pytest.raises(NotFound, match="no checkpoint"):
-        plan_rescale(Source(target("empty")), target(), 3)
+        plan_rescale(ChangeSource(target("empty")), target(), 3)
 
 
 @pytest.mark.parametrize(
@@ -235,4 +240,4 @@ def test_what_is_not_known_here_is_refused(old: bytes, new: bytes, said: str) ->
     }
     assert edited != {path: data for path, data in files.items() if not path.startswith("offsets/.")}
     with pytest.raises(Unsupported, match=said):
-        plan_rescale(Source(MemoryStorage(edited)), target(), 3)
+        plan_rescale(ChangeSource(MemoryStorage(edited)), target(), 3)

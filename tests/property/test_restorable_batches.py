@@ -10,12 +10,12 @@ from damages import Files, hidden, truncate
 from grid import WHOLE
 
 from golden import NAMES, golden_files
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, NotFound
-from holdfast.savepoints.restoring import Operation, plan_restore, restore
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import take
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
+from holdfast.savepoints.taking import take
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -38,7 +38,7 @@ def _is_restored(checkpoint: MemoryStorage, batch_id: int, folder: Path) -> bool
         return False
     # Paths to schemas can be led to a local directory alone.
     made = LocalStorage(folder)
-    restore(catalog, made, plan_restore(catalog, taken.manifest.savepoint_id, made, Operation.RESTORE))
+    restore(catalog, made, plan_restore(catalog, taken.manifest.savepoint_id, made, RestoreKind.RESTORE))
     found = verify(made)
     assert (found.problems, found.batch_id) == ((), batch_id)
     return True

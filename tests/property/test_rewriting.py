@@ -15,8 +15,8 @@ from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.formats.files.snapshot import METADATA, parse_snapshot
-from holdfast.formats.logs.offset_log import PROVIDER
-from holdfast.formats.rows.murmur3 import partition_of
+from holdfast.formats.logs.batch_logs import PROVIDER
+from holdfast.formats.rows.row_hashes import partition_of
 from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite, sweeps
 from holdfast.storage.memory import MemoryStorage
 

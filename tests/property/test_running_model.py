@@ -12,8 +12,8 @@ from grid import WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.stream.aggregates.measures import measures_of
-from holdfast.stream.aggregates.range_processors import RangeAggregation, early_over, final_over
+from holdfast.stream.measures import measures_of
+from holdfast.stream.running import RangeAggregation, early_over, final_over
 from holdfast.testing import Harness
 from holdfast.worker.declarations.types import schema_of
 

@@ -12,8 +12,8 @@ from grid import WHOLE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.stream.aggregates.measures import measures_of
-from holdfast.stream.aggregates.session_processor import SessionSpec, result_names, tracker
+from holdfast.stream.measures import measures_of
+from holdfast.stream.sessions import SessionSpec, result_names, tracker
 from holdfast.testing import Harness
 from holdfast.worker.declarations.types import schema_of
 

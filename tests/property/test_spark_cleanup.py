@@ -10,11 +10,10 @@ from grid import WHOLE
 from spark_cleanup import PROVIDERS, Query, Settings
 
 from holdfast import layout
-from holdfast.checkpoints.record import Record, RecordFile
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.record import Record, Recorder, RecordFile
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.layout import StoreFile
-from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.planning import plan_take
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Names
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.at_rest.read.decode import Columns
-from holdfast.formats.rows.arrow_types import arrow_type
-from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.at_rest.read.keys import ColumnDecoder
+from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct, arrow_type
 from holdfast.formats.rows.unsafe_row import RowCodec
 
 UTC = dt.timezone.utc
@@ -87,7 +86,7 @@ def test_columns_hold_what_rows_hold(drawn: tuple[Struct, list[dict[str, Any]]])
     codec = RowCodec(type_)
     stored = [codec.encode(each) for each in values]
     expected = [told(codec.decode(row)) for row in stored]
-    found = Columns(type_, "").take_apart(stored)
+    found = ColumnDecoder(type_, "").take_apart(stored)
     for column, each in zip(found, type_.types, strict=True):
         column.validate(full=True)
         assert column.type == arrow_type(each)
@@ -96,7 +95,7 @@ def test_columns_hold_what_rows_hold(drawn: tuple[Struct, list[dict[str, Any]]])
     assert [told(row) for row in rows] == expected
     # And where all rows are of one length, with what stands before them in a store.
     checked = [b"\0\0\0\0" + (len(row) + 1).to_bytes(4, "little") + b"\0" + row for row in stored]
-    behind = Columns(type_, "").take_apart_behind(checked, 9)
+    behind = ColumnDecoder(type_, "").take_apart_behind(checked, 9)
     if len({len(row) for row in stored}) == 1:
         assert behind is not None
         assert pa.table(behind, list(type_.names)) == pa.table(found, list(type_.names))

@@ -13,10 +13,10 @@ from damages import DAMAGES, Files, flip, hidden
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.checkpoints.copy import How, cut
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import NotFound
-from holdfast.layout import Kind, StoreFile
+from holdfast.layout import FileKind, StoreFile
 from holdfast.storage.memory import MemoryStorage
 
 
@@ -128,14 +128,14 @@ def test_a_damaged_checksum_is_told(name: str) -> None:
     sums = [path for path in needed(files) if hidden(path)]
     for path in rng.sample(sums, min(8, len(sums))):
         place = layout.parse(path)
-        assert isinstance(place, (layout.HadoopChecksum, layout.SparkChecksum))
+        assert isinstance(place, (layout.HadoopChecksumFile, layout.SparkChecksumFile))
         # Hadoop's head says how many bytes a sum is of, which is all the same for a file of fewer.
-        head = 8 if isinstance(place, layout.HadoopChecksum) else 0
+        head = 8 if isinstance(place, layout.HadoopChecksumFile) else 0
         found = named({**files, path: files[path][:head] + flip(files[path][head:], rng)})
         assert path in found or place.of in found, path
 
 
-def pairs(files: Files, kind: Kind) -> Iterator[tuple[str, str]]:
+def pairs(files: Files, kind: FileKind) -> Iterator[tuple[str, str]]:
     """The newest files of one kind in two partitions."""
     newest: dict[int, StoreFile] = {}
     for path in files:
@@ -153,9 +153,9 @@ def test_exchanged_content_is_seen_by_checksums_or_lineage(name: str) -> None:
     files = golden_files(name)
     for bare in (files, without_checksums(files)):
         for first, second in [
-            *pairs(files, Kind.CHANGELOG),
-            *pairs(files, Kind.DELTA),
-            *pairs(files, Kind.ZIP),
+            *pairs(files, FileKind.CHANGELOG),
+            *pairs(files, FileKind.DELTA),
+            *pairs(files, FileKind.ZIP),
         ]:
             if files[first] == files[second]:
                 continue

@@ -11,13 +11,9 @@ from cassandra_server import CassandraServer
 from redis_server import RedisServer
 
 import holdfast as hf
-from holdfast.worker.state.external.blob_database import BlobDatabase
-from holdfast.worker.state.external.cassandra_blobs import (
-    CassandraBlobs,
-    CassandraBlobServer,
-    CassandraConnection,
-)
-from holdfast.worker.state.external.redis_blobs import RedisBlobs, RedisBlobServer, RedisConnection
+from holdfast.worker.state.blob_store import BlobDatabase
+from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraBlobServer, CassandraSession
+from holdfast.worker.state.redis_blobs import RedisBlobs, RedisBlobServer, RedisConnection
 
 KEYSPACE = "blobs"
 PATIENCE_MS = 60_000
@@ -91,7 +87,7 @@ class CassandraKeeper:
 
     def database(self, place: Any = None, **more: Callable[..., Any]) -> BlobDatabase:
         """A connection of the test's own."""
-        return CassandraBlobs(CassandraConnection(place or self.place(), **more))
+        return CassandraBlobs(CassandraSession(place or self.place(), **more))
 
     def close(self, database: BlobDatabase) -> None:
         """End its threads."""

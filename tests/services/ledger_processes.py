@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.stream.sinks.databases.database import Database
+from holdfast.stream.sinks.database import Database
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
 WAIT_S = 60

@@ -13,7 +13,7 @@ from tcp_proxy import SlowProxy
 from tikv_server import RUN
 
 import holdfast as hf
-from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.alert_settings import Alerts
 from holdfast.engine.queries.watch import committed_batch
 from holdfast.observe.alerting import FIRING, evaluate
 from holdfast.observe.batch_numbers import query_samples

@@ -16,8 +16,7 @@ import pytest
 from s3_gateway import S3A_JARS, Gateway, Request, filesystem
 
 import holdfast as hf
-from holdfast.advice.cost.measured import measure
-from holdfast.advice.cost.requests import QueryShape, Requests, batch_requests, maintenance_requests
+from holdfast.advice.usage import QueryShape, Requests, batch_requests, maintenance_requests, measure
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     FORMAT_KEY,

@@ -21,12 +21,12 @@ from state_databases import StateDatabase
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest.create import migrating
+from holdfast.at_rest import migrating
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict, NotFound
 from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.access import opened
-from holdfast.savepoints.restoring import Operation, plan_restore, restore
+from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def test_a_restore_that_is_killed_is_begun_again(
     # As a drill has it, which must not write to the database.
     catalog, savepoint_id = opened(taken.uri)
     target = LocalStorage(tmp_path / "drill")
-    restore(catalog, target, plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True))
+    restore(catalog, target, plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, in_files=True))
     query.expect([*rows, *query.run(tmp_path / "drill")])
     assert checkpoints.read(tmp_path / "drill").provider == "HDFSBackedStateStoreProvider"
     assert len(database.listed(taken.manifest.query_id)) == 4

@@ -18,7 +18,7 @@ from state_databases import CassandraState, StateDatabase
 
 from golden import golden_on_disk
 from holdfast.errors import Conflict
-from holdfast.external import redis_scripts
+from holdfast.external import redis_store
 from holdfast.external.redis_place import RedisPlace
 from holdfast.external.redis_store import RedisStore
 
@@ -65,13 +65,13 @@ def test_scripts_are_those_of_the_state_stores() -> None:
     """Whoever reads from Python reads by the same rules as Spark's tasks."""
     parts = dict(re.findall(r'val (\w+)(?:: String)? =[^"]*"""(.*?)"""', SCALA.read_text(), re.DOTALL))
     given = {name: re.sub(r"(?m)^ *\|", "", text) for name, text in parts.items()}
-    assert given["common"] + given["layers"] + given["scan"] == redis_scripts.SCAN
+    assert given["common"] + given["layers"] + given["scan"] == redis_store.SCAN
 
 
 class Losing(redis.Connection):
     """Loses the first answer that says that a store was made."""
 
-    made = hashlib.sha1(redis_scripts.CREATE.encode()).hexdigest()
+    made = hashlib.sha1(redis_store.CREATE.encode()).hexdigest()
     lost = 0
     sent: tuple[object, ...] = ()
 
@@ -100,7 +100,7 @@ def test_a_store_is_made_also_where_the_answer_is_lost(
     assert store.write(3, rows, {"encoder": "plain"}, "test:index") == 2
     assert Losing.lost == 1
     assert store.scan(3)[1] == dict(rows)
-    make = client.register_script(redis_scripts.CREATE)
+    make = client.register_script(redis_store.CREATE)
     assert make(keys=[store.name], args=[4, "another"]) == 0, "another one's store was taken for its own"
     client.hset(store.name, "run", "a query's")
     with pytest.raises(Conflict, match="a query uses it"):

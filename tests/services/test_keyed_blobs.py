@@ -18,11 +18,19 @@ from redis_server import RedisServer
 from tcp_proxy import CountingProxy
 
 from holdfast.errors import Corrupt, Invalid, Unavailable
-from holdfast.worker.state.external.blob_database import BlobDatabase, BlobWrites, database_at
-from holdfast.worker.state.external.blob_name import BlobName, is_name
-from holdfast.worker.state.external.blob_store import BlobReader, Blobs, BlobStore, BlobTask
-from holdfast.worker.state.external.cassandra_blobs import CassandraBlobs, CassandraConnection
-from holdfast.worker.state.external.redis_blobs import RedisBlobServer, RedisConnection
+from holdfast.worker.state.blob_store import (
+    BlobDatabase,
+    BlobName,
+    BlobReader,
+    Blobs,
+    BlobStore,
+    BlobTask,
+    BlobWrites,
+    database_at,
+    is_name,
+)
+from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraSession
+from holdfast.worker.state.redis_blobs import RedisBlobServer, RedisConnection
 from holdfast.worker.state.store import MemoryStore
 
 pytestmark = pytest.mark.services
@@ -254,7 +262,7 @@ def test_what_cassandra_refuses_is_said_at_once(cassandra_server: CassandraServe
 
     def failing(**more: Any) -> CassandraBlobs:
         place = keeper.place(**more)
-        return CassandraBlobs(CassandraConnection(place, pause=lambda _: pytest.fail("it asks again")))
+        return CassandraBlobs(CassandraSession(place, pause=lambda _: pytest.fail("it asks again")))
 
     with pytest.raises(Invalid, match="there is no keyspace not_there") as refused:
         failing(keyspace="not_there", replication=None).write("x:keyed:q:o", noted(1, "1-a-0"))
@@ -278,13 +286,13 @@ def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
     right = keeper.place(
         user="cassandra", password="cassandra", tls=True, authorities=str(closed_cassandra.certificate)
     )
-    database = CassandraBlobs(CassandraConnection(right))
+    database = CassandraBlobs(CassandraSession(right))
     name = BlobName.of("x:keyed:q:o:0:1-a-0", b"blob")
     database.write("x:keyed:q:o", BlobWrites(1, 0, {0: ["1-a-0"]}, {name.key: b"blob"}))
     assert list(database.fetch([name])) == [b"blob"]
     database.connection.close()
     for password in (None, "sesame"):
-        connection = CassandraConnection(
+        connection = CassandraSession(
             replace(right, password=password), pause=lambda _: pytest.fail("it asks again")
         )
         with pytest.raises(Invalid, match="refuses the user or the password") as refused:
@@ -292,10 +300,10 @@ def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
         assert "sesame" not in str(refused.value)
     assert "sesame" not in repr(replace(right, password="sesame"))
     with pytest.raises(Invalid, match="cannot be read"):
-        CassandraBlobs(CassandraConnection(replace(right, authorities="/none.pem"))).fetch([name])
+        CassandraBlobs(CassandraSession(replace(right, authorities="/none.pem"))).fetch([name])
     stranger = replace(right, authorities=None, patience_ms=0)
     with pytest.raises(Unavailable, match="Cassandra does not answer") as silent:
-        CassandraBlobs(CassandraConnection(stranger)).fetch([name])
+        CassandraBlobs(CassandraSession(stranger)).fetch([name])
     assert "certificate verify failed" in str(silent.value)
 
 

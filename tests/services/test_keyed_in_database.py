@@ -27,12 +27,12 @@ from tcp_proxy import CountingProxy
 
 import holdfast as hf
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
-from holdfast.engine.cluster.spark_env import of_spark_env
-from holdfast.engine.plans import keyed_operator
-from holdfast.engine.state.spark_state_reader import stored_groups
+from holdfast.engine import keyed_operator
+from holdfast.engine.cluster import of_spark_env
+from holdfast.engine.spark_state import stored_groups
 from holdfast.errors import Invalid, Unavailable, Unsupported
 from holdfast.storage.local import LocalStorage
-from holdfast.worker.state.external.blob_name import is_name
+from holdfast.worker.state.blob_store import is_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

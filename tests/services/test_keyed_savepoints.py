@@ -14,11 +14,11 @@ from keyed_runs import by_batch_and_key, expected, program, read_stream, ship, w
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
-from holdfast.engine.state.spark_state_reader import stored_groups
+from holdfast.checkpoints.keyed import operators_elsewhere
+from holdfast.engine.spark_state import stored_groups
 from holdfast.errors import Corrupt
 from holdfast.storage.local import LocalStorage
-from holdfast.worker.state.external.blob_name import is_name
+from holdfast.worker.state.blob_store import is_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from state_databases import StateDatabase
 
 import holdfast as hf
 from holdfast import shared
-from holdfast.external.redis_scripts import READ, SCAN
+from holdfast.external.redis_store import READ, SCAN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

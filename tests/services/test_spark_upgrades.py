@@ -13,10 +13,10 @@ import pytest
 from other_sparks import Runs, read_output
 
 from holdfast import savepoints
-from holdfast.at_rest.create.migrating import migrate
+from holdfast.at_rest.migrating import migrate
 from holdfast.checkpoints import read
-from holdfast.checkpoints.pinned_settings import PINNED
-from holdfast.savepoints.upgrade.spark_upgrade import check_spark
+from holdfast.checkpoints.naming import PINNED
+from holdfast.savepoints.spark_upgrade import check_spark
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "golden"))

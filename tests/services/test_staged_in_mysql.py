@@ -21,13 +21,11 @@ from required import require
 from self_signed import self_signed
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
-from holdfast.stream.sinks.databases import mysql
-from holdfast.stream.sinks.databases.database import Move, refusals, translated
-from holdfast.stream.sinks.databases.mysql import MySQL
-from holdfast.stream.sinks.databases.mysql_options import client_options
+from holdfast.stream.sinks import mysql
+from holdfast.stream.sinks.database import StagedMove, refusals, translated
 from holdfast.stream.sinks.ledger import Ledger
-from holdfast.stream.sinks.sql_table import Column, SqlTable
-from holdfast.stream.sinks.staged_rows import columns_with_task, copied_by
+from holdfast.stream.sinks.mysql import MySQL, client_options
+from holdfast.stream.sinks.sql_table import SqlTable, TableColumn, columns_with_task, copied_by
 from holdfast_bench.tables.mariadb import MariaDB
 
 pytestmark = pytest.mark.services
@@ -126,9 +124,9 @@ def test_rows_come_in_statements_that_a_server_takes(
     assert lengths == [(len(word),) for word in words]
 
 
-def upsert(*names: str) -> Move:
+def upsert(*names: str) -> StagedMove:
     """Of the staged rows into `words`, by the first column."""
-    return Move("stage", "true", '"words"', names, names[:1], "upsert")
+    return StagedMove("stage", "true", '"words"', names, names[:1], "upsert")
 
 
 def moved(database: MySQL, connection: Any, *names: str) -> None:
@@ -193,7 +191,10 @@ def test_a_row_that_another_writer_adds_while_rows_are_inserted_is_written_over(
     connection.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(20))")
     stage("id INTEGER", "word LONGTEXT")
     connection.execute("INSERT INTO stage (id, word, holdfast_task) VALUES (1, 'eins', 1), (2, 'zwei', 1)")
-    columns = (Column("id", "int", "INTEGER", "INTEGER"), Column("word", "string", "LONGTEXT", "LONGTEXT"))
+    columns = (
+        TableColumn("id", "int", "INTEGER", "INTEGER"),
+        TableColumn("word", "string", "LONGTEXT", "LONGTEXT"),
+    )
     table, book = SqlTable("words", columns, "upsert", ("id",)), Ledger(database)
     token = book.claim("words", "me")
 

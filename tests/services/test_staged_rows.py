@@ -13,11 +13,17 @@ from ledger_processes import database_open, deadlock, stages
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks import sql_table
-from holdfast.stream.sinks.databases.database import Database, PartitionLoader, refusals
-from holdfast.stream.sinks.databases.postgresql import PostgreSQL
+from holdfast.stream.sinks.database import Database, PartitionLoader, refusals
 from holdfast.stream.sinks.ledger import Ledger, ledger
-from holdfast.stream.sinks.sql_table import Column, SqlTable
-from holdfast.stream.sinks.staged_rows import StagedRows, columns_with_task, copied_by, require_all
+from holdfast.stream.sinks.postgresql import PostgreSQL
+from holdfast.stream.sinks.sql_table import (
+    SqlTable,
+    StagedRows,
+    TableColumn,
+    columns_with_task,
+    copied_by,
+    require_all,
+)
 
 pytestmark = pytest.mark.services
 
@@ -136,7 +142,9 @@ def test_times_go_to_a_column_without_a_zone_as_utc_has_them(
     monkeypatch.setenv("PGTZ", "America/New_York")
     at = dt.datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
     times = SqlTable(
-        "times", (Column("at", "timestamp", str(database.column_type("timestamp")), "timestamp"),), "append"
+        "times",
+        (TableColumn("at", "timestamp", str(database.column_type("timestamp")), "timestamp"),),
+        "append",
     )
     book = Ledger(database)
     token = book.claim("times", "me")
@@ -250,7 +258,7 @@ def test_rows_that_met_a_deadlock_are_moved_again_and_once(
     looking_on.execute("INSERT INTO stage VALUES (1, 10), (1000, 20)")
     table = SqlTable(
         "lanes",
-        tuple(Column(name, "int", "integer", "integer") for name in ("id", "n")),
+        tuple(TableColumn(name, "int", "integer", "integer") for name in ("id", "n")),
         "upsert",
         ("id",),
     )

@@ -16,8 +16,8 @@ from hdfs_cluster import write_settings
 from loopback import free_ports
 from required import require
 
+from holdfast.engine.session.installed import spark_home
 from holdfast.engine.session.java import find_java, java_home_for_spark
-from holdfast.engine.session.user_conf import spark_home
 
 LOGGER = HADOOP.parent / "yarn"
 PATIENCE_S = 120

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.queries.boundary import stop_between_batches
-from holdfast.engine.queries.pause import keep_pause
+from holdfast.engine.queries.boundary import keep_pause, stop_between_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from broadcast_programs import EVENTS, OUTPUT, RULES, Alerts, events_and_rules, 
 from keyed_runs import START, read_stream, run, write_batch
 
 import holdfast as hf
-from holdfast.engine.plans import keyed_operator
+from holdfast.engine import keyed_operator
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Invalid
 

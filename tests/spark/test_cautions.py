@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast as hf
-from holdfast.stream.query.cautions import cautions
+from holdfast.stream.cautions import cautions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

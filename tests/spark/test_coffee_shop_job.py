@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.config.job.trigger import available_now
+from holdfast.config.policies import available_now
 from holdfast.demo.coffee_shop.day import CoffeeDay
-from holdfast.demo.coffee_shop.model import Answer, answers, compare, late_counts, read_day, rows_of
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.demo.coffee_shop.model import QuestionAnswer, answers, compare, late_counts, read_day, rows_of
+from holdfast.formats.logs.table_logs import committed_files
+from holdfast.stream.cautions import WatermarkWarning
 from holdfast.stream.late import late_rows
-from holdfast.stream.query.cautions import WatermarkWarning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def records(answer: Answer, tables: Path) -> Sequence[Mapping[str, Any]]:
+def records(answer: QuestionAnswer, tables: Path) -> Sequence[Mapping[str, Any]]:
     """What the job's sinks hold."""
     from pyarrow import parquet
 

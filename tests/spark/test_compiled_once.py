@@ -12,7 +12,7 @@ from keyed_runs import START, read_stream, write_batch
 from split_programs import Dated
 
 import holdfast as hf
-from holdfast.engine.plans import keyed_operator
+from holdfast.engine import keyed_operator
 from holdfast.engine.session.workers import ship_by_value
 from holdfast_bench.skew.skew_processors import OUTPUT, Spend
 

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.checkpoints.copy import How, cut
 from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.storage.local import LocalStorage

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import holdfast as hf
-from holdfast.engine.plans.described import REDACTED, describe
+from holdfast.engine.described import REDACTED, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

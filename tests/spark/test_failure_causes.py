@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
 from holdfast.engine.queries.watch import await_end, failure_text
-from holdfast.jobs.failures import summary as failure
+from holdfast.jobs import failures as failure
 from holdfast.model import Failure
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from holdfast.config.spark_defaults import (
     LOCAL_FILE_SYSTEM_KEY,
     LOCAL_FILES,
 )
-from holdfast.engine.state.file_manager import choose_file_manager, replaces_files
+from holdfast.engine.file_manager import choose_file_manager, replaces_files
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore::holdfast.stream.query.cautions.WatermarkWarning"),
+    pytest.mark.filterwarnings("ignore::holdfast.stream.cautions.WatermarkWarning"),
 ]
 
 DELAY = 10

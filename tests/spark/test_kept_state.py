@@ -17,7 +17,7 @@ from holdfast.at_rest.keyed.group_builder import made
 from holdfast.at_rest.keyed.group_changes import changed
 from holdfast.at_rest.keyed.group_writer import regroup, replacing, write_groups
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
-from holdfast.checkpoints.keyed.key_rows import KeyTimer
+from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.errors import Invalid
 from holdfast.storage.local import LocalStorage
 

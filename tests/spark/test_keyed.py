@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
 
 import holdfast as hf
-from holdfast.engine.plans import keyed_operator
-from holdfast.stream.query.operator_check import SPREAD_KEY
+from holdfast.engine import keyed_operator
+from holdfast.stream.operator_check import SPREAD_KEY
 from holdfast.worker.state.group_numbers import EVEN
 from holdfast.worker.state.store import META
 

@@ -13,7 +13,7 @@ from keyed_runs import read_stream, write_batch
 
 import holdfast as hf
 from holdfast.layout import OWN, operator_note
-from holdfast.stream.query.operator_check import SPREAD_KEY
+from holdfast.stream.operator_check import SPREAD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

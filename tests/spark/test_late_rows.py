@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore::holdfast.stream.query.cautions.WatermarkWarning"),
+    pytest.mark.filterwarnings("ignore::holdfast.stream.cautions.WatermarkWarning"),
 ]
 
 BASE = datetime(2026, 3, 5, 9, 0, tzinfo=timezone.utc)

@@ -18,9 +18,8 @@ import pytest
 from grid import WHOLE
 
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.copy.file_set import cut
-from holdfast.checkpoints.record import Record, RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.copy import cut
+from holdfast.checkpoints.record import Record, Recorder, RecordFile, record_path
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import NotFound
 from holdfast.storage.local import LocalListing, LocalStorage

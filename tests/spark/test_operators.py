@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.plans.plans import optimised_plan
+from holdfast.engine.planned_state import optimised_plan
 from holdfast.errors import Invalid
-from holdfast.stream.aggregates.running import running
-from holdfast.stream.aggregates.sessions import sessions
-from holdfast.stream.aggregates.windows import windowed
 from holdfast.stream.dedupe import dedupe
 from holdfast.stream.event_time import watermarks
-from holdfast.stream.joins.enrich import enrich
-from holdfast.stream.joins.stream_joins import join_within
+from holdfast.stream.joins import enrich, join_within
 from holdfast.stream.late import late_rows
+from holdfast.stream.running import running
+from holdfast.stream.sessions import sessions
+from holdfast.stream.windows import windowed
 from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write
 
 if TYPE_CHECKING:

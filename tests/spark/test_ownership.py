@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.engine.ownership import Owner, fence, hold, holder, holding_process, lock_path
 from holdfast.engine.queries.watch import java_pid
-from holdfast.engine.state.ownership import Owner, fence, hold, holder, holding_process, lock_path
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:

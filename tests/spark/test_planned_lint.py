@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast as hf
-from holdfast.advice.catalogue.rules import RULES
-from holdfast.advice.findings import Evidence, Severity
-from holdfast.advice.plan.plan_checks import SETTINGS, plan_hits
+from holdfast.advice.findings import FindingEvidence, Severity
+from holdfast.advice.plan_checks import SETTINGS, plan_hits
+from holdfast.advice.rules import RULES
 from holdfast.demo.coffee_shop.day import CoffeeDay
-from holdfast.engine.plans.planned_state import planned
+from holdfast.engine.planned_state import planned
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.planned_lint import refuse_errors
@@ -154,7 +154,7 @@ def test_every_rule_of_plans_is_tried() -> None:
     tried = {rule for _, _, rules in CASES.values() for rule in rules}
     settings = {"HF207", "HF301", "HF303", "HF305", "HF306", "HF307", "HF308", "HF309", "HF311", "HF312"}
     groups = {"HF501", "HF502"}
-    wanted = {rule.id for rule in RULES.values() if Evidence.PLAN in rule.evidence}
+    wanted = {rule.id for rule in RULES.values() if FindingEvidence.PLAN in rule.evidence}
     assert wanted == tried | settings | groups
 
 
@@ -256,8 +256,8 @@ def test_a_plan_shows_what_another_module_hides(spark: SparkSession, job: Path) 
     assert hf.lint(job).counted == ()  # what helper.timed gives is not known
     report = hf.lint(job, plan=True, spark=spark)
     (finding,) = report.counted
-    assert (finding.rule, finding.line, finding.evidence) == ("HF104", 14, (Evidence.PLAN,))
-    assert report.evidence == (Evidence.SOURCE, Evidence.PLAN)
+    assert (finding.rule, finding.line, finding.evidence) == ("HF104", 14, (FindingEvidence.PLAN,))
+    assert report.evidence == (FindingEvidence.SOURCE, FindingEvidence.PLAN)
     assert not (job.parent / "checkpoints").exists()
     assert spark.streams.active == []
 
@@ -268,7 +268,7 @@ def test_what_both_show_is_one_finding(spark: SparkSession, job: Path) -> None:
     )
     (finding,) = hf.lint(job, plan=True, spark=spark).counted
     assert (finding.rule, finding.line) == ("HF104", 14)
-    assert finding.evidence == (Evidence.SOURCE, Evidence.PLAN)
+    assert finding.evidence == (FindingEvidence.SOURCE, FindingEvidence.PLAN)
     assert finding.seen == "dropDuplicates by `id` does not have the event time"
     assert finding.in_plan == "none of the keys `id` carries the event time"
 

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs import Logs
 from holdfast.engine.queries.watch import await_end
-from holdfast.jobs.processes.batch_replay import repeat
+from holdfast.jobs.processes.restore_on_start import repeat
 from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.storage.local import LocalStorage
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast import checkpoints
 from holdfast.at_rest.erase import erasing_checkpoint
-from holdfast.at_rest.erase.matching import subject
+from holdfast.at_rest.erase.searching import subject
 from holdfast.checkpoints.guard.checkpoint_guard import Timing, guarded
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict

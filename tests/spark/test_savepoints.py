@@ -19,7 +19,7 @@ import holdfast as hf
 from holdfast import checkpoints, savepoints
 from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
 from holdfast.engine.session.workers import ship_by_value
-from holdfast.savepoints.taking.facts import SMALL_BYTES
+from holdfast.savepoints.planning import SMALL_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import checkpoints
-from holdfast.checkpoints.record import RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.record import Recorder, RecordFile, record_path
 from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.storage.local import LocalStorage
 

@@ -14,12 +14,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from ledger_processes import LEDGERS, database_open
 
-from holdfast.config.job.trigger import AvailableNow
+from holdfast.config.policies import AvailableNow
 from holdfast.errors import Conflict, Invalid, Unsupported
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.formats.logs.table_logs import committed_files
 from holdfast.stream.sinks.ledger import Ledger, Transaction, ledger
-from holdfast.stream.sinks.promises import Level
-from holdfast.stream.sinks.query_sink import Sink
+from holdfast.stream.sinks.query_sink import Level, Sink
 from holdfast.stream.sinks.sinks import adopt, sink
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ledger_processes import stages
 
-from holdfast.config.job.trigger import AvailableNow
+from holdfast.config.policies import AvailableNow
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.stream.sinks.ledger import ledger
 from holdfast.stream.sinks.query_sink import Sink

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody g
 import holdfast as hf
 from holdfast import savepoints
 from holdfast.checkpoints import read
-from holdfast.engine.plans.plan_sources import sources_in
+from holdfast.engine.described import sources_in
 from holdfast.errors import Unsupported
-from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
-from holdfast.jobs.trials.state_diff import States, compare_states
+from holdfast.jobs.trials.comparison import Outputs, compare_outputs
+from holdfast.jobs.trials.state_diff import FinalStates, compare_states
 from holdfast.storage.local import LocalStorage
 from holdfast.stream.trials import QueryFailed, Trial, check_sources, chosen
 
@@ -89,7 +89,7 @@ class Original:
     savepoint: str
     batches: tuple[int, ...]
 
-    def against(self, name: str, new: Query) -> tuple[Outputs, States]:
+    def against(self, name: str, new: Query) -> tuple[Outputs, FinalStates]:
         """Run new code over the same input and compare."""
         savepoints.fork(self.savepoint, self.folder / name)
         trial = Trial(new(self), self.mode, str(self.folder / name), str(self.folder / f"{name}-out"))

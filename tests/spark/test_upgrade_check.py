@@ -26,8 +26,8 @@ from holdfast.engine.queries.watch import failure_text
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.engine.versions import minor
 from holdfast.model import Effect, Verdict
-from holdfast.stream.query.keyed_upgrades import note_verdicts
-from holdfast.stream.query.operator_check import defined_in
+from holdfast.stream.keyed_upgrades import note_verdicts
+from holdfast.stream.operator_check import defined_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

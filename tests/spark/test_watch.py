@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast as hf
 from holdfast.checkpoints.record import record_path
-from holdfast.jobs.monitoring import metrics_snapshot
+from holdfast.jobs import reports
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alerting import AlertEvent
 
@@ -185,7 +185,7 @@ def test_one_line_gives_the_numbers_of_a_plain_query(plain: Plain, home: Path) -
         urllib.request.urlopen(watch.url)
     assert query.isActive
     # What was written down outlives the watch.
-    kept = {each.metric: each.value for each in metrics_snapshot.samples(StateHome(home.resolve()), 0)}
+    kept = {each.metric: each.value for each in reports.samples(StateHome(home.resolve()), 0)}
     assert kept["holdfast_input_rows_total"] == expected["rows"]
     assert kept["holdfast_up"] == 0
 

@@ -6,17 +6,21 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from holdfast.worker.state.external.blob_database import (
+from holdfast.worker.state.blob_store import (
+    MARGIN,
     BlobDatabase,
+    BlobName,
+    BlobReader,
+    Blobs,
     BlobServer,
+    BlobStore,
+    BlobTask,
     BlobWrites,
-    Replaced,
+    ReplacedBlobs,
     blob_key,
 )
-from holdfast.worker.state.external.blob_name import BlobName
-from holdfast.worker.state.external.blob_store import MARGIN, BlobReader, Blobs, BlobStore, BlobTask
-from holdfast.worker.state.external.redis_blobs import RedisBlobServer
-from holdfast.worker.state.store import MemoryStore, Meta, Stored, Write
+from holdfast.worker.state.redis_blobs import RedisBlobServer
+from holdfast.worker.state.store import GroupBlobs, MemoryStore, Meta, Write
 
 LEAST = 64
 GROUPS = 3
@@ -34,7 +38,7 @@ class MemoryBlobs:
         self.blobs: dict[str, bytes] = {}
         self.notes: dict[tuple[str, int], dict[str, int]] = {}
 
-    def write(self, home: str, writes: BlobWrites) -> list[Replaced]:
+    def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
         for group, names in writes.noted.items():
             notes = self.notes.setdefault((home, group), {})
             for name in names:
@@ -45,13 +49,13 @@ class MemoryBlobs:
             notes = self.notes.get((home, group), {})
             gone = tuple(sorted(name for name, batch_id in notes.items() if batch_id < writes.before))
             if gone:
-                replaced.append(Replaced(group, gone, writes.before))
+                replaced.append(ReplacedBlobs(group, gone, writes.before))
         return replaced
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
         return [self.blobs.get(name.key) for name in names]
 
-    def delete(self, home: str, replaced: Sequence[Replaced]) -> None:
+    def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
         for gone in replaced:
             for name in gone.names:
                 self.blobs.pop(blob_key(home, gone.group, name), None)
@@ -72,7 +76,7 @@ def fold(group: int, store: MemoryStore, *blobs: bytes) -> Write:
     return Write(group, Meta(GROUPS, b"token---", b"form----"), before, base=blobs)
 
 
-def contents(stored: Stored) -> tuple[bytes, ...]:
+def contents(stored: GroupBlobs) -> tuple[bytes, ...]:
     """All blobs of a group."""
     return (*stored.base, *stored.log)
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.savepoints.catalog.removal import Removal, delete, sweep
-from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Taken, take
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.removal import Removal, delete, sweep
+from holdfast.savepoints.restoring import Restored, RestoreKind, plan_restore, restore
+from holdfast.savepoints.taking import Taken, take
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
@@ -61,7 +61,7 @@ class Hands:
         catalog: Storage,
         savepoint_id: str,
         target: Storage,
-        operation: Operation,
+        operation: RestoreKind,
         *,
         again: bool = True,
     ) -> Restored:
@@ -71,10 +71,10 @@ class Hands:
         return restore(catalog, target, plan, clock=self.clock, workers=1)
 
     def restore(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
-        return self.make(catalog, savepoint_id, target, Operation.RESTORE)
+        return self.make(catalog, savepoint_id, target, RestoreKind.RESTORE)
 
     def fork(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
-        return self.make(catalog, savepoint_id, target, Operation.FORK)
+        return self.make(catalog, savepoint_id, target, RestoreKind.FORK)
 
     def delete(self, catalog: Storage, savepoint_id: str) -> Removal:
         return delete(catalog, savepoint_id, clock=self.clock, chance=self.chance)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.formats.files.compression import encode_utf
 from holdfast.formats.files.records import Head
-from holdfast.formats.java_io import encode_utf
 from holdfast.formats.text import compact
 
 

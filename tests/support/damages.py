@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast import layout
-from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.copy import cut
 from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage
 
@@ -75,7 +75,7 @@ def faults(files: Files) -> Iterator[Fault]:
 
 
 def hidden(path: str) -> bool:
-    return isinstance(layout.parse(path), (layout.HadoopChecksum, layout.SparkChecksum))
+    return isinstance(layout.parse(path), (layout.HadoopChecksumFile, layout.SparkChecksumFile))
 
 
 def _changes(files: Files) -> Iterator[tuple[str, Files]]:
@@ -131,8 +131,8 @@ def _whole_paths(files: Files, newest: int) -> list[str]:
 
 def _beside(path: str) -> Iterator[str]:
     yield path
-    spark = layout.SparkChecksum(path).render()
-    yield from (layout.HadoopChecksum(path).render(), spark, layout.HadoopChecksum(spark).render())
+    spark = layout.SparkChecksumFile(path).render()
+    yield from (layout.HadoopChecksumFile(path).render(), spark, layout.HadoopChecksumFile(spark).render())
 
 
 def _over(files: Files, source: StoreFile, target: StoreFile) -> Files:

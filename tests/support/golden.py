@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
+from holdfast.formats.logs.batch_logs import OffsetLog, parse_offsets
 from holdfast.storage.memory import MemoryStorage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"

@@ -9,14 +9,13 @@ from typing import Any
 import pyarrow as pa
 from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 
-from holdfast.at_rest.keyed.changes import KeyChange
-from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator, kept_states
-from holdfast.at_rest.keyed.keyed_reader import TIMER_SCHEMA, KeyedState
-from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.at_rest.keyed.keyed_reader import TIMER_SCHEMA, GroupsInMemory, KeyedStateReader
+from holdfast.at_rest.keyed.store_rows import KeyChange
+from holdfast.checkpoints.keyed import KeyGroup
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.testing import Harness
-from holdfast.worker.state.store import MemoryStore, Stored
+from holdfast.worker.state.store import GroupBlobs, MemoryStore
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -34,7 +33,7 @@ class Shop(Harness):
         return int(key_hashes(pa.Table.from_arrays(columns, names=list(self._by)))[0])
 
 
-def timers_of(state: KeyedState) -> pa.Table:
+def timers_of(state: KeyedStateReader) -> pa.Table:
     """All timers of an operator, in the columns that state is made of."""
     rows = [
         dict(zip(state.operator.keys.names, row.key, strict=True))
@@ -55,7 +54,7 @@ def groups_of(store: MemoryStore) -> list[KeyGroup]:
     return found
 
 
-def kept(harness: Harness, **facts: Any) -> KeyedState:
+def kept(harness: Harness, **facts: Any) -> KeyedStateReader:
     """What a harness holds."""
     layout = harness.inspect.lane.layout
     keys = harness.inspect.lane.streams[0].schema
@@ -72,7 +71,7 @@ def kept(harness: Harness, **facts: Any) -> KeyedState:
         harness.inspect.moment.watermark_ms,
         **{"placed": layout.placement is not None, **facts},
     )
-    return KeyedState(operator, GroupsInMemory(groups_of(harness.inspect.store)))
+    return KeyedStateReader(operator, GroupsInMemory(groups_of(harness.inspect.store)))
 
 
 def hold(harness: Harness, groups: Iterable[KeyGroup], *, anew: bool = False) -> None:
@@ -82,7 +81,7 @@ def hold(harness: Harness, groups: Iterable[KeyGroup], *, anew: bool = False) ->
         store.clear()
     for group in groups:
         assert group.meta is not None
-        store.put(group.group, group.meta, Stored(group.forms, group.base, group.log))
+        store.put(group.group, group.meta, GroupBlobs(group.forms, group.base, group.log))
 
 
 def in_time(ms: int) -> dt.datetime:

@@ -13,9 +13,9 @@ from state_rows import state_rows
 
 from golden import golden_on_disk
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.formats.rows.murmur3 import partition_of
+from holdfast.formats.rows.row_hashes import partition_of
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.stores import StoreForm, StoreWriter
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 

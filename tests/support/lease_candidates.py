@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import Election, Term
+from holdfast.checkpoints.guard.lease import Election, LeaseElection, Term
 from holdfast.storage.port import Storage
 
 LEASE_S = 10.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles
-from holdfast.checkpoints.values import Checkpoint, Operator, Store
+from holdfast.advice.checkpoint_checks import CheckpointFacts, FileCounts
+from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator, Store
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
-from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.formats.operators import operator_names
-from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.layout import FileKind, StoreFile, StoreId
 
 MB = 1 << 20
-WITH_CHANGELOG = StoreFiles(2, 20)
+WITH_CHANGELOG = FileCounts(2, 20)
 
 
 def facts(
@@ -28,7 +28,7 @@ def facts(
     watermark_ms: int | None = 1,
     watermarks: tuple[int | None, int | None] = (1, 2),
     form: int = 2,
-    files: StoreFiles = WITH_CHANGELOG,
+    files: FileCounts = WITH_CHANGELOG,
     provider: str = ROCKSDB_PROVIDER,
     changes: int = 0,
     new_bytes: int = 0,
@@ -41,7 +41,9 @@ def facts(
         for partition, size in enumerate(given)
     )
     named = operator_names({0: name})[0]
-    operator = Operator(0, name, len(given), False, ("default",), form, (), stores, 1, named, noted=True)
+    operator = StatefulOperator(
+        0, name, len(given), False, ("default",), form, (), stores, 1, named, noted=True
+    )
     committed = tuple(range(batch_id - kept + 1, batch_id + 1))
     checkpoint = Checkpoint(
         uri=uri,
@@ -63,5 +65,5 @@ def facts(
 def chain(partition: int, changes: int) -> tuple[StoreFile, ...]:
     """The files of a store: a base, and so many changes since."""
     store = StoreId(0, partition)
-    later = (StoreFile(store, version, Kind.CHANGELOG) for version in range(2, changes + 2))
-    return (StoreFile(store, 1, Kind.ZIP), *later)
+    later = (StoreFile(store, version, FileKind.CHANGELOG) for version in range(2, changes + 2))
+    return (StoreFile(store, 1, FileKind.ZIP), *later)

@@ -14,7 +14,7 @@ from state_rows import state_rows
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.snapshot import SST_MAGIC
 from holdfast.formats.files.sst import sst_entries
-from holdfast.savepoints.catalog.catalog import load
+from holdfast.savepoints.catalog import load
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 

@@ -24,14 +24,13 @@ from cli_runner import run_cli
 from written_state import BATCH, LEADER, RECOVERY
 
 from golden import golden_files, input_folder, kafka_files
-from holdfast.advice.advising import evidence as advice_evidence
-from holdfast.advice.facts.place import Lasting, Place
+from holdfast.advice import evidence as advice_evidence
+from holdfast.advice.checkpoint_checks import CheckpointLocation, Lasting
 from holdfast.cli import next_step
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, TaskTimes
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import evaluate
+from holdfast.observe.alerting import AlertStore, evaluate
 from holdfast.observe.metrics import sample
 
 WRITTEN = Path(__file__).resolve().parents[1] / "golden" / "output"
@@ -236,7 +235,9 @@ def _same_each_time() -> Iterator[None]:
         patch.object(socket, "gethostname", lambda: "app-1"),
         patch.object(next_step, "on_terminal", lambda: True),
         patch.object(
-            advice_evidence, "place_of", lambda _: Place(Lasting.DISK, "on ext4, a disk of this machine")
+            advice_evidence,
+            "place_of",
+            lambda _: CheckpointLocation(Lasting.DISK, "on ext4, a disk of this machine"),
         ),
     ):
         yield

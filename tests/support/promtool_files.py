@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.observe.export.rule_file import RULE_FILE
 from holdfast.observe.metrics import BY_NAME
-from holdfast.observe.rules import Rule
+from holdfast.observe.prometheus import RULE_FILE
+from holdfast.observe.rules import AlertRule
 
 TEST_FILE = "holdfast-rules-test.yml"
 # What the job is called, and each of its other labels.
@@ -28,7 +28,7 @@ LABELS = {
 class Course:
     """One rule over some minutes; None stands for a number that is gone, as a scrape finds it."""
 
-    rule: Rule
+    rule: AlertRule
     threshold: float
     values: Sequence[float | None]
     firing: Sequence[bool]
@@ -39,7 +39,7 @@ def test_file(courses: Sequence[Course]) -> str:
     return f"rule_files: [{RULE_FILE}]\nevaluation_interval: 1m\ntests: {tests}\n"
 
 
-def metric_labels(rule: Rule) -> dict[str, str]:
+def metric_labels(rule: AlertRule) -> dict[str, str]:
     return {name: LABELS[name] for name in BY_NAME[rule.metric].labels}
 
 

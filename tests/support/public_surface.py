@@ -210,7 +210,7 @@ def errors() -> dict[str, list[int]]:
 
 def settings() -> dict[str, Any]:
     """What `--set`, files and the environment know by name, and the defaults that are not Spark's."""
-    from holdfast.config.flink.flink_keys import FLINK_KEYS
+    from holdfast.config.flink_keys import FLINK_KEYS
     from holdfast.config.spark_defaults import DEFAULTS
 
     return {

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from holdfast.savepoints.proof import digests
+from holdfast.savepoints import digests
 
 PROGRAM = (sys.executable, str(Path(__file__)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from holdfast.engine.session.state_jar import JARS_KEY, LISTENER, LISTENERS_KEY, state_jar
+from holdfast.engine.session.jars import JARS_KEY, LISTENER, LISTENERS_KEY, state_jar
 
 CLIENTS: Final = Path(__file__).parents[2] / ".services" / "state-clients"
 

@@ -34,20 +34,15 @@ from typing import Any
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit, erase, undo
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.machine import ProcessIdentity
-from holdfast.checkpoints.guard.terms import Leader
-from holdfast.checkpoints.record import RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
-from holdfast.engine.state.ownership import Owner, fence, lock_path
-from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.recovery import rollback
-from holdfast.jobs.recovery.rollback import Rollback
-from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
-from holdfast.jobs.registry.operation_arguments import TakeSavepoint, Verify
-from holdfast.jobs.registry.operation_log import Operations
-from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
-from holdfast.jobs.registry.schema import VERSION
+from holdfast.checkpoints.guard.lease import Leader, LeaseElection, ProcessIdentity
+from holdfast.checkpoints.record import Recorder, RecordFile, record_path
+from holdfast.engine.ownership import Owner, fence, lock_path
+from holdfast.jobs import rollback
+from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
+from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
+from holdfast.jobs.registry.operation_log import Operations, TakeSavepoint, Verify
+from holdfast.jobs.registry.registry import VERSION, JobRecord, Registry, job_id
+from holdfast.jobs.rollback import Rollback
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import (
     BatchProgress,
@@ -61,13 +56,12 @@ from holdfast.model import (
     SavepointNote,
     SkewReport,
 )
-from holdfast.observe.alert_store import WAITING, AlertStore
-from holdfast.observe.alerting import evaluate
+from holdfast.observe.alerting import WAITING, AlertStore, evaluate
 from holdfast.observe.metrics import sample
-from holdfast.savepoints.catalog.drills import Drill, note
-from holdfast.savepoints.catalog.leases import GcLease, TakeLease
-from holdfast.savepoints.taking import facts
-from holdfast.server.access.home_token import home_token
+from holdfast.savepoints import planning
+from holdfast.savepoints.catalog import Drill, note
+from holdfast.savepoints.leases import GcLease, TakeLease
+from holdfast.server.access.guard import home_token
 from holdfast.storage.local import LocalStorage
 from holdfast.stream.sinks.ledger import Ledger
 
@@ -114,7 +108,7 @@ BATCH = BatchProgress(
 SAVEPOINT = SavepointNote(
     "visits", NOW_MS - 500, 40, f"file:///data/savepoints/savepoints/{SAVEPOINT_ID}", 41, 2000, 300, None
 )
-RECOVERY = Recovery(
+RECOVERY = RecoveryTimes(
     2, NOW_MS - 80_000, "source: it was away", dict.fromkeys(PHASES, 10), 5, 7, 2, StateSize(1000, 3)
 )
 LEADER = Leader(7, "app-1 pid 4242", "file:///leases", 1000, NOW_MS - 90_000, NOW_MS - 1_000)
@@ -194,11 +188,11 @@ def write_catalogs(folder: Path, checkpoint: Path) -> None:
 @contextmanager
 def counted_later() -> Iterator[None]:
     """However small a state is, a take does not read its rows."""
-    small, facts.SMALL_BYTES = facts.SMALL_BYTES, 0  # type: ignore[misc]
+    small, planning.SMALL_BYTES = planning.SMALL_BYTES, 0  # type: ignore[misc]
     try:
         yield
     finally:
-        facts.SMALL_BYTES = small  # type: ignore[misc]
+        planning.SMALL_BYTES = small  # type: ignore[misc]
 
 
 def write_home(place: Path, checkpoint: Path) -> None:

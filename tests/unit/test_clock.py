@@ -13,9 +13,8 @@ import pytest
 from holdfast.checkpoints.guard.checkpoint_guard import Timing
 from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease, lease_of
 from holdfast.clock import steady_s
-from holdfast.jobs.guarded.ownership import CheckpointOwnership, Patience
-from holdfast.jobs.ha.candidacy import Candidacy
-from holdfast.jobs.ha.elections import elections
+from holdfast.jobs.candidacy import Candidacy, elections
+from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
 from holdfast.jobs.supervisor.supervisor import Supervisor
 
 SUSPENDED = ["unshare", "--time", "--boottime", "3600"]

@@ -21,7 +21,7 @@ from command import Holdfast
 
 from holdfast import errors
 from holdfast._version import __version__
-from holdfast.observe.export.prometheus import MetricsServer
+from holdfast.observe.prometheus import MetricsServer
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -40,19 +40,17 @@ from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.record import RecordFile
-from holdfast.engine.state import ownership
+from holdfast.engine import ownership
 from holdfast.errors import Conflict
-from holdfast.formats.logs.plan_note import parse_note
-from holdfast.jobs.ha.leader_record import LeaderRecord
-from holdfast.jobs.recovery import rollback
-from holdfast.jobs.registry.operation_arguments import TakeSavepoint, decode
-from holdfast.jobs.registry.operation_log import Operations, OperationState
+from holdfast.formats.logs.notes import parse_note
+from holdfast.jobs import rollback
+from holdfast.jobs.candidacy import LeaderRecord
+from holdfast.jobs.registry.operation_log import Operations, OperationState, TakeSavepoint, decode
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
-from holdfast.observe.alert_store import AlertStore
-from holdfast.savepoints.catalog.catalog import PENDING, RECORDED, Listed
-from holdfast.savepoints.catalog.drills import drills
-from holdfast.server.access.home_token import home_token
+from holdfast.observe.alerting import AlertStore
+from holdfast.savepoints.catalog import PENDING, RECORDED, Listed, drills
+from holdfast.server.access.guard import home_token
 from holdfast.storage.local import LocalStorage
 from holdfast.stream.sinks.ledger import Ledger
 

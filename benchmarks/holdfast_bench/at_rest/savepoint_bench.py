@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from holdfast import savepoints
 from holdfast.errors import Failed
-from holdfast.formats.logs.query import QueryMetadata
+from holdfast.formats.logs.batch_logs import QueryMetadata
 from holdfast_bench.at_rest.savepoint_process import Task, write
 from holdfast_bench.measure import Bench, Series, time_commands
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast as hf
-from holdfast.engine.session.state_jar import JARS_KEY
+from holdfast.engine.session.jars import JARS_KEY
 from holdfast_bench.backends.backends_bench import CASSANDRA, MEMORY, RECOVERED, REDIS, ROCKSDB
 from holdfast_bench.backends.cassandra_node import flushed_bytes
 from holdfast_bench.backends.single_access import single_access
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.config.job.backend import Backend
+    from holdfast.config.backend import Backend
 
 _PARTITIONS: Final = 2
 _FEW: Final = 100

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from holdfast.config.spark_defaults import SHORT_LIVED
+from holdfast.engine.session.installed import spark_home
 from holdfast.engine.session.java import find_java, java_home_for_spark
-from holdfast.engine.session.user_conf import spark_home
 from holdfast.errors import Failed, NotFound
 
 if TYPE_CHECKING:

@@ -186,7 +186,7 @@ def main() -> None:
         RETAIN_KEY,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session.interrupted_start import no_jvm_left
+    from holdfast.engine.session.java import no_jvm_left
     from holdfast.engine.session.session import configure
 
     fields = json.load(sys.stdin)

@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.stream.aggregates.windows import windowed
+from holdfast.stream import key_skew
 from holdfast.stream.dedupe import dedupe
-from holdfast.stream.joins.enrich import enrich
-from holdfast.stream.joins.stream_joins import join_within
+from holdfast.stream.joins import enrich, join_within
 from holdfast.stream.keyed.keyed_stream import keyed
-from holdfast.stream.skew import key_skew
+from holdfast.stream.windows import windowed
 from holdfast_bench.skew.skew_processors import OUTPUT, Spend
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.config.units import counted
-from holdfast.engine.plans.plans import optimised_plan
+from holdfast.engine.planned_state import optimised_plan
 from holdfast.errors import Invalid
 from holdfast_bench.measure import Bench, Series, beside, measured_apart, note
 from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write

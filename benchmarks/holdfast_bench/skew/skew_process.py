@@ -223,7 +223,7 @@ def main() -> None:
         LOCAL_FILES,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session.interrupted_start import no_jvm_left
+    from holdfast.engine.session.java import no_jvm_left
     from holdfast.engine.session.session import configure
 
     task = Task(**json.load(sys.stdin))

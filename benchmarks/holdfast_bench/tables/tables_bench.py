@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import holdfast as hf
 from holdfast.errors import Failed
-from holdfast.stream.sinks.databases.mysql import MySQL
-from holdfast.stream.sinks.databases.postgresql import PostgreSQL
 from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.mysql import MySQL
+from holdfast.stream.sinks.postgresql import PostgreSQL
 from holdfast_bench.measure import Bench, Series, beside, note
 from holdfast_bench.tables.mariadb import MariaDB
 from holdfast_bench.tables.postgres import postgres_server

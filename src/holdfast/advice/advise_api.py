@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.advice.advising.advice import AdviceReport, Topic
-from holdfast.advice.advising.advising import ALL_TOPICS, Planned, on_checkpoint, on_plan
-from holdfast.advice.advising.evidence import Needs, read_evidence
-from holdfast.advice.advising.figures import figures
-from holdfast.advice.cost.prices import Prices, read_prices
+from holdfast.advice.advice import AdviceReport, Topic
+from holdfast.advice.advising import ALL_TOPICS, Planned, on_checkpoint, on_plan
+from holdfast.advice.evidence import Needs, figures, read_evidence
+from holdfast.advice.prices import Prices, read_prices
 from holdfast.config.checks import fraction, whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Invalid
@@ -67,7 +66,7 @@ def needs_of(
     conf: Mapping[str, str] | None,
     own_session: bool = False,
 ) -> Needs:
-    """What people say that they need and have.
+    """Collect the needs and resources that a person declares.
 
     Raises:
         Invalid: No number that can be.

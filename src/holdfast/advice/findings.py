@@ -1,4 +1,4 @@
-"""What a linter finds, and the rules it goes by."""
+"""Findings of a linter, and its rules."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.json_shapes import JsonShape, in_json
 
 
 class Severity(str, Enum):
-    """How bad it is: an error loses or breaks something, a warning will cost, a note is worth a look."""
+    """The severity of a finding: an error loses or breaks something, a warning costs, a note is a hint."""
 
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
 
 
-class Evidence(str, Enum):
-    """Where a finding was seen."""
+class FindingEvidence(str, Enum):
+    """The kind of evidence for a finding."""
 
     SOURCE = "source"
     PLAN = "plan"
@@ -44,7 +44,7 @@ class Rule:
     id: str
     name: str
     severity: Severity
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[FindingEvidence, ...]
     looks_for: str
     why: str
     instead: str
@@ -74,7 +74,7 @@ class Finding(JsonShape):
     rule: str
     name: str
     severity: Severity
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[FindingEvidence, ...]
     place: str
     line: int | None
     column: int | None
@@ -86,7 +86,7 @@ class Finding(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class LintReport(JsonShape):
-    """What a linter found in one file, checkpoint or job.
+    """The findings of a linter in one file, checkpoint or job.
 
     Attributes:
         place: The file of code, the checkpoint, or the job.
@@ -100,24 +100,24 @@ class LintReport(JsonShape):
     findings: tuple[Finding, ...]
     disabled: tuple[str, ...] = ()
     complete: bool = True
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[FindingEvidence, ...] = ()
 
     @property
     @in_json
     def errors(self) -> int:
-        """How many errors count."""
+        """The number of errors."""
         return self._count(Severity.ERROR)
 
     @property
     @in_json
     def warnings(self) -> int:
-        """How many warnings count."""
+        """The number of warnings."""
         return self._count(Severity.WARNING)
 
     @property
     @in_json
     def notes(self) -> int:
-        """How many notes count."""
+        """The number of notes."""
         return self._count(Severity.NOTE)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config.locations import SCHEME, local_path
+from holdfast.config.checks import SCHEME, local_path
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _SUFFIX: Final = ".py"
 
 
 def lint_path(target: str | os.PathLike[str]) -> LintReport:
-    """What in a file of code, or in a checkpoint, will hurt.
+    """Lint a file of code, or a checkpoint.
 
     Raises:
         Invalid: The file is not Python in UTF-8, or the configuration is wrong.
@@ -35,7 +35,7 @@ def lint_path(target: str | os.PathLike[str]) -> LintReport:
 
 
 def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> LintReport:
-    """What in a checkpoint will hurt, and in what its job remembers of its batches.
+    """Lint a checkpoint, and the batches that its job remembers.
 
     Args:
         address: The checkpoint.
@@ -46,17 +46,14 @@ def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> Lint
         Corrupt: A file of it is damaged.
         Unavailable: The storage does not answer.
     """
-    from holdfast.advice.configuration import configuration_beside
-    from holdfast.advice.facts.checkpoint_checks import checkpoint_findings
-    from holdfast.advice.facts.checkpoint_facts import read_facts
-    from holdfast.advice.facts.progress_checks import progress_findings
-    from holdfast.advice.findings import Evidence
-    from holdfast.advice.reports import finding, report
+    from holdfast.advice.checkpoint_checks import checkpoint_findings, progress_findings, read_facts
+    from holdfast.advice.findings import FindingEvidence
+    from holdfast.advice.reports import configuration_beside, finding, report
     from holdfast.external.view import open_checkpoint
 
     facts = read_facts(open_checkpoint(address))
     configuration = configuration_beside(Path.cwd())
-    place, evidence = facts.checkpoint.uri, (Evidence.FACTS,)
+    place, evidence = facts.checkpoint.uri, (FindingEvidence.FACTS,)
     seen = [*checkpoint_findings(facts), *progress_findings(batches)]
     findings = (finding(rule, evidence, place, text, configuration) for rule, text in seen)
     return report(place, findings, configuration, evidence)
@@ -70,7 +67,7 @@ def _is_there_as_file(path: Path) -> bool:
 
 
 def _lint_source(path: Path, place: str) -> LintReport:
-    from holdfast.advice.findings import Evidence
+    from holdfast.advice.findings import FindingEvidence
     from holdfast.advice.reports import SourceFile
 
     if path.suffix == _SUFFIX and path.is_dir():
@@ -85,4 +82,4 @@ def _lint_source(path: Path, place: str) -> LintReport:
             hint="name the file that has the query, or the directory with `offsets` and `commits`",
         )
     source = SourceFile(path, place)
-    return source.report(source.findings(), (Evidence.SOURCE,))
+    return source.report(source.findings(), (FindingEvidence.SOURCE,))

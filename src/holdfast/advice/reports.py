@@ -1,24 +1,114 @@
-"""Reports of a linter, made of what its checks have seen and what a project has decided."""
+"""Lint reports: findings filtered by a project's configuration, as JSON and SARIF."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, Final
+from urllib.parse import quote
 
-from holdfast.advice.catalogue.rules import BAD_SUPPRESSION, RULES
-from holdfast.advice.configuration import LintConfiguration, configuration_beside
-from holdfast.advice.facts.sink_batches import sink_hits
-from holdfast.advice.findings import Evidence, Finding, LintReport, in_order
-from holdfast.advice.source.evaluated import Evaluated
+from holdfast._version import __version__
+from holdfast.advice.checkpoint_checks import sink_hits
+from holdfast.advice.findings import Finding, FindingEvidence, LintReport, Rule, Severity, in_order
+from holdfast.advice.rules import BAD_SUPPRESSION, RULES
+from holdfast.advice.source.calls import Evaluated
 from holdfast.advice.source.evaluation import evaluate
-from holdfast.advice.source.hits import Hit
-from holdfast.advice.source.source_lint import hits_in, parsed, read_source
-from holdfast.advice.source.suppressions import suppressions
+from holdfast.advice.source.source_lint import hits_in, parsed, read_source, suppressions
+from holdfast.advice.source.values import CodeLocation
+from holdfast.errors import Invalid
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+FILE_NAME: Final = "pyproject.toml"
+TABLE: Final = "tool.holdfast.lint"
+_SHAPE: Final = 'disable = ["HF302"] and severity = { HF204 = "error" }'
+
+
+@dataclass(frozen=True, slots=True)
+class LintConfiguration:
+    """The lint configuration of a project.
+
+    Attributes:
+        disabled: Rules that are not looked for.
+        severities: Severities that differ from the catalogue's.
+    """
+
+    disabled: frozenset[str] = frozenset()
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+
+    def severity(self, rule: str) -> Severity:
+        """Return the severity of a rule in this project."""
+        return self.severities.get(rule, RULES[rule].severity)
+
+
+def configuration_beside(folder: Path) -> LintConfiguration:
+    """The configuration that holds in a directory: that of the nearest pyproject.toml there or above.
+
+    Raises:
+        Invalid: It cannot be read, or says something that means nothing here.
+    """
+    for place in (folder, *folder.parents):
+        file = place / FILE_NAME
+        if file.is_file():
+            return _read(file)
+    return LintConfiguration()
+
+
+def _read(file: Path) -> LintConfiguration:
+    try:
+        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Invalid(
+            "the configuration cannot be read",
+            where=str(file),
+            found=error.strerror,
+            hint="let this user read it",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(
+            "the configuration is not TOML", where=str(file), found=str(error), hint="mend the file"
+        ) from error
+    table: Any = content
+    for name in TABLE.split("."):
+        table = table.get(name, {}) if isinstance(table, dict) else {}
+    if not isinstance(table, dict):
+        raise _wrong(file, f"[{TABLE}]", repr(table), "a table")
+    unknown = sorted(table.keys() - {"disable", "severity"})
+    if unknown:
+        raise _wrong(file, f"[{TABLE}]", f"`{unknown[0]}`", "`disable` and `severity`")
+    disabled, severities = table.get("disable", []), table.get("severity", {})
+    if not isinstance(disabled, list) or not isinstance(severities, dict):
+        raise _wrong(file, f"[{TABLE}]", repr(table), _SHAPE)
+    for rule in (*disabled, *severities):
+        if rule not in RULES:
+            raise _wrong(file, f"[{TABLE}]", f"`{rule}`", f"ids of rules, {min(RULES)} to {max(RULES)}")
+    words = [each.value for each in Severity]
+    for rule, severity in severities.items():
+        if severity not in words:
+            raise _wrong(file, f"[{TABLE}] severity.{rule}", repr(severity), ", ".join(words))
+    return LintConfiguration(
+        frozenset(disabled), {rule: Severity(severity) for rule, severity in severities.items()}
+    )
+
+
+def _wrong(file: Path, what: str, found: str, expected: str) -> Invalid:
+    return Invalid(
+        "the configuration of lint is wrong",
+        where=f"{file}: {what}",
+        found=found,
+        expected=expected,
+        hint=f"write {_SHAPE}",
+    )
 
 
 def finding(
     rule_id: str,
-    evidence: tuple[Evidence, ...],
+    evidence: tuple[FindingEvidence, ...],
     place: str,
     seen: str,
     configuration: LintConfiguration,
@@ -38,7 +128,7 @@ def report(
     place: str,
     findings: Iterable[Finding],
     configuration: LintConfiguration,
-    evidence: tuple[Evidence, ...],
+    evidence: tuple[FindingEvidence, ...],
     *,
     complete: bool = True,
 ) -> LintReport:
@@ -71,23 +161,93 @@ class SourceFile:
                 self._reasons.update({(comment.line, rule): comment.reason for rule in comment.rules})
             else:
                 at = comment.line, comment.column
-                self._bad_comments.append(self.finding(BAD_SUPPRESSION.id, (Evidence.SOURCE,), wrong, at))
+                self._bad_comments.append(
+                    self.finding(BAD_SUPPRESSION.id, (FindingEvidence.SOURCE,), wrong, at)
+                )
 
     def findings(self) -> list[Finding]:
-        """What the source shows, and the directories that it names."""
-        seen = [self._hit(hit, (Evidence.SOURCE,)) for hit in hits_in(self.followed)]
-        seen += [self._hit(hit, (Evidence.FACTS,)) for hit in sink_hits(self.followed.writers)]
+        """Return the findings of the source, and the directories that it names."""
+        seen = [self._hit(hit, (FindingEvidence.SOURCE,)) for hit in hits_in(self.followed)]
+        seen += [self._hit(hit, (FindingEvidence.FACTS,)) for hit in sink_hits(self.followed.writers)]
         return [*self._bad_comments, *seen]
 
-    def _hit(self, hit: Hit, evidence: tuple[Evidence, ...]) -> Finding:
+    def _hit(self, hit: CodeLocation, evidence: tuple[FindingEvidence, ...]) -> Finding:
         return self.finding(hit.rule, evidence, hit.seen, (hit.line, hit.column))
 
-    def finding(self, rule: str, evidence: tuple[Evidence, ...], seen: str, at: tuple[int, int]) -> Finding:
+    def finding(
+        self, rule: str, evidence: tuple[FindingEvidence, ...], seen: str, at: tuple[int, int]
+    ) -> Finding:
         """A finding in this file; a comment on its line may suppress it."""
         reason = self._reasons.get((at[0], rule))
         return finding(rule, evidence, self.place, seen, self.configuration, at, reason)
 
-    def report(self, findings: Iterable[Finding], evidence: tuple[Evidence, ...]) -> LintReport:
+    def report(self, findings: Iterable[Finding], evidence: tuple[FindingEvidence, ...]) -> LintReport:
         """A report of this file."""
         complete = self.followed.complete
         return report(self.place, findings, self.configuration, evidence, complete=complete)
+
+
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_VERSION: Final = "2.1.0"
+
+
+def sarif(report: LintReport) -> dict[str, Any]:
+    """A report as one run of SARIF: all rules, and each finding with its place."""
+    rules = list(RULES)
+    return {
+        "$schema": _SCHEMA,
+        "version": _VERSION,
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "holdfast lint",
+                        "version": __version__,
+                        "semanticVersion": __version__,
+                        "rules": [_rule(rule) for rule in RULES.values()],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, rules.index(finding.rule)) for finding in report.findings],
+            }
+        ],
+    }
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "name": "".join(word.capitalize() for word in rule.name.split("-")),
+        "shortDescription": {"text": rule.looks_for},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": f"{rule.instead}\n\nNot like this:\n\n{rule.bad}\n\nBut:\n\n{rule.good}"},
+        "defaultConfiguration": {"level": rule.severity.value},
+        "properties": {"tags": [evidence.value for evidence in rule.evidence]},
+    }
+
+
+def _result(finding: Finding, index: int) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.place)}}
+    if finding.line is not None:
+        place["region"] = {"startLine": finding.line, "startColumn": finding.column}
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": finding.severity.value,
+        "message": {"text": f"{finding.seen}. Instead: {finding.instead}"},
+        "locations": [{"physicalLocation": place}],
+        "properties": {"evidence": [evidence.value for evidence in finding.evidence]},
+    }
+    if finding.in_plan is not None:
+        result["properties"]["inPlan"] = finding.in_plan
+    if finding.suppressed is not None:
+        result["suppressions"] = [{"kind": "inSource", "justification": finding.suppressed}]
+    return result
+
+
+def _uri(place: str) -> str:
+    """A place as the reference of a URI: a relative path stays relative, so that hosts find the file."""
+    if "://" in place or place.startswith("file:"):
+        return place
+    path = PurePath(place)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -1,4 +1,4 @@
-"""How many cores and how much memory a query has, as far as its settings tell."""
+"""The cores and the memory of a query, as far as its settings declare them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROOM_SHARE: Final = 0.1
 
 
 def cores_of(master: str | None, setting: Setting) -> int | None:
-    """How many tasks run at once; None where that is not said."""
+    """Return the number of parallel tasks; None if undeclared."""
     where = master or setting("spark.master") or ""
     local = _LOCAL.fullmatch(where)
     if local is not None:
@@ -37,12 +37,12 @@ def cores_of(master: str | None, setting: Setting) -> int | None:
 
 
 def too_many(partitions: int, cores: int) -> bool:
-    """Whether there are so many partitions that their tasks wait for each other."""
+    """Return whether tasks wait for each other because there are too many partitions."""
     return partitions >= _MANY_PARTITIONS and partitions > _MOST_A_CORE * cores
 
 
 def rocksdb_budget_mb(setting: Setting) -> int | None:
-    """What all stores of an executor may take of memory together; None where nothing bounds it."""
+    """Return the memory limit of all stores of an executor; None without a limit."""
     if setting(BOUNDED_MEMORY_KEY) != "true" or setting(PROVIDER_KEY) != ROCKSDB_PROVIDER:
         return None
     given = setting(f"{ROCKSDB}.maxMemoryUsageMB")
@@ -52,7 +52,7 @@ def rocksdb_budget_mb(setting: Setting) -> int | None:
 
 
 def room_beside_heap_mb(master: str | None, setting: Setting) -> int | None:
-    """What an executor's container has beside its heap; None without a container, or where it is not said."""
+    """Return the memory of an executor's container outside its heap; None if undeclared."""
     if (master or "").startswith("local"):
         return None
     given = setting("spark.executor.memoryOverhead")

@@ -18,9 +18,9 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     moves_between,
     written_meanwhile,
 )
-from holdfast.checkpoints.guard.processes import scan_processes
+from holdfast.checkpoints.guard.usage import scan_processes
 from holdfast.errors import Conflict, Corrupt, NotFound
-from holdfast.savepoints.catalog.catalog import same_file
+from holdfast.savepoints.catalog import same_file
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage

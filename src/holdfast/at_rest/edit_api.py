@@ -15,31 +15,28 @@ from holdfast.at_rest.edit.deciders import Change
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import Undone, UndoPlan, change_of
 from holdfast.at_rest.erase import erasing, erasing_checkpoint
-from holdfast.at_rest.erase.certificate import Certificate, Searched
-from holdfast.at_rest.erase.erase_plan import ErasePlan
-from holdfast.at_rest.erase.matching import subject
-from holdfast.at_rest.erase.place_search import PlaceSearch
+from holdfast.at_rest.erase.certificate import Certificate, ErasePlan, Searched
+from holdfast.at_rest.erase.key_places import PlaceSearch
+from holdfast.at_rest.erase.searching import subject
 from holdfast.checkpoints import record_of
-from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.external.view import open_checkpoint
 from holdfast.extras import require_package
+from holdfast.savepoints import removal, taking
 from holdfast.savepoints.access import Address, opened
-from holdfast.savepoints.catalog import removal
-from holdfast.savepoints.catalog.catalog import is_savepoint, load, require_catalog, savepoint_uri
-from holdfast.savepoints.catalog.leases import require_no_turn
-from holdfast.savepoints.catalog.savepoint_names import savepoint_address
-from holdfast.savepoints.places import scratch, workplace
-from holdfast.savepoints.proof.digests import digest
-from holdfast.savepoints.taking import taking
-from holdfast.savepoints.taking.labels import person
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import check_label
+from holdfast.savepoints.catalog import is_savepoint, load, require_catalog, savepoint_uri
+from holdfast.savepoints.digests import digest
+from holdfast.savepoints.labels import person
+from holdfast.savepoints.leases import require_no_turn
+from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.taking import check_label
+from holdfast.savepoints.view import scratch, workplace
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -124,7 +121,7 @@ def plan_edit(
     to: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> EditPlan:
-    """What `edit` would do: how many rows change, and some of them before and after; changes nothing.
+    """Plan an edit: the number of rows that change, with samples before and after. Changes nothing.
 
     Raises:
         As `edit`.
@@ -170,7 +167,7 @@ def undo(
 
 
 def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:
-    """What `undo` would do; changes nothing.
+    """Plan an undo. Changes nothing.
 
     Raises:
         As `undo`.
@@ -262,7 +259,7 @@ def plan_erase(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> ErasePlan:
-    """Where `erase` would find a key, and what it would give up; changes nothing.
+    """Plan an erasure: where the key is, and what would be given up. Changes nothing.
 
     Raises:
         As `erase`.
@@ -305,7 +302,7 @@ def _home(home: Address | None) -> Path:
 
 
 def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
-    """Who may be using a checkpoint that is to be erased from; changes nothing.
+    """Report who may be using a checkpoint that is to be erased from. Changes nothing.
 
     Raises:
         Conflict: A job holds it, a process has it open, or a batch is under way.

@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
-from holdfast.at_rest.read.state_reader import StateReader
-from holdfast.at_rest.read.written_keys import key_of
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.read.state_reader import StateReader, key_of
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.extras import require_package
-from holdfast.savepoints.places import place_of
+from holdfast.savepoints.view import place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.at_rest.insight.explaining import Explanation
-    from holdfast.at_rest.insight.history import KeyHistory
-    from holdfast.at_rest.insight.largest_keys import HeavyKeys
-    from holdfast.at_rest.insight.ttl_preview import WhatIf
+    from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
 
 Address = str | os.PathLike[str]
 
@@ -77,7 +73,7 @@ class StatesAtRest:
         return self._reader.operators
 
     def get(self, state: str, key: Any, *, operator: str | int | None = None) -> KeyState:
-        """What a state holds for one key: `exists`, `value`, `entries`, where it is and how large.
+        """Return the state of one key: `exists`, `value`, `entries`, its location and size.
 
         Straight from the files that can hold it: milliseconds at a million keys.
 
@@ -122,7 +118,7 @@ class StatesAtRest:
         return state_table(self.pick(state, operator), tell=tell)
 
     def sql(self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None) -> pa.Table:
-        """What a `SELECT` over states says; a state's name is a table's.
+        """Run a `SELECT` over states; the name of a state is the name of a table.
 
         The dialect is DuckDB's. The query can read no file and change nothing. The states that it names are
         read into memory whole.
@@ -154,7 +150,7 @@ class StatesAtRest:
             As `get`.
         """
         require_package("pyspark")
-        from holdfast.at_rest.read.frames import frame
+        from holdfast.at_rest.read.export import frame
 
         name = operator if state is None else state
         _, named = self._reader.pick(name, None if state is None else operator)
@@ -181,7 +177,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.history import key_history
+        from holdfast.at_rest.insight import key_history
         from holdfast.storage import open_storage
 
         chosen, named = self._reader.pick(state, operator)
@@ -197,8 +193,8 @@ class StatesAtRest:
         operator: str | int | None = None,
         rank: bool = True,
         tell: ProgressCallback | None = None,
-    ) -> Explanation:
-        """Why a state holds what it holds for a key.
+    ) -> KeyExplanation:
+        """Explain why a state holds its value for a key.
 
         The batch that last wrote it and what that had read, the watermark then, the time it has left, its
         partition and key group, its bytes, and with `rank` where it stands among the largest keys, for
@@ -207,7 +203,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.explaining import explain
+        from holdfast.at_rest.insight import explain
         from holdfast.clock import now_ms
 
         chosen, named = self._reader.pick(state, operator)
@@ -222,14 +218,14 @@ class StatesAtRest:
         most: int = 10,
         tell: ProgressCallback | None = None,
     ) -> HeavyKeys:
-        """Which keys have the most bytes of a state, and how many rows: in a join, how many wait.
+        """Return the keys with the most bytes of a state, and the number of rows; in a join, of waiting rows.
 
         Every row of the state is read, one or two microseconds each.
 
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.largest_keys import heaviest
+        from holdfast.at_rest.insight import heaviest
 
         whole(most, "most", least=1)
         return heaviest(self._reader.pick(state, operator)[1], most=most, tell=tell)
@@ -245,7 +241,7 @@ class StatesAtRest:
         current_ttl: Duration | None = None,
         tell: ProgressCallback | None = None,
     ) -> tuple[WhatIf, ...]:
-        """What a time to live, or another delay of the watermark, would free; nothing is changed.
+        """Estimate what a TTL, or a different watermark delay, would free; nothing is changed.
 
         By the times that the states carry, as of the batch: a checkpoint at rest does not age.
 
@@ -264,7 +260,7 @@ class StatesAtRest:
             Corrupt: A file or a row is damaged.
         """
         require_package("pyarrow")
-        from holdfast.at_rest.insight.ttl_preview import what_if
+        from holdfast.at_rest.insight import what_if
 
         return what_if(
             self._reader,

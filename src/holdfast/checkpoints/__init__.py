@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from holdfast.external.view import open_checkpoint
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.checkpoint import Batch, Checkpoint, ProgressCallback
     from holdfast.checkpoints.record import Record
-    from holdfast.checkpoints.values import Batch, Checkpoint, ProgressCallback
-    from holdfast.checkpoints.verification.findings import Verification
+    from holdfast.checkpoints.verification.file_checks import Verification
     from holdfast.storage.port import Storage
 
 __all__ = ["history", "read", "verify"]
@@ -45,7 +45,7 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
 def history(
     address: str | os.PathLike[str], last: int | None = None, tell: ProgressCallback | None = None
 ) -> tuple[Batch, ...]:
-    """What each committed batch that is still kept has done, oldest first.
+    """Return the history of each committed batch that is still kept, oldest first.
 
     Args:
         address: The checkpoint.
@@ -59,9 +59,9 @@ def history(
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from holdfast.checkpoints import batches
+    from holdfast.checkpoints import checkpoint
 
-    return batches.history(open_checkpoint(address), last, tell)
+    return checkpoint.history(open_checkpoint(address), last, tell)
 
 
 def verify(
@@ -91,8 +91,7 @@ def verify(
 
     from holdfast.checkpoints.record import find_record
     from holdfast.checkpoints.verification import verifying
-    from holdfast.checkpoints.verification.findings import Remark
-    from holdfast.checkpoints.verification.record_checks import WHOLE
+    from holdfast.checkpoints.verification.file_checks import WHOLE, Remark
 
     storage = open_checkpoint(address)
     record, why = find_record(_home(home), storage)

@@ -1,24 +1,426 @@
-"""Read a checkpoint: what is in it, at the newest batch that is committed."""
+"""Read a checkpoint at its newest committed batch: operators, state, batches, growth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Final, NoReturn
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.operator_naming import variables
+from holdfast.checkpoints.logs import Logs, written_ms
+from holdfast.checkpoints.naming import variables
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operators, partitions_of
-from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
-from holdfast.config.locations import place_word
-from holdfast.errors import Corrupt, HoldfastError, NotFound
+from holdfast.config.checks import place_word
+from holdfast.errors import Corrupt, HoldfastError, Internal, NotFound
 from holdfast.formats.files.compression import codec_name
-from holdfast.formats.logs.offset_log import CODEC, OffsetLog
-from holdfast.formats.logs.query import parse_query
-from holdfast.layout import Kind, StoreId
-from holdfast.storage.port import Storage, full
+from holdfast.formats.logs.batch_logs import CODEC, PROVIDER, OffsetLog, parse_query
+from holdfast.formats.operators import KEYED_WORDS, FamilyUse, OperatorName, state_name, use_of
+from holdfast.formats.providers import ExternalState, external_state, provider_name
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
+from holdfast.layout import FileKind, Log, Place, StoreFile, StoreId
+from holdfast.storage.port import Listing, Names, ReadOnly, Storage, full
+
+# What JSON has of an operator's names.
+NAMES: Final = ("display_name", "operator_kind", "spark_name")
+# Told of progress: what is done, what there is in all, and a note.
+ProgressCallback = Callable[[int, int, str], None]
+
+
+def _offset(written: str | None) -> Any:
+    return None if written is None else json.loads(written)
+
+
+def _offsets(written: Mapping[str, str | None]) -> dict[str, Any]:
+    return {name: _offset(offset) for name, offset in written.items()}
+
+
+def _log_versions(versions: tuple[int, int] | None) -> dict[str, int] | None:
+    return None if versions is None else {"offsets": versions[0], "commits": versions[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Source(JsonShape):
+    """A source of the query.
+
+    Attributes:
+        name: Its number in the query, or the name that the query gave it.
+        offset: Where the newest committed batch ended, as the source's own JSON; None before its first row.
+        planned: Where the batch ends that is planned but not committed, if there is one.
+    """
+
+    name: str
+    offset: str | None = field(metadata=json_as(convert=_offset))
+    planned: str | None = field(metadata=json_as(convert=_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Store(JsonShape):
+    """One store at the newest committed batch.
+
+    Attributes:
+        id: Operator, partition and name.
+        version: The version that the batch made: one more than its id.
+        files: What has to be read for it: a base, then one change for each batch since, oldest first.
+        missing: The first file that is not there though it is needed.
+        size_bytes: The bytes of those files, and of the data files that the base shares.
+        new_bytes: The bytes that the newest batch added.
+        base_keys: The keys in the base, where RocksDB counts them.
+    """
+
+    id: StoreId = field(metadata=json_spread("partition", "store"))
+    version: int
+    files: tuple[StoreFile, ...] = field(
+        metadata=json_as(convert=len, says="How many files are read for it.")
+    )
+    missing: str | None
+    size_bytes: int
+    new_bytes: int
+    base_keys: int | None
+
+    @property
+    @in_json
+    def base_version(self) -> int:
+        """The version of the base; 0 where the changes begin with the first batch."""
+        first = self.files[0] if self.files else None
+        return first.version if first is not None and first.kind.whole else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulOperator(JsonShape):
+    """A stateful operator.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        name: Spark's name for what it does, as `OperatorName.spark_name` has it.
+        partitions: How many partitions its state has.
+        gathered: Whether one task has all of it, since it goes by no key, however many are set.
+        store_names: Its stores in each partition.
+        format_version: 2 where state files have unique names, else 1.
+        variables: The state variables of transformWithState.
+        stores: Every store of every partition.
+        oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
+        named: What it is called.
+        noted: Whether Spark has noted anything of it, as every Spark since 4.0 does.
+    """
+
+    operator_id: int
+    name: str
+    partitions: int
+    gathered: bool
+    store_names: tuple[str, ...] = field(metadata=json_as("stores"))
+    format_version: int
+    variables: tuple[str, ...]
+    stores: tuple[Store, ...] = field(metadata=json_as("partition_stores"))
+    oldest: int | None = field(metadata=json_as("oldest_version"))
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+    noted: bool = field(metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def state_names(self) -> tuple[str, ...]:
+        """Return the names of its states, without those that only serve a different one."""
+        if self.variables and self.named.operator_kind != KEYED_WORDS:
+            return self.variables
+        stores = (name for name in self.store_names if use_of(self.name, name) in (None, FamilyUse.JOIN_ROWS))
+        return tuple(state_name(self.named, name) for name in stores)
+
+    @property
+    @in_json
+    def size_bytes(self) -> int:
+        """The bytes that a restart reads."""
+        return sum(store.size_bytes for store in self.stores)
+
+    @property
+    @in_json
+    def new_bytes(self) -> int:
+        """The bytes that the newest batch added."""
+        return sum(store.new_bytes for store in self.stores)
+
+    @property
+    @in_json
+    def base_keys(self) -> int | None:
+        """The keys in the bases, if all of them are counted."""
+        keys = [store.base_keys for store in self.stores]
+        return sum(count for count in keys if count is not None) if keys and None not in keys else None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(JsonShape):
+    """A checkpoint as its files tell it.
+
+    Attributes:
+        uri: Its address.
+        query_id: The id of its query, for life.
+        offered: The batches in the offset log that are still kept, ascending.
+        committed: The batches in the commit log that are still kept, ascending.
+        batch_id: The newest committed batch; None before the first.
+        watermark_ms: The watermark of the next batch; None without one.
+        planned_ms: When the newest committed batch was planned, in epoch milliseconds.
+        confs: The settings that the checkpoint has fixed.
+        sources: The query's sources.
+        operators: Its stateful operators.
+        log_versions: Version of the offset log and of the commit log.
+    """
+
+    uri: str = field(metadata=json_as("checkpoint"))
+    query_id: str
+    offered: tuple[int, ...] = field(metadata=NOT_IN_JSON)
+    committed: tuple[int, ...] = field(metadata=json_as("batches", len, "How many batches are kept."))
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    watermark_ms: int | None
+    planned_ms: int | None
+    confs: Mapping[str, str]
+    sources: tuple[Source, ...]
+    operators: tuple[StatefulOperator, ...]
+    log_versions: tuple[int, int] | None = field(metadata=json_as(convert=_log_versions))
+
+    @property
+    @in_json
+    def uncommitted(self) -> int | None:
+        """The batch that is planned and not committed: it runs now, or runs again at the next start."""
+        newest = self.offered[-1] if self.offered else None
+        return newest if newest is not None and newest != self.batch_id else None
+
+    @property
+    @in_json
+    def provider(self) -> str | None:
+        """The short name of the state store provider if Spark or Holdfast has it, else its class."""
+        external = self.external
+        name = self.confs.get(PROVIDER) if external is None else external.provider
+        return None if name is None or not self.operators else provider_name(name)
+
+    @property
+    @in_json
+    def database(self) -> str | None:
+        """The database that has the state, or that had it before a savepoint; None where files have it."""
+        external = self.external
+        return None if external is None else external.database
+
+    @property
+    def external(self) -> ExternalState | None:
+        """Return the database of the state, if there is or was one."""
+        return external_state(self.confs)
+
+    @property
+    @in_json
+    def size_bytes(self) -> int:
+        """The bytes of state that a restart reads."""
+        return sum(operator.size_bytes for operator in self.operators)
+
+    @property
+    @in_json
+    def new_bytes(self) -> int:
+        """The bytes of state that the newest batch added."""
+        return sum(operator.new_bytes for operator in self.operators)
+
+    @property
+    @in_json
+    def oldest_batch(self) -> int | None:
+        """The oldest committed batch that is still kept."""
+        return self.committed[0] if self.committed else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBatch:
+    """The work of a batch for one operator.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        name: Spark's name for what it does.
+        files: The state files that the batch added.
+        new_bytes: Their bytes.
+        named: What it is called.
+    """
+
+    operator_id: int
+    name: str
+    files: int
+    new_bytes: int
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailure:
+    """A driver that failed before a batch was committed.
+
+    Attributes:
+        attempt: The number of the driver, over the job's whole life.
+        at_ms: When it ended, in epoch milliseconds.
+        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
+        error: The error in a line.
+    """
+
+    attempt: int
+    at_ms: int
+    cause: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(JsonShape):
+    """A committed batch, as far as the files still tell.
+
+    Attributes:
+        batch_id: Its id.
+        planned_ms: When it was planned, in epoch milliseconds.
+        watermark_ms: The watermark it ran under; None without one.
+        next_watermark_ms: The watermark that it made for the next.
+        offsets: The end of each source, as its own JSON.
+        operators: What it did to each operator; empty where its state files are gone.
+        committed_ms: When it was committed, in epoch milliseconds; None where nothing tells.
+        duration_ms: How long it took; None where nothing tells.
+        duration_source: `registry` where a supervisor measured it, `files` where the times of its log files
+            are all there is: an estimate, from the end of its planning to its commit.
+        failures: The drivers that failed before it was committed; None where no registry knows the batch.
+    """
+
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    planned_ms: int
+    watermark_ms: int | None
+    next_watermark_ms: int | None
+    offsets: Mapping[str, str | None] = field(metadata=json_as(convert=_offsets))
+    operators: tuple[OperatorBatch, ...]
+    committed_ms: int | None = None
+    duration_ms: int | None = None
+    duration_source: str | None = None
+    failures: tuple[BatchFailure, ...] | None = None
+
+    @property
+    @in_json
+    def new_bytes(self) -> int:
+        """The bytes of state that it added."""
+        return sum(operator.new_bytes for operator in self.operators)
+
+    @property
+    @in_json
+    def files(self) -> int:
+        """The state files that it added."""
+        return sum(operator.files for operator in self.operators)
+
+
+_IN_ROOT = frozenset({layout.OFFSETS, layout.COMMITS, layout.SOURCES, layout.STATE, layout.OWN})
+_IN_STORE = frozenset({layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS})
+
+
+class Tree:
+    """Every folder that Spark's grammar knows, and what is in it.
+
+    Args:
+        storage: The checkpoint.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._listings: dict[str, Listing] = {}
+        self._names: dict[str, frozenset[str]] = {}
+        self._walk(storage, "")
+
+    def has(self, path: str) -> bool:
+        """Return whether a file existed."""
+        folder, name = layout.split(path)
+        return name in self._names.get(folder, ())
+
+    def names(self, folder: str) -> frozenset[str]:
+        """The names in a folder."""
+        return self._names.get(folder, frozenset())
+
+    def listing(self, folder: str) -> Listing | None:
+        """A folder's listing."""
+        return self._listings.get(folder)
+
+    def size(self, path: str) -> int | None:
+        """A file's bytes; None if it is gone."""
+        folder, name = layout.split(path)
+        listing = self._listings.get(folder)
+        return None if listing is None or name not in self._names[folder] else listing.size(name)
+
+    def places(self) -> Iterator[tuple[str, Place]]:
+        """Every file, and what it is; folders are left out."""
+        for folder, names in self._names.items():
+            inner = frozenset(subfolders(folder, names))
+            for name in sorted(names - inner):
+                path = layout.join(folder, name)
+                yield path, layout.parse(path)
+
+    def _walk(self, storage: Storage, folder: str) -> None:
+        listing = self._listings[folder] = storage.list(folder)
+        names = self._names[folder] = frozenset(listing.names)
+        for name in sorted(subfolders(folder, names)):
+            self._walk(storage, layout.join(folder, name))
+
+
+class ListedCheckpoint(ReadOnly):
+    """A checkpoint as it was listed once, for questions about many batches.
+
+    No folder is listed a second time, and each file is read at most once: only small files are asked for.
+
+    Args:
+        storage: The checkpoint.
+        tree: Its listing.
+    """
+
+    def __init__(self, storage: Storage, tree: Tree) -> None:
+        self._storage = storage
+        self._tree = tree
+        self._read: dict[str, bytes] = {}
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self._storage.uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        data = self._read.get(path)
+        if data is None:
+            data = self._read[path] = self._storage.read(path)
+        return data[start:] if length is None else data[start : start + length]
+
+    def list(self, path: str = "") -> Listing:
+        """See `Storage`."""
+        listing = self._tree.listing(path)
+        return Names({}) if listing is None else listing
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        return self._tree.size(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise Internal("a listing of a checkpoint is never written", where=full(self.uri, path))
+
+
+def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:
+    """The names in a folder that are folders, by the grammar; nothing is asked of the storage."""
+    parts = folder.split("/") if folder else []
+    for name in names:
+        if _is_folder(parts, name):
+            yield name
+
+
+def _is_folder(parts: list[str], name: str) -> bool:
+    if not parts:
+        return name in _IN_ROOT
+    if parts[0] == layout.SOURCES:
+        return len(parts) == 1 and not name.startswith(".")
+    return parts[0] == layout.STATE and _is_state_folder(parts[1:], name)
+
+
+def _is_state_folder(parts: list[str], name: str) -> bool:
+    number = layout.number(name) is not None
+    if len(parts) <= 1:
+        return number or (len(parts) == 1 and name in (layout.OPERATOR_METADATA, layout.STATE_SCHEMA))
+    if parts[1] == layout.OPERATOR_METADATA:
+        return len(parts) == 2 and name == "v2"
+    if parts[1] == layout.STATE_SCHEMA:
+        return len(parts) == 2 and not name.startswith(".")
+    if parts[-1] in _IN_STORE:
+        return False
+    return name in _IN_STORE or (len(parts) == 2 and "." not in name)
+
 
 DEFAULT_CODEC = "lz4"
 # A fast query may have deleted what its batch needed before it was listed; a newer batch is there then.
@@ -134,7 +536,7 @@ def _sources(offsets: OffsetLog | None, planned: OffsetLog | None) -> tuple[Sour
 
 def _operator(
     storage: Storage, logs: Logs, noted: NotedOperator, newest: int, offsets: OffsetLog | None
-) -> Operator:
+) -> StatefulOperator:
     operator_id, metadata = noted.folder.operator_id, noted.metadata
     commit = logs.commit(newest)
     ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(operator_id)
@@ -151,7 +553,7 @@ def _operator(
         for partition in range(partitions.count)
         for index in range(len(noted.store_names))
     ]
-    return Operator(
+    return StatefulOperator(
         operator_id=operator_id,
         name=noted.named.spark_name,
         partitions=partitions.count,
@@ -169,7 +571,7 @@ def _operator(
 def _store(folder: StoreFolder, version: int) -> Store:
     chain = folder.chain(version)
     keys = -1
-    if chain.files and chain.files[0].kind is Kind.ZIP:
+    if chain.files and chain.files[0].kind is FileKind.ZIP:
         with suppress(NotFound):  # the query has gone on since, and what it no longer needs is deleted
             keys = folder.snapshot(chain.files[0]).keys
     return Store(
@@ -192,3 +594,125 @@ def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
         hint=error.hint
         or f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
     )
+
+
+# What tells how long a batch took: a supervisor, or nothing but the times of the log files.
+FROM_REGISTRY: Final = "registry"
+FROM_FILES: Final = "files"
+# Spark writes a batch's offsets so soon after the time that they bear; later ones are of a copy.
+_PLANNING_MS: Final = 60_000
+
+
+def history(
+    storage: Storage, last: int | None = None, tell: ProgressCallback | None = None
+) -> tuple[Batch, ...]:
+    """The committed batches that the checkpoint still knows, oldest first.
+
+    Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this is
+    no substitute for metrics. A running query may delete a batch's files while they are counted; what is gone
+    counts as nothing.
+
+    Cost: one listing of each store's folder, the size of each state file, the logs of each batch, and the
+    index of each RocksDB snapshot.
+
+    Args:
+        storage: The checkpoint.
+        last: Only so many of the newest batches.
+        tell: Called with stores done, stores in all, and a note.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    if not logs.offered and not logs.committed and storage.size(layout.METADATA) is None:
+        raise no_checkpoint(storage)
+    batches = logs.committed if last is None else logs.committed[max(len(logs.committed) - last, 0) :]
+    operators = noted_operators(storage, logs.newest)
+    total = sum(len(operator.folder.partitions) for operator in operators)
+    added: list[dict[int, OperatorBatch]] = []
+    done = 0
+    for operator in operators:
+        files: Counter[int] = Counter()
+        sizes: Counter[int] = Counter()
+        for partition in operator.folder.partitions:
+            for folder in listed_stores(storage, logs, operator, partition):
+                for batch_id in batches:
+                    count, size = folder.new_bytes(batch_id + 1)
+                    files[batch_id] += count
+                    sizes[batch_id] += size
+            done += 1
+            if tell is not None:
+                tell(done, total, "reading partitions")
+        name = operator.named
+        added.append(
+            {
+                batch_id: OperatorBatch(name.operator_id, name.spark_name, count, sizes[batch_id], name)
+                for batch_id, count in files.items()
+            }
+        )
+    made = (_batch(storage, logs, batch_id, added) for batch_id in batches)
+    return tuple(batch for batch in made if batch is not None)
+
+
+def _batch(
+    storage: Storage, logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]
+) -> Batch | None:
+    offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
+    if offsets is None or commit is None:
+        return None  # the query has forgotten this batch since the logs were listed
+    committed_ms = written_ms(storage, Log.COMMITS, batch_id)
+    offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
+    duration_ms = None
+    if committed_ms is not None and offered_ms is not None:
+        # The files of a copy bear the time of the copying.
+        if 0 <= offered_ms - offsets.timestamp_ms <= _PLANNING_MS and committed_ms >= offered_ms:
+            duration_ms = committed_ms - offered_ms
+        else:
+            committed_ms = None
+    return Batch(
+        batch_id=batch_id,
+        planned_ms=offsets.timestamp_ms,
+        watermark_ms=offsets.watermark_ms or None,
+        next_watermark_ms=commit.next_watermark_ms or None,
+        offsets=dict(offsets.offsets),
+        operators=tuple(counts[batch_id] for counts in added if batch_id in counts),
+        committed_ms=committed_ms,
+        duration_ms=duration_ms,
+        duration_source=None if duration_ms is None else FROM_FILES,
+    )
+
+
+def state_bytes(
+    storage: Storage, batches: Sequence[int], *, only_whole: bool = False
+) -> dict[int, dict[int, int]]:
+    """The bytes of state that a restart after each of these batches would read, by batch and operator.
+
+    A running query may delete the files of old batches meanwhile; what is gone counts as nothing.
+
+    Cost: one listing of each store's folder, the size of each file, and the index of each RocksDB snapshot.
+
+    Args:
+        storage: The checkpoint.
+        batches: Committed batches.
+        only_whole: Whether batches of which a file is gone are left out.
+
+    Raises:
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    sizes: dict[int, dict[int, int]] = {batch_id: {} for batch_id in batches}
+    for operator in noted_operators(storage, logs.newest):
+        operator_id = operator.folder.operator_id
+        for partition in operator.folder.partitions:
+            for folder in listed_stores(storage, logs, operator, partition):
+                for batch_id, by_operator in list(sizes.items()):
+                    chain = folder.chain(batch_id + 1)
+                    if only_whole and chain.missing is not None:
+                        del sizes[batch_id]
+                        continue
+                    size = folder.read_bytes(chain)
+                    by_operator[operator_id] = by_operator.get(operator_id, 0) + size
+    return sizes

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast import layout
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.errors import Corrupt, NotFound
 from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full

@@ -1,4 +1,4 @@
-"""The record of good batches: what a checkpoint's files were when their batches were committed.
+"""The record of a checkpoint: hashes of the files of committed batches, written while the query runs.
 
 It lies in a state home and not in the checkpoint: what puts an old copy over a checkpoint would put the old
 record there with it, and copies would carry one that is not theirs. Each line is JSON and a checksum of it:
@@ -12,6 +12,10 @@ record there with it, and copies would carry one that is not theirs. Each line i
 ```
 
 Lines are added at the end. One that a crash has torn is passed over; losing lines only means to know less.
+
+Spark notes its version nowhere in a checkpoint. Each batch of the offset log has the settings that the query
+is fixed to, though, and newer Sparks fix more of them. A lower Spark passes over those that it does not know,
+and may fail at the state that was written with them, or read it as something else.
 """
 
 from __future__ import annotations
@@ -20,19 +24,30 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from holdfast import layout
-from holdfast.config.private_files import make_directory, open_file
-from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.checkpoints.checkpoint import Tree
+from holdfast.checkpoints.logs import Logs, readable
+from holdfast.checkpoints.naming import PINNED
+from holdfast.checkpoints.problems import no_checkpoint
+from holdfast.config.settings import make_directory, open_file
+from holdfast.engine.session.installed import InstalledSpark
+from holdfast.engine.versions import minor
+from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable, Unsupported
 from holdfast.external.view import is_external
-from holdfast.formats.logs.query import parse_query
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.logs.batch_logs import log_offset, parse_query
+from holdfast.formats.manifest import Manifest
+from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.layout import FileKind, Place, StoreFile
+from holdfast.storage import open_storage
 from holdfast.storage.file_lock import FileLock
-from holdfast.storage.hashing import hash_of
+from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 FORMAT: Final = 1
@@ -46,7 +61,7 @@ Noted: TypeAlias = "tuple[int, str]"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose record it is.
+    """The identity of a recorded checkpoint.
 
     Attributes:
         checkpoint: The checkpoint's address.
@@ -61,7 +76,7 @@ class Identity:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of the good batches of a checkpoint.
+    """The record of a checkpoint's committed batches.
 
     Attributes:
         identity: Whose record it is.
@@ -102,7 +117,7 @@ class Record:
             self.sealed = int(entry["sealed"]) == self.batch_id
 
     def mismatch(self, path: str, data: bytes) -> str | None:
-        """What tells a file from what was noted of it; None if nothing does, or nothing was noted."""
+        """Return how a file differs from its record; None if it does not, or is not recorded."""
         noted = self.files.get(path)
         if noted is None:
             return None
@@ -120,7 +135,7 @@ class Record:
         )
 
     def belongs_to(self, identity: Identity, storage: Storage) -> bool:
-        """Whether it is of this checkpoint, and not of one that was at the same place before."""
+        """Return whether the record is of this checkpoint, and not of an earlier one at the same address."""
         if (identity.checkpoint, identity.origin) != (self.identity.checkpoint, self.identity.origin):
             return False
         if identity.query_id == self.identity.query_id:
@@ -153,7 +168,7 @@ class Record:
 
 
 def identity_of(storage: Storage) -> Identity:
-    """Whose record a checkpoint's would be.
+    """Return the identity that a checkpoint's record has.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -285,7 +300,7 @@ _SLACK: Final = 1000
 
 
 def record_path(home: Path, checkpoint: str) -> Path:
-    """Where the record of a checkpoint is in a state home.
+    """Return the path of a checkpoint's record in a state home.
 
     Args:
         home: The state home.
@@ -356,3 +371,384 @@ def _unwritable(path: Path, error: OSError) -> Unavailable:
         found=error.strerror or str(error),
         hint=_WRITABLE,
     )
+
+
+# Releases before it are not told apart here: their patch releases have pinned settings of later ones.
+_OLDEST_TOLD: Final = "4.0"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBy(JsonShape):
+    """The Spark that wrote a checkpoint or savepoint.
+
+    Attributes:
+        checkpoint: Its address.
+        batch_id: The newest batch that was planned; None before the first.
+        noted: The version that Holdfast has noted while it watched the query; None where it has noted none.
+        at_least: The lowest version that fixes these settings; None where they tell of none.
+        unknown_settings: The settings it is fixed to that the installed Spark does not know.
+        installed: The version of the installed Spark; None where there is none.
+    """
+
+    checkpoint: str
+    batch_id: int | None
+    noted: str | None
+    at_least: str | None
+    unknown_settings: tuple[str, ...]
+    installed: str | None
+
+    @property
+    @in_json
+    def newer(self) -> bool:
+        """Return whether that Spark is newer than the installed one, which must not continue then."""
+        if self.installed is None:
+            return False
+        noted = self.noted is not None and minor(self.noted) > minor(self.installed)
+        return noted or bool(self.unknown_settings)
+
+    @property
+    def text(self) -> str:
+        """Describe that Spark."""
+        if self.noted is not None:
+            return f"Spark {self.noted}, as Holdfast has noted"
+        if self.at_least is None:
+            return "the Spark that wrote it is not recorded"
+        return f"Spark {self.at_least} or newer, by the settings it is fixed to; which one is not recorded"
+
+    @property
+    def remedy(self) -> str:
+        """Return what to do if it is newer."""
+        wanted = self.noted or self.at_least
+        if wanted is None or self.installed is None or minor(wanted) <= minor(self.installed):
+            return "install the Spark that wrote it, or a newer one"
+        return "pip install 'pyspark~={}.{}.0', or a newer one".format(*minor(wanted))
+
+    def refuse_newer(self) -> None:
+        """Refuse to go on with a lower Spark.
+
+        Raises:
+            Unsupported: The Spark that wrote it is newer than the installed one.
+        """
+        if self.newer:
+            settings = ", ".join(self.unknown_settings)
+            raise Unsupported(
+                "a newer Spark wrote this than the one that is installed, which may not read its state",
+                where=self.checkpoint,
+                found=self.text + (f"; Spark {self.installed} does not know {settings}" if settings else ""),
+                expected=f"Spark {self.installed} or older",
+                hint=self.remedy,
+            )
+
+
+def at_least(settings: Iterable[str]) -> str | None:
+    """The lowest Spark that fixes a checkpoint to these settings; None where they tell of none."""
+    names = frozenset(settings)
+    told = [setting.since for setting in PINNED if setting.name in names]
+    return max((since for since in told if minor(since) >= minor(_OLDEST_TOLD)), key=minor, default=None)
+
+
+def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> WrittenBy:
+    """Return the Spark that wrote a checkpoint.
+
+    Cost: the listing of the logs, the newest file of the offset log, and the record of good batches.
+
+    Args:
+        storage: The checkpoint.
+        home: The state home with Holdfast's own notes.
+        spark: The installed Spark.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Corrupt: The offset log is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    if not logs.offered and storage.size(layout.METADATA) is None:
+        raise no_checkpoint(storage)
+    newest = logs.offered[-1] if logs.offered else None
+    offsets = None if newest is None else logs.offsets(newest)
+    confs: Mapping[str, str] = {} if offsets is None else offsets.confs
+    record, _ = find_record(home, storage)
+    noted = None if record is None else record.spark
+    return WrittenBy(storage.uri, newest, noted, at_least(confs), spark.unknown(confs), spark.version)
+
+
+def savepoint_writer(address: str, manifest: Manifest, spark: InstalledSpark) -> WrittenBy:
+    """Return the Spark that wrote a savepoint; its manifest has the settings."""
+    found = manifest.fields.get("confs")
+    confs = found if isinstance(found, dict) else {}
+    return WrittenBy(address, manifest.batch_id, None, at_least(confs), spark.unknown(confs), spark.version)
+
+
+def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
+    """Refuse to start a query of these checkpoints with a lower Spark than the one that wrote them.
+
+    Checkpoints that are not there yet, or whose logs cannot be read, are for others to judge.
+
+    Args:
+        checkpoints: The addresses; those of several queries of a job may be below one.
+        home: The state home.
+
+    Raises:
+        Unsupported: A newer Spark has written one of them.
+        Unavailable: The storage does not answer.
+    """
+    spark = InstalledSpark.here(os.environ)
+    for address in dict.fromkeys(checkpoints):
+        for storage in checkpoints_at(address):
+            with suppress(NotFound, Corrupt):
+                writer_of(storage, home, spark).refuse_newer()
+
+
+def checkpoints_at(address: str) -> Iterator[Storage]:
+    """The checkpoint at an address, or those of a job's queries directly below it."""
+    storage = open_storage(address)
+    if storage.size(layout.METADATA) is not None:
+        yield storage
+        return
+    for name in sorted(storage.list().names):
+        if storage.size(f"{name}/{layout.METADATA}") is not None:
+            yield open_storage(f"{storage.uri}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Noting(JsonShape):
+    """The result of one look at a checkpoint.
+
+    Attributes:
+        batch_id: The newest committed batch; None before the first.
+        batches: How many batches the record has come further.
+        files: Files that were noted.
+        size_bytes: Their bytes.
+        behind: Whether the commit log ends before a batch that was noted. Nothing is noted then, until the
+            query commits again.
+    """
+
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    batches: int = 0
+    files: int = 0
+    size_bytes: int = field(default=0, metadata=json_as(formerly="bytes"))
+    behind: bool = False
+
+
+class Recorder:
+    """Keeps the record of one checkpoint.
+
+    A file is noted once, when the batch that it belongs to is committed, and that stands. Spark never writes
+    into such a file again. What it does write a second time are the files of a batch that runs again: of one
+    that was never committed, which is not noted before, or of one whose commit was taken away, which is
+    noted anew.
+
+    Args:
+        storage: The checkpoint.
+        file: Its record, locked by the caller.
+        spark: The version of Spark that runs the query; None where that is not known.
+    """
+
+    def __init__(self, storage: Storage, file: RecordFile, spark: str | None = None) -> None:
+        self._storage = storage
+        self._file = file
+        self._record: Record | None = None
+        self.spark = spark
+
+    @property
+    def batch_id(self) -> int | None:
+        """The newest batch that was noted."""
+        return None if self._record is None else self._record.batch_id
+
+    def begin(self, *, anew: bool = False) -> bool:
+        """Read what was noted before; whether there is something that counts.
+
+        Args:
+            anew: Forget it.
+
+        Raises:
+            Unavailable: The storage does not answer, or the record cannot be read or written.
+        """
+        identity = identity_of(self._storage)
+        before = None
+        if not anew:
+            with suppress(Corrupt):  # a record that nobody can read is of no use
+                before = self._file.read()
+        if before is not None and before.belongs_to(identity, self._storage):
+            self._record = before
+            return before.batch_id is not None
+        self._record = Record(identity)
+        if anew:
+            self._file.rewrite(self._record)
+        else:
+            self._file.forget()
+        return False
+
+    def discard(self) -> None:
+        """Take a record away of which nothing is to be kept."""
+        self._file.delete()
+        self._record = None
+
+    def ran_from(self, batch_id: int) -> None:
+        """A run of the query has begun with this batch: what was noted of it and of later ones is past."""
+        if self._record is None:
+            self.begin()
+        record = self._record
+        if record is not None and record.batch_id is not None and batch_id <= record.batch_id:
+            self._file.append(record, [{"from": batch_id}])
+
+    def look(self, *, ended: bool = False) -> Noting:
+        """Note every file of a committed batch that is not noted yet.
+
+        Cost: every folder is listed, and what is new is read once.
+
+        Args:
+            ended: The query has ended and nobody writes any more: what comes to be after this is foreign.
+
+        Raises:
+            Unavailable: The storage does not answer, or the record cannot be written.
+        """
+        identity = identity_of(self._storage)
+        logs = Logs(self._storage)
+        newest = logs.newest
+        if newest is None:
+            return Noting(None)
+        record = self._current(identity)
+        entries: list[dict[str, Any]] = []
+        if record.behind is not None and newest > record.behind:
+            self._file.append(record, [{"from": record.behind + 1}])
+        elif record.batch_id is not None and newest < record.batch_id:
+            if record.behind is None:
+                self._file.append(record, [{"behind": newest}])
+            return Noting(newest, behind=True)
+        before = record.batch_id
+        tree = Tree(self._storage)
+        found = dict(_Due(self._storage, tree, logs, record).files())
+        if found or newest != before:
+            spark = {} if self.spark is None else {"spark": self.spark}
+            entries.append({"batch": newest, "files": found, **spark})
+        if ended and logs.offered and logs.offered[-1] == newest and not (record.sealed and not entries):
+            entries.append({"sealed": newest})
+        _forget(record, tree, logs.committed[0])
+        if entries:
+            self._file.append(record, entries)
+        return Noting(
+            newest,
+            batches=newest - before if before is not None else len(logs.committed),
+            files=len(found),
+            size_bytes=sum(size for size, _ in found.values()),
+        )
+
+    def _current(self, identity: Identity) -> Record:
+        if self._record is None:
+            self.begin()
+        record = self._record
+        if record is None or (identity != record.identity and not record.belongs_to(identity, self._storage)):
+            # Another query has begun at the same place, or a restore was made there.
+            record = self._record = Record(identity)
+            self._file.rewrite(record)
+        elif record.identity.query_id is None and identity.query_id is not None:
+            record.identity = replace(record.identity, query_id=identity.query_id)
+            self._file.rewrite(record)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The files that one look has to note."""
+
+    storage: Storage
+    tree: Tree
+    logs: Logs
+    record: Record
+
+    def files(self) -> Iterator[tuple[str, Noted]]:
+        """Each with its size and hash."""
+        newest = self.logs.newest or 0
+        ends = self._source_ends(newest)
+        for path, place in self.tree.places():
+            if not _is_committed(place, newest, ends):
+                continue
+            if path in self.record.files and not self._may_change(place):
+                continue
+            noted = self._noted(path)
+            if noted is None or self.record.files.get(path) == noted:
+                continue
+            if isinstance(place, StoreFile) and place.kind is FileKind.ZIP:
+                shared = self._shared(path, place)
+                if shared is None:
+                    continue
+                yield from shared
+            yield path, noted
+
+    def _may_change(self, place: Place) -> bool:
+        """Return whether Spark may have rewritten it under the same name.
+
+        A start may bring a schema or an operator's metadata up to date; both are small. A batch that was
+        planned and not committed may be planned anew, after its plan was deleted by hand.
+        """
+        if isinstance(place, layout.LogFile):
+            return self.record.batch_id is None or place.batch_id > self.record.batch_id
+        return isinstance(place, (layout.SchemaFile, layout.OperatorMetadataFile)) and place.batch_id is None
+
+    def _source_ends(self, newest: int) -> dict[str, int | None]:
+        offsets = readable(lambda: self.logs.offsets(newest))
+        if offsets is None:
+            return {}
+        return {source: log_offset(offsets.offsets.get(source)) for source in self.tree.names(layout.SOURCES)}
+
+    def _shared(self, path: str, place: StoreFile) -> list[tuple[str, Noted]] | None:
+        """The data files of a new snapshot. They are looked for by what it says, since one that is there may
+        still be half uploaded; None for a snapshot that is gone or damaged.
+        """
+        try:
+            snapshot = parse_snapshot(self.storage.read(path), path, whole=False)
+        except (NotFound, Corrupt, Unsupported):
+            return None
+        found = []
+        for shared in snapshot.shared:
+            file = layout.SharedSstFile(place.store, shared.folder, shared.name).render()
+            if file in self.record.files or self.tree.size(file) != shared.size_bytes:
+                continue
+            noted = self._noted(file)
+            if noted is not None and noted[0] == shared.size_bytes:
+                found.append((file, noted))
+        return found
+
+    def _noted(self, path: str) -> Noted | None:
+        size = self.tree.size(path)
+        if size is None:
+            return None
+        try:
+            sha256, found = hash_file(self.storage, path, size)
+        except NotFound:
+            return None  # cleaned up since it was listed
+        return found, sha256
+
+
+def _is_committed(place: Place, newest: int, ends: dict[str, int | None]) -> bool:
+    """Return whether a file belongs to a committed batch, or to the plan of the next."""
+    if isinstance(place, layout.QueryMetadataFile):
+        return True
+    if isinstance(place, layout.LogFile):
+        return place.batch_id <= newest + (place.log is layout.Log.OFFSETS)
+    if isinstance(place, layout.SourceLogFile):
+        end = ends.get(place.source, -1)
+        return end is None or place.entry <= end
+    if isinstance(place, (layout.SchemaFile, layout.OperatorMetadataFile)):
+        return (place.batch_id or 0) <= newest
+    return isinstance(place, StoreFile) and place.version <= newest + 1
+
+
+def _forget(record: Record, tree: Tree, oldest: int) -> None:
+    """Drop what the query has cleaned up, so that the record grows no larger than what is kept.
+
+    What is gone and should not be stays: were it put back with other bytes, they would count as new.
+    """
+    gone = [path for path in record.files if not tree.has(path) and _is_past(layout.parse(path), oldest)]
+    for path in gone:
+        del record.files[path]
+
+
+def _is_past(place: Place, oldest: int) -> bool:
+    if isinstance(place, StoreFile):
+        return place.version <= oldest
+    if isinstance(place, layout.LogFile):
+        return place.batch_id < oldest
+    return not isinstance(place, layout.QueryMetadataFile)

@@ -12,25 +12,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator, readable
-from holdfast.checkpoints.operator_naming import named
+from holdfast.checkpoints.logs import OperatorFolder, operator_folders, read_operator, readable
+from holdfast.checkpoints.naming import named
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import is_external
 from holdfast.formats.files.compression import decompressed
-from holdfast.formats.files.records import Lineage, parse_head
+from holdfast.formats.files.records import VersionLineage, parse_head
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
-from holdfast.formats.inferred_operators import inferred_operator
-from holdfast.formats.logs.offset_log import OffsetLog
-from holdfast.formats.logs.operator_metadata import OperatorMetadata
-from holdfast.formats.logs.state_schema import parse_schema
-from holdfast.formats.operators import KeyPlacement, OperatorName, operator_kind
+from holdfast.formats.logs.batch_logs import OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata, parse_schema
+from holdfast.formats.operators import KeyPlacement, OperatorName, inferred_operator, operator_kind
 from holdfast.formats.text import json_object
-from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.layout import DEFAULT_STORE, FileKind, StoreFile, StoreId
 from holdfast.storage.port import Listing, Storage
 
 UniqueId = Callable[[int], "str | None"]
-_BASES = (Kind.ZIP, Kind.SNAPSHOT)
-_CHANGES = (Kind.CHANGELOG, Kind.DELTA)
+_BASES = (FileKind.ZIP, FileKind.SNAPSHOT)
+_CHANGES = (FileKind.CHANGELOG, FileKind.DELTA)
 _LIMIT_KEY = [{"name": "key", "type": "void", "nullable": True, "metadata": {}}]
 _SCHEMA = "a state schema"
 
@@ -44,7 +42,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedFiles:
     """The damaged files of a checkpoint.
 
     Attributes:
@@ -62,7 +60,7 @@ class Damage:
         return path in self.unreadable or path in self.wrong
 
 
-NO_DAMAGE: Final = Damage()
+NO_DAMAGE: Final = DamagedFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """How many partitions an operator's state has, and whether that is one since it goes by no key."""
+    """The number of partitions of an operator's state, and whether it is one because it has no key."""
 
     count: int
     gathered: bool = False
@@ -154,7 +152,7 @@ def partitions_of(
     offsets: OffsetLog | None,
     batch_id: int,
 ) -> Partitions:
-    """How many partitions an operator's state has after a batch.
+    """Return the number of partitions of an operator's state after a batch.
 
     An operator that goes by no key is gathered in one task, whatever number Spark notes. And Spark's own
     repartitioning leaves an operator's metadata of version 1 as it was, and only the offset log tells. It is
@@ -190,7 +188,7 @@ def partitions_of(
 
 
 def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata | None) -> bool:
-    """Whether an operator goes by no key, as an aggregate over everything does: one task has all its state.
+    """Return whether an operator has no key, as a global aggregate: one task has all its state.
 
     Spark's own repartitioning moves the state of such an operator away from where that task looks for it.
 
@@ -254,7 +252,7 @@ class StoreFolder:
         )
         return min(versions, default=None)
 
-    def chain(self, version: int, damage: Damage = NO_DAMAGE) -> Chain:
+    def chain(self, version: int, damage: DamagedFiles = NO_DAMAGE) -> Chain:
         """The files that have to be read for a version, as Spark picks them: from its newest base on.
 
         Args:
@@ -289,7 +287,7 @@ class StoreFolder:
         _, *made = self._made_by(version, [])
         return [file for file in made if file is not None]
 
-    def whole(self, newest: int, damage: Damage) -> frozenset[int]:
+    def whole(self, newest: int, damage: DamagedFiles) -> frozenset[int]:
         """The versions up to the newest that `chain` finds all files of, worked out for all of them at once.
 
         Args:
@@ -325,7 +323,7 @@ class StoreFolder:
 
         With unique ids, Spark looks only for the versions that the lineage of the newest changelog names.
         """
-        if newest.unique_id is None or newest.kind is not Kind.CHANGELOG:
+        if newest.unique_id is None or newest.kind is not FileKind.CHANGELOG:
             return True
         lineage = readable(lambda: self.lineage(newest))
         if lineage is None:
@@ -333,7 +331,7 @@ class StoreFolder:
         return not lineage or lineage[0].version <= version
 
     def snapshot(self, file: StoreFile) -> SnapshotMetadata:
-        """What a RocksDB snapshot is made of; read once.
+        """Return the content of a RocksDB snapshot; read once.
 
         Raises:
             NotFound: It is gone.
@@ -344,7 +342,7 @@ class StoreFolder:
             self._snapshots[path] = parse_snapshot(self.storage.read(path), path, whole=False)
         return self._snapshots[path]
 
-    def lineage(self, file: StoreFile) -> tuple[Lineage, ...]:
+    def lineage(self, file: StoreFile) -> tuple[VersionLineage, ...]:
         """The versions that a changelog builds on. Cost: it is read and unpacked.
 
         Raises:
@@ -364,7 +362,7 @@ class StoreFolder:
         return own + sum(
             shared.size_bytes
             for file in chain.files
-            if file.kind is Kind.ZIP
+            if file.kind is FileKind.ZIP
             for shared in self._shared(file)
         )
 
@@ -379,7 +377,7 @@ class StoreFolder:
         for file in self.made_by(version):
             count += 1
             size += self.size(file)
-            if file.kind is Kind.ZIP:
+            if file.kind is FileKind.ZIP:
                 before = {shared.name for shared in self._shared_before(version)}
                 added = [shared for shared in self._shared(file) if shared.name not in before]
                 count += len(added)
@@ -396,7 +394,7 @@ class StoreFolder:
         """The data files of the newest snapshot before a version."""
         for earlier in range(version - 1, 0, -1):
             made = self.made_by(earlier)
-            zips = [file for file in made if file.kind is Kind.ZIP]
+            zips = [file for file in made if file.kind is FileKind.ZIP]
             if zips:
                 return self._shared(zips[0])
             if not made:
@@ -406,7 +404,7 @@ class StoreFolder:
     def _has(self, name: str) -> bool:
         return self.listing.size(name) is not None if self.listed is None else name in self.listed
 
-    def _at(self, version: int, unique: str | None, kinds: tuple[Kind, Kind]) -> StoreFile | None:
+    def _at(self, version: int, unique: str | None, kinds: tuple[FileKind, FileKind]) -> StoreFile | None:
         for kind in kinds:
             file = StoreFile(self.store, version, kind, unique)
             if self._has(file.name):
@@ -437,7 +435,7 @@ class StoreFolder:
         }
         if len(found) <= 1:
             return next(iter(found), None)
-        if later and later[-1].kind is Kind.CHANGELOG:
+        if later and later[-1].kind is FileKind.CHANGELOG:
             by_version: Mapping[int, str] = {
                 version_id.version: version_id.unique_id for version_id in self.lineage(later[-1])
             }
@@ -451,9 +449,11 @@ class StoreFolder:
         if nothing older is there either, it is that base that is lost.
         """
         present = self.files()
-        changelogs = any(file.kind in (Kind.ZIP, Kind.CHANGELOG) for file in present)
+        changelogs = any(file.kind in (FileKind.ZIP, FileKind.CHANGELOG) for file in present)
         base, change = (
-            (Kind.ZIP, Kind.CHANGELOG) if changelogs or not present else (Kind.SNAPSHOT, Kind.DELTA)
+            (FileKind.ZIP, FileKind.CHANGELOG)
+            if changelogs or not present
+            else (FileKind.SNAPSHOT, FileKind.DELTA)
         )
         if version > layout.FIRST_VERSION and later and all(file.version > version for file in present):
             return StoreFile(self.store, version + 1, base, later[-1].unique_id)

@@ -17,7 +17,6 @@ from holdfast.cli import (
     advise,
     alerts,
     bench,
-    cancel,
     check,
     checkpoint,
     completion,
@@ -25,35 +24,25 @@ from holdfast.cli import (
     demo,
     doctor,
     drill,
-    examples,
-    first_verbs,
     fork,
     former,
-    init,
+    help_text,
     interrupts,
     lint,
-    narrow_help,
     offsets,
     options,
     output,
-    rescale,
-    restore,
     run,
     savepoint,
     savepoint_proof,
-    savepoint_records,
-    savepoint_removal,
     serve,
     skew,
     standard_streams,
     state,
     state_edit,
-    state_erase,
-    state_key,
     state_move,
     status,
     stop,
-    tour,
     ttl,
     watch,
 )
@@ -75,19 +64,19 @@ class _Verbs(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        contexts = narrow_help.narrow_contexts(self.context_class)
+        contexts = help_text.narrow_contexts(self.context_class)
         for command in (self, *_below(self.commands.values())):
             command.context_class = contexts
             command.short_help = command.short_help or _summary(command.help or "")
-        for words, verb in examples.verbs("holdfast", self.commands.values()):
+        for words, verb in help_text.verbs("holdfast", self.commands.values()):
             verb.params.append(options.Quiet())
-            examples.show_in_help(words, verb)
+            help_text.show_in_help(words, verb)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Show where to begin, instead of every verb, to who gives none."""
         if args or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        output.insist(first_verbs.first_verbs())
+        output.insist(help_text.first_verbs())
         raise typer.Exit(2)
 
     def invoke(self, ctx: Any) -> Any:
@@ -139,7 +128,7 @@ def _require_text(words: list[str]) -> None:
 
 
 def _wrong_call(error: Any) -> Invalid:
-    """What the library says of arguments that it cannot read, as an error of ours."""
+    """Convert the library's error about unreadable arguments into one of ours."""
     return Invalid(
         error.format_message().removesuffix("."),
         hint=None if error.ctx is None else f"see `{error.ctx.command_path} --help`",
@@ -167,7 +156,7 @@ def _told(error: Exception) -> HoldfastError:
 
 
 def _is_nowhere() -> bool:
-    """Whether the working directory has been removed."""
+    """Return whether the working directory has been removed."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -176,7 +165,7 @@ def _is_nowhere() -> bool:
 
 
 def _summary(text: str) -> str:
-    """What a list of verbs says of one: all of it, where the library would cut it off."""
+    """Return the summary of a verb for a list: all of it, where the library would cut it off."""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
@@ -217,16 +206,16 @@ def _options(
 
 
 app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
-app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(tour.tour)
-app.command("init", short_help="Write a small job to begin with, and its test.")(init.init)
+app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(demo.tour)
+app.command("init", short_help="Write a small job to begin with, and its test.")(demo.init)
 app.command("run", short_help="Run a job under supervision.")(run.run)
 app.command("serve", short_help="Serve REST and the dashboard for all jobs of the state home.")(serve.serve)
 app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)
 app.command("status", short_help="Show one job: state, batches, savepoints, recoveries, alerts.")(
     status.status
 )
-app.command("stop", cls=stop.Stop, short_help="Stop a job after its current batch.")(stop.stop)
-app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
+app.command("stop", cls=stop.OptionalDirectory, short_help="Stop a job after its current batch.")(stop.stop)
+app.command("cancel", short_help="End a job's driver at once.")(stop.cancel)
 app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
 app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)
 app.add_typer(alerts.app, name="alerts", short_help="List alerts of jobs, or export the alert rules.")
@@ -238,16 +227,16 @@ app.add_typer(
 )
 savepoint.app.command("verify")(savepoint_proof.verify)
 savepoint.app.command("diff")(savepoint_proof.diff)
-savepoint.app.command("delete")(savepoint_removal.delete)
-savepoint.app.command("gc")(savepoint_removal.gc)
-savepoint.app.command("digest")(savepoint_records.digest)
-savepoint.app.command("label")(savepoint_records.label)
-state.app.command("history")(state_key.history)
-state.app.command("explain")(state_key.explain)
+savepoint.app.command("delete")(savepoint_proof.delete)
+savepoint.app.command("gc")(savepoint_proof.gc)
+savepoint.app.command("digest")(savepoint_proof.digest)
+savepoint.app.command("label")(savepoint_proof.label)
+state.app.command("history")(state.history)
+state.app.command("explain")(state.explain)
 state.app.command("diff")(savepoint_proof.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
-state.app.command("erase", cls=former.Erase)(state_erase.erase)
+state.app.command("erase", cls=former.Erase)(state_edit.erase)
 state.app.command(
     "migrate", cls=former.Migrate, short_help="Move state to another backend, partition count or format."
 )(state_move.migrate)
@@ -257,11 +246,11 @@ state.app.command(
     short_help="Make a savepoint from a history, so that a job starts warm.",
 )(state_move.bootstrap)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
-app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(restore.restore)
+app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(fork.restore)
 app.command("fork", short_help="Make a checkpoint from a savepoint, for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
 app.command("rescale", cls=former.Rescale, short_help="Make a checkpoint with another number of partitions.")(
-    rescale.rescale
+    fork.rescale
 )
 app.command("check", short_help="Check which state new code would keep.")(check.check)
 app.command("lint", short_help="Say what in a query's code or checkpoint will hurt.")(lint.lint)
@@ -279,4 +268,4 @@ app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.b
 def main() -> None:
     """The `holdfast` command."""
     standard_streams.prepare()
-    app(prog_name="holdfast", **narrow_help.arguments())
+    app(prog_name="holdfast", **help_text.arguments())

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import options, output
 from holdfast.cli.arguments import checkpoint_of
-from holdfast.cli.examples import examples
-from holdfast.config.locations import place_word
+from holdfast.cli.help_text import examples
+from holdfast.config.checks import place_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.advice.advising.advice import Advice, AdviceReport, Option
+    from holdfast.advice.advice import Advice, AdviceReport, Option
 
 
 @examples(
@@ -146,7 +146,7 @@ def _counts(advice: Sequence[Advice]) -> str:
 
 
 def _show_plan(report: AdviceReport) -> None:
-    from holdfast.advice.cost.money import total_text
+    from holdfast.advice.prices import total_text
     from holdfast.config.units import exact_duration, rounded_size
 
     found = report.forecast
@@ -179,7 +179,7 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
 
     def row(option: Option) -> tuple[Any, ...]:
         word = "advised" if option.advised else "possible" if option.fits else "no"
-        size = None if option.state_bytes is None else tables.Whole(rounded_size(option.state_bytes))
+        size = None if option.state_bytes is None else output.WholeText(rounded_size(option.state_bytes))
         name = f"{option.name} (now)" if option.now else option.name
         if not state:
             return name, word, size, _month(option, currency), option.why
@@ -192,8 +192,8 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
 
 
 def _month(option: Option, currency: str) -> str | None:
-    """What a place costs in a month, with a plus where that leaves something out."""
-    from holdfast.advice.cost.money import money_text
+    """Return the monthly cost of a location, with a plus if something is left out."""
+    from holdfast.advice.prices import money_text
 
     if option.money_a_month is None:
         return None

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
     from holdfast.jobs.state_home import StateHome
-    from holdfast.observe.alert_store import NotedEvent
-    from holdfast.observe.alerting import Alert, AlertEvent
+    from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
 
 app = typer.Typer(help="List alerts of jobs, or export the alert rules.", no_args_is_help=True)
 
@@ -37,7 +36,7 @@ def list_alerts(
 
     They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
     """
-    from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts
+    from holdfast.jobs.reports import alert_events, alerts
 
     place = options.state_home(home)
     name = None if job is None else _name(place, job)
@@ -74,8 +73,8 @@ def export(
 
     Thresholds are not in them: each job measures its own. Files of a former export are replaced.
     """
-    from holdfast.observe.export.grafana import DASHBOARD_FILE, UID, dashboard
-    from holdfast.observe.export.rule_file import HEAD, RULE_FILE, rule_file
+    from holdfast.observe.grafana import DASHBOARD_FILE, UID, dashboard
+    from holdfast.observe.prometheus import HEAD, RULE_FILE, rule_file
 
     if to is None:
         if json:
@@ -119,7 +118,7 @@ def _name(place: StateHome, job: str) -> str:
     """A job's name from its name or id; what is watched without a supervisor has a name alone."""
     from holdfast.errors import NotFound
     from holdfast.jobs.registry.registry import Registry
-    from holdfast.observe.alert_store import AlertStore
+    from holdfast.observe.alerting import AlertStore
 
     try:
         return Registry(place.registry).job(job).name

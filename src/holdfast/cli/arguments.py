@@ -22,7 +22,7 @@ def whole_address(context: typer.Context, given: str) -> str:
         Invalid: Several savepoints are named like this.
         NotFound: No savepoint of the directory has the label.
     """
-    from holdfast.savepoints.catalog.savepoint_names import savepoint_address
+    from holdfast.savepoints.names import savepoint_address
 
     # Where it is only asked what could be typed next, nothing is looked up.
     return given if context.resilient_parsing else savepoint_address(given)
@@ -40,8 +40,8 @@ def warn_of_label(label: str | None, *uris: str) -> None:
         label: The label, if one was given.
         uris: The whole addresses of the savepoints, all in one directory.
     """
-    from holdfast.savepoints.catalog.catalog import split_address
-    from holdfast.savepoints.catalog.savepoint_names import list_labels, unnameable
+    from holdfast.savepoints.catalog import split_address
+    from holdfast.savepoints.names import list_labels, unnameable
     from holdfast.storage import open_storage
 
     if label is None or not uris:
@@ -149,7 +149,7 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
 
 
 def checkpoints_of(given: str, home: str | None) -> list[str]:
-    """As `checkpoint_of`, but of a job with several queries all of them.
+    """Return the checkpoints of all queries of a job; otherwise as `checkpoint_of`.
 
     Raises:
         NotFound: As `checkpoint_of`.
@@ -171,7 +171,7 @@ def catalog_of(given: str, home: str | None) -> str:
 
 
 def catalog_for(given: str, home: str | None) -> str:
-    """Where a savepoint of a checkpoint or a job goes if nobody says where.
+    """Return the default catalog for savepoints of a checkpoint or a job.
 
     Raises:
         NotFound: There is neither a directory nor a job of this name.
@@ -220,18 +220,18 @@ def place_of(given: str, home: str | None) -> str:
 
 
 def without_batch(given: str) -> str:
-    """What a person wrote, without the `@BATCH` behind it."""
+    """Return the argument without a trailing `@BATCH`."""
     place, at, batch = given.rpartition("@")
     return place if at and batch.isascii() and batch.isdigit() else given
 
 
 def is_address(given: str) -> bool:
-    """Whether this is written like a path or a URI, or names a directory; else it names a job."""
+    """Return whether this is a path, a URI, or an existing directory; otherwise it names a job."""
     return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
 
 
 def job_details(given: str, home: str | None) -> JobDetails:
-    """What the state home has of a job.
+    """Return the state home's data on a job.
 
     Raises:
         NotFound: There is no such job, and no directory either.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.errors import Unsupported
 
 

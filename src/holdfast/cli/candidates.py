@@ -1,4 +1,4 @@
-"""What may be typed in place of a word: jobs, savepoints, labels, batches, states, and choices.
+"""Completions of arguments: jobs, savepoints, labels, batches, states, and choices.
 
 All of it is read from files on this machine, in bounded time. Nothing is written, no storage elsewhere is
 asked, and what cannot be read has no candidates.
@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import options, tables
-from holdfast.config.locations import canonical_uri, local_path, parse_storage
+from holdfast.cli import options, output
+from holdfast.config.checks import canonical_uri, local_path, parse_storage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.at_rest.read.model import NamedOperator
     from holdfast.jobs.registry.registry import Registry
     from holdfast.storage.local import LocalStorage
+
 
 # Of savepoints and batches, so many of the newest.
 _MOST: Final = 100
@@ -37,7 +38,7 @@ _BATCH_OF_ID: Final = re.compile(r"-b([0-9]+)-")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Completion:
     """A word that may be typed, as Click has them.
 
     Attributes:
@@ -51,13 +52,13 @@ class Candidate:
     type: str = "plain"
 
 
-DIRECTORIES: Final = Candidate("", type="dir")
-FILES: Final = Candidate("", type="file")
+DIRECTORIES: Final = Completion("", type="dir")
+FILES: Final = Completion("", type="file")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is typed so far.
+class TypedWords:
+    """The words typed so far.
 
     Attributes:
         word: The beginning of the word, without the shell's quotes.
@@ -95,8 +96,8 @@ class Asked:
         return found[0]
 
 
-def candidates(context: Any, parameter: Any, word: str) -> list[Candidate]:
-    """What may stand in place of an argument or of an option's value.
+def candidates(context: Any, parameter: Any, word: str) -> list[Completion]:
+    """Return the completions of an argument or of an option's value.
 
     Args:
         context: Click's context of the verb.
@@ -106,14 +107,14 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Candidate]:
     arguments = [other for other in context.command.params if other.param_type_name == "argument"]
     place = context.params.get(arguments[0].name) if arguments else None
     wanted = kinds(parameter.metavar)
-    asked = Asked(
+    asked = TypedWords(
         word,
         context.params,
         place if isinstance(place, str) else None,
         # Where the state of a batch is read.
         by_batch=wanted[0] in ("A", "B") or ("SP" in wanted and "batch" in context.params),
     )
-    found: list[Candidate] = []
+    found: list[Completion] = []
     for kind in wanted:
         # What one cannot read says nothing of the others.
         with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
@@ -126,40 +127,40 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Candidate]:
 
 
 def kinds(metavar: str | None) -> list[str]:
-    """What a parameter takes, out of how help shows it: `[CHECKPOINT|JOB]...`."""
+    """Return the kinds of a parameter, from its `metavar`, such as `[CHECKPOINT|JOB]`."""
     text = (metavar or "").removesuffix("...")
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
     return [text] if text in KINDS else text.split("|")
 
 
-def _choice(kind: str) -> Iterator[Candidate]:
+def _choice(kind: str) -> Iterator[Completion]:
     if _CHOICE.fullmatch(kind):
-        yield Candidate(kind)
+        yield Completion(kind)
 
 
-def _directories(_asked: Asked) -> Iterator[Candidate]:
+def _directories(_asked: TypedWords) -> Iterator[Completion]:
     yield DIRECTORIES
 
 
-def _files(_asked: Asked) -> Iterator[Candidate]:
+def _files(_asked: TypedWords) -> Iterator[Completion]:
     yield FILES
 
 
-def _jobs(asked: Asked) -> Iterator[Candidate]:
+def _jobs(asked: TypedWords) -> Iterator[Completion]:
     if "/" not in asked.word:
         for job in asked.registry().jobs():
-            yield Candidate(job.name, f"job, {job.state.value}")
+            yield Completion(job.name, f"job, {job.state.value}")
 
 
-def _checkpoints(asked: Asked) -> Iterator[Candidate]:
+def _checkpoints(asked: TypedWords) -> Iterator[Completion]:
     yield DIRECTORIES
     base, at, _ = asked.word.rpartition("@")
     if at and asked.by_batch:
         yield from (replace(one, value=f"{base}@{one.value}") for one in _batches_of(asked.address_of(base)))
 
 
-def _savepoints(asked: Asked) -> Iterator[Candidate]:
+def _savepoints(asked: TypedWords) -> Iterator[Completion]:
     yield DIRECTORIES
     base, at, label = asked.word.rpartition("@")
     if at and base and "/" not in label:
@@ -168,7 +169,7 @@ def _savepoints(asked: Asked) -> Iterator[Candidate]:
         yield from _ids(*asked.word.rpartition("/"))
 
 
-def _savepoints_by_query(asked: Asked) -> Iterator[Candidate]:
+def _savepoints_by_query(asked: TypedWords) -> Iterator[Completion]:
     query, equals, word = asked.word.partition("=")
     if not equals or "/" in query or "@" in query:
         yield from _savepoints(asked)
@@ -177,22 +178,22 @@ def _savepoints_by_query(asked: Asked) -> Iterator[Candidate]:
         yield one if one.type != "plain" else replace(one, value=f"{query}={one.value}")
 
 
-def _spark_releases(_asked: Asked) -> Iterator[Candidate]:
-    from holdfast.savepoints.upgrade.spark_releases import RELEASES
+def _spark_releases(_asked: TypedWords) -> Iterator[Completion]:
+    from holdfast.savepoints.spark_upgrade import RELEASES
 
-    yield from (Candidate(release, "Spark") for release in RELEASES)
+    yield from (Completion(release, "Spark") for release in RELEASES)
 
 
-def _places(asked: Asked) -> Iterator[Candidate]:
-    """What has state: a checkpoint, a job, or a savepoint."""
+def _places(asked: TypedWords) -> Iterator[Completion]:
+    """Return everything that has state: checkpoints, jobs, and savepoints."""
     for made in (_savepoints, _checkpoints, _jobs):
         with suppress(HoldfastError, OSError, ValueError):
             yield from made(asked)
 
 
-def _labels(base: str) -> Iterator[Candidate]:
-    from holdfast.savepoints.catalog.catalog import described, ids, is_catalog
-    from holdfast.savepoints.catalog.savepoint_names import unnameable
+def _labels(base: str) -> Iterator[Completion]:
+    from holdfast.savepoints.catalog import described, ids, is_catalog
+    from holdfast.savepoints.names import unnameable
 
     catalog = _local(base)
     if catalog is None or not is_catalog(catalog):
@@ -208,12 +209,12 @@ def _labels(base: str) -> Iterator[Candidate]:
                 batches.setdefault(found.manifest.label, []).append(found.manifest.batch_id)
     for label, of in batches.items():
         if len(of) == 1 and unnameable(label) is None:
-            yield Candidate(f"{base}@{label}", f"savepoint of batch {of[0]}")
+            yield Completion(f"{base}@{label}", f"savepoint of batch {of[0]}")
 
 
-def _ids(folder: str, slash: str, begins: str) -> Iterator[Candidate]:
-    from holdfast.savepoints.catalog.catalog import ids
-    from holdfast.savepoints.catalog.savepoint_names import catalogs_of
+def _ids(folder: str, slash: str, begins: str) -> Iterator[Completion]:
+    from holdfast.savepoints.catalog import ids
+    from holdfast.savepoints.names import catalogs_of
 
     if not slash or not folder or (begins and not begins[0].isdigit()):
         return
@@ -222,33 +223,33 @@ def _ids(folder: str, slash: str, begins: str) -> Iterator[Candidate]:
         found = [] if catalog is None else ids(catalog)
         if not found:
             continue
-        for whole, short in zip(found[::-1], tables.shortened(found, tables.SAVEPOINT_ID)[::-1], strict=True):
+        for whole, short in zip(found[::-1], output.shortened(found, output.SAVEPOINT_ID)[::-1], strict=True):
             shown = short if short.startswith(begins) else whole
             batch = _BATCH_OF_ID.search(whole)
-            yield Candidate(f"{folder}/{shown}", f"savepoint of batch {batch[1] if batch else '?'}")
+            yield Completion(f"{folder}/{shown}", f"savepoint of batch {batch[1] if batch else '?'}")
         return
 
 
-def _batches(asked: Asked) -> Iterator[Candidate]:
+def _batches(asked: TypedWords) -> Iterator[Completion]:
     if asked.place is not None:
         yield from _batches_of(asked.address_of(asked.place))
 
 
-def _batches_of(address: str) -> Iterator[Candidate]:
+def _batches_of(address: str) -> Iterator[Completion]:
     from holdfast import layout
 
     checkpoint = _local(address)
     names = [] if checkpoint is None else checkpoint.names(layout.COMMITS)
     for batch_id in sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True):
-        yield Candidate(str(batch_id), "batch")
+        yield Completion(str(batch_id), "batch")
 
 
-def _operators(asked: Asked) -> Iterator[Candidate]:
+def _operators(asked: TypedWords) -> Iterator[Completion]:
     for operator in _states_at(asked):
-        yield Candidate(operator.named.display_name, operator.named.operator_kind)
+        yield Completion(operator.named.display_name, operator.named.operator_kind)
 
 
-def _states(asked: Asked) -> Iterator[Candidate]:
+def _states(asked: TypedWords) -> Iterator[Completion]:
     chosen = asked.given.get("operator")
     found = [
         (operator, state)
@@ -259,12 +260,12 @@ def _states(asked: Asked) -> Iterator[Candidate]:
     names = Counter(state.name for _, state in found)
     for operator, state in found:
         name = state.name if names[state.name] == 1 else state.full_name
-        yield Candidate(name, operator.named.operator_kind)
+        yield Completion(name, operator.named.operator_kind)
 
 
-def _states_at(asked: Asked) -> Iterable[NamedOperator]:
+def _states_at(asked: TypedWords) -> Iterable[NamedOperator]:
     from holdfast.at_rest.read.state_reader import StateReader
-    from holdfast.savepoints.places import place_of
+    from holdfast.savepoints.view import place_of
 
     if asked.place is None:
         return ()
@@ -292,7 +293,7 @@ def _expanded(path: str) -> str:
 
 
 # What stands in a parameter's `metavar`, and what may be typed there.
-KINDS: Final[Mapping[str, Callable[[Asked], Iterator[Candidate]]]] = {
+KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "A": _places,
     "B": _places,
     "BATCH": _batches,

@@ -1,23 +1,91 @@
-"""`holdfast check`: what new code would keep of a savepoint."""
+"""`holdfast check`: report what new code, or a different Spark, would keep of a savepoint."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import checkpoint_of, whole_address_or_none
-from holdfast.cli.check_spark import check_for_spark
-from holdfast.cli.examples import examples
+from holdfast.cli.arguments import checkpoint_of, whole_address, whole_address_or_none
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.sparks_words import without_sparks_words
+from holdfast.cli.standard_streams import without_sparks_words
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.model import StateVerdict, UpgradeReport
+    from holdfast.savepoints.spark_upgrade import SparkReport
+
+
+_SPARK_VERDICTS = {
+    "goes on": "Spark {} goes on with this state",
+    "doubtful": "Spark {} goes on, but state or results may come to be wrong",
+    "fails": "Spark {} does not go on with this",
+}
+_GROUPS = {"fails": "would not go on:", "meaning": "a risk:", "none": "to know:"}
+_STATE_ALONE = (
+    "--spark looks at the state alone; the code is checked by the Spark that is installed, without it"
+)
+
+
+def check_for_spark(
+    context: typer.Context, target: str, spark: str, query: str | None, home: str | None, *, json: bool
+) -> SparkReport:
+    """Look at a savepoint, a checkpoint or a job's, and print the verdict.
+
+    Raises:
+        Invalid: An option was given that is about code.
+    """
+    from holdfast.savepoints.spark_upgrade import check_spark
+
+    for name in ("against", "old", "set_", "conf", "master", "deep"):
+        if context.params.get(name):
+            raise Invalid(
+                _STATE_ALONE,
+                where=f"--{name.rstrip('_')}",
+                hint=f"holdfast check --spark {spark} SAVEPOINT",
+            )
+    if target.partition(":")[0].endswith(".py"):
+        raise Invalid(_STATE_ALONE, where=target, hint=f"holdfast check --spark {spark} SAVEPOINT")
+    address = checkpoint_of(whole_address(context, target), home, query)
+    report = check_spark(address, spark, query=query, home=options.settings(home).real_home)
+    output.show(report, json, _show_spark)
+    return report
+
+
+def _show_spark(report: SparkReport) -> None:
+    written = " or ".join(report.written_by)
+    output.fields(
+        [
+            ("written by", f"Spark {written}" + ("" if report.noted is None else ", as noted")),
+            ("batch", report.batch_id),
+            ("operators", ", ".join(report.operators) or "none"),
+            (
+                "state",
+                "none" if report.provider is None else f"{report.provider}, format {report.state_format}",
+            ),
+        ]
+    )
+    for effect, group in groupby(report.findings, key=lambda finding: finding.effect.value):
+        output.line()
+        output.line(_GROUPS[effect])
+        for finding in group:
+            said = [finding.text, finding.hint, finding.reference and f"({finding.reference})"]
+            output.prose(f"- {'; '.join(filter(None, said[:2]))} {said[2] or ''}".rstrip(), "  ")
+    if report.filled:
+        output.line()
+        output.prose("settings that it does not pin yet, with what is taken whatever the session says:")
+        for setting in report.filled:
+            value = "(the session's)" if setting.value is None else setting.value
+            output.prose(f"- {setting.name}={value}: {setting.meaning}", "  ")
+    output.line()
+    tested = "" if report.tested else "; tests have not tried this pair of releases"
+    output.line(f"{_SPARK_VERDICTS[report.verdict].format(report.spark)} (batch {report.batch_id}{tested})")
+
 
 _VERDICTS = {
     "kept": "all state is kept",
@@ -133,9 +201,9 @@ def check(
 def _after_check(
     report: UpgradeReport, against: str, old: str | None, given: tuple[str, ...], home: str | None
 ) -> tuple[str, ...]:
-    """What the verdict calls for: the new code's start, a look at what would be lost, or a way back."""
+    """Return the next step after a verdict: start the new code, inspect what would be lost, or restore."""
     from holdfast.model import Verdict
-    from holdfast.savepoints.catalog.catalog import is_savepoint
+    from holdfast.savepoints.catalog import is_savepoint
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
@@ -170,7 +238,7 @@ def _migrate_words(
 def _checkpoint(against: str) -> str:
     """The checkpoint, or the one that a savepoint was taken of."""
     from holdfast.savepoints.access import opened
-    from holdfast.savepoints.catalog.catalog import is_savepoint, load
+    from holdfast.savepoints.catalog import is_savepoint, load
     from holdfast.storage import open_storage
 
     return load(*opened(against)).checkpoint if is_savepoint(against) else open_storage(against).uri

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import next_step, options, output, tables
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.values import Batch, Checkpoint
-    from holdfast.checkpoints.verification.findings import Verification
+    from holdfast.checkpoints.checkpoint import Batch, Checkpoint
+    from holdfast.checkpoints.verification.file_checks import Verification
 
 app = options.group(
     "Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile."
@@ -83,7 +83,7 @@ def history(
     times of the log files, with `~` before it.
     """
     from holdfast import checkpoints
-    from holdfast.jobs.monitoring.checkpoint_history import with_registry
+    from holdfast.jobs.checkpoint_watch import with_registry
 
     address = checkpoint_of(checkpoint, home)
     with progress("history", "partitions") as tell:
@@ -117,7 +117,7 @@ def _with_saved_id(found: Verification, home: str | None) -> Verification:
 
     from holdfast.external.view import open_checkpoint
     from holdfast.layout import METADATA, SAVEPOINTS_BESIDE, beside
-    from holdfast.savepoints.taking.lost_id import lost_id_hint
+    from holdfast.savepoints.taking import lost_id_hint
 
     if all(problem.file != METADATA for problem in found.problems):
         return found
@@ -132,7 +132,7 @@ def _with_saved_id(found: Verification, home: str | None) -> Verification:
 
 
 def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ...]:
-    """What the newest batch has changed; of a query without state, whether all is whole."""
+    """Return the next step after a history: the newest change, or without state, its verification."""
     if len(batches) < 2 or not batches[-1].operators:
         return ("checkpoint", "verify", checkpoint) if batches else ()
     before, newest = batches[-2:]
@@ -287,9 +287,9 @@ def _by_operator(batch: Batch) -> str | None:
 
 
 def _took(batch: Batch) -> str:
-    """How long a batch took; `~` stands before what only the times of files tell."""
+    """Return the duration of a batch; `~` marks one that is derived from the times of files."""
     about = "~" if batch.duration_source == "files" else ""
-    return tables.Whole(about + output.duration(batch.duration_ms))
+    return output.WholeText(about + output.duration(batch.duration_ms))
 
 
 def _show_verification(found: Verification) -> None:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.cli.candidates import Candidate
+    from holdfast.cli.candidates import Completion
 
 # In these variables a script says which shell asks, what is typed up to the cursor, and how much of that the
 # shell will put a candidate in place of.
@@ -168,8 +168,8 @@ def answer(verbs: Any) -> None:
         sys.stdout.flush()
 
 
-def completions(verbs: Any, before: Sequence[str], word: str) -> list[Candidate]:
-    """What may stand in place of a word.
+def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion]:
+    """Return the completions of a word.
 
     Args:
         verbs: Click's group of all verbs.
@@ -178,9 +178,9 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Candidate]
     """
     from typer._completion_classes import BashComplete
 
-    from holdfast.cli.candidates import FREE, Candidate, candidates
+    from holdfast.cli.candidates import FREE, Completion, candidates
 
-    def complete(context: Any, parameter: Any, begun: str) -> list[Candidate]:
+    def complete(context: Any, parameter: Any, begun: str) -> list[Completion]:
         return candidates(_with_values(context, parameter, before), parameter, begun)
 
     for parameter in _parameters(verbs):
@@ -191,7 +191,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Candidate]
     option, equals, _ = word.partition("=")
     prefix = f"{option}=" if equals and word.startswith("-") else ""
     return [
-        Candidate(f"{prefix}{found.value}" if found.type == "plain" else "", found.help or "", found.type)
+        Completion(f"{prefix}{found.value}" if found.type == "plain" else "", found.help or "", found.type)
         for found in shell.get_completions(list(before), word)
     ]
 
@@ -231,7 +231,7 @@ def _ending(word: str, theirs: str) -> str:
     return theirs if word.endswith(theirs) else _split(theirs)[0][-1]
 
 
-def _printed(candidate: Candidate, drop: int, *, escaped: bool) -> str:
+def _printed(candidate: Completion, drop: int, *, escaped: bool) -> str:
     value = candidate.value[drop:] if candidate.type == "plain" else ""
     if escaped:
         value = _SPECIAL.sub(r"\\\g<0>", value)

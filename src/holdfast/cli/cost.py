@@ -10,16 +10,16 @@ import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none, without_batch
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.savepoints.catalog.catalog import is_savepoint
+from holdfast.savepoints.catalog import is_savepoint
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
-    from holdfast.advice.cost.money import Money
-    from holdfast.advice.cost.plan_forecast import Forecast
-    from holdfast.advice.cost.report import Change, CostReport, StateCost
-    from holdfast.advice.cost.requests import DailyRequests
+    from holdfast.advice.cost_report import CostReport, Saving, StateCost
+    from holdfast.advice.plan_forecast import Forecast
+    from holdfast.advice.prices import Money
+    from holdfast.advice.usage import DailyRequests
 
 
 @examples("checkpoints/visits", "--rate 5000 --keys 1000000")
@@ -110,7 +110,7 @@ def cost(
             expected="CHECKPOINT, JOB or SP; or --rate and --keys of a plan",
             hint="holdfast cost checkpoints/visits, or holdfast cost --rate 5000 --keys 1000000",
         )
-    from holdfast.advice.cost.cost_api import forecast_cost
+    from holdfast.advice.cost_api import forecast_cost
 
     forecast = forecast_cost(
         rate=rate,
@@ -128,8 +128,8 @@ def _cost(
     place: str, home: str | None, prices: Path | None, interval: str | None, savepoints: list[str] | None
 ) -> CostReport:
     """Return the report; of a job's checkpoint with its savepoints, and the memory of its newest batch."""
-    from holdfast.advice.cost.cost_api import cost
-    from holdfast.jobs.monitoring.job_cost import job_cost
+    from holdfast.advice.cost_api import cost
+    from holdfast.jobs.reports import job_cost
 
     named = without_batch(place)
     details = None
@@ -146,7 +146,7 @@ def _cost(
 
 
 def _show(report: CostReport) -> None:
-    from holdfast.advice.cost.money import total_text
+    from holdfast.advice.prices import total_text
     from holdfast.config.units import rounded_size
 
     currency = report.prices.currency
@@ -216,7 +216,7 @@ def _show(report: CostReport) -> None:
             _show_change(change, currency)
 
 
-def _show_change(change: Change, currency: str) -> None:
+def _show_change(change: Saving, currency: str) -> None:
     from holdfast.config.units import rounded_duration, rounded_size
 
     saves = [f"{_amount(change.saves_money)} {currency}"]
@@ -235,7 +235,7 @@ def _show_change(change: Change, currency: str) -> None:
 
 
 def _show_forecast(forecast: Forecast) -> None:
-    from holdfast.advice.cost.money import total_text
+    from holdfast.advice.prices import total_text
     from holdfast.config.units import rounded_duration, rounded_size
 
     plan, money = forecast.plan, forecast.money
@@ -314,6 +314,6 @@ def _priced(money: float | None, currency: str) -> str:
 
 
 def _amount(money: float) -> str:
-    from holdfast.advice.cost.money import money_text
+    from holdfast.advice.prices import money_text
 
     return money_text(money)

@@ -12,18 +12,17 @@ import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoints_of
-from holdfast.cli.examples import examples
-from holdfast.cli.sparks_words import without_sparks_words
+from holdfast.cli.help_text import examples
+from holdfast.cli.standard_streams import without_sparks_words
 from holdfast.errors import HoldfastError, Invalid, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.checkpoints.written_by import Writer
+    from holdfast.checkpoints.record import WrittenBy
     from holdfast.config.settings import Settings
-    from holdfast.engine.session.cluster_doctor import ClusterExamination
-    from holdfast.engine.session.doctor import Check, Examination
-    from holdfast.jobs.settings_report import JobExplained
+    from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
+    from holdfast.jobs.loader import JobExplained
 
 
 @examples("", "checkpoints/visits --job visits.py")
@@ -96,14 +95,14 @@ def doctor(
         next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
 
 
-def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[dict[str, Any]]]:
-    """Which Spark wrote each checkpoint that was named or is a job's, and why others could not be read.
+def _writers(settings: Settings, given: list[str]) -> tuple[list[WrittenBy], list[dict[str, Any]]]:
+    """Return the Spark of each named checkpoint or job, and why others could not be read.
 
     Raises:
         NotFound: One that was named is not there.
     """
-    from holdfast.checkpoints.written_by import checkpoints_at, writer_of
-    from holdfast.engine.session.known_settings import InstalledSpark
+    from holdfast.checkpoints.record import checkpoints_at, writer_of
+    from holdfast.engine.session.installed import InstalledSpark
     from holdfast.jobs.registry.registry import Registry
     from holdfast.jobs.state_home import StateHome
     from holdfast.storage import open_storage
@@ -131,7 +130,7 @@ def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[d
     return list({writer.checkpoint: writer for writer in writers}.values()), unread
 
 
-def _render_writers(writers: list[Writer], unread: list[dict[str, Any]]) -> None:
+def _render_writers(writers: list[WrittenBy], unread: list[dict[str, Any]]) -> None:
     if writers or unread:
         output.line()
         output.line("checkpoints, and the Spark that wrote them:")
@@ -149,17 +148,16 @@ def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
     """A job's settings explained, and as Spark gets them."""
     if job is None:
         return None, {}
-    from holdfast.jobs.loader import load_job
-    from holdfast.jobs.settings_report import explained
+    from holdfast.jobs.loader import explained, load_job
 
     loaded = load_job(job)
     return explained(loaded), loaded.spark_conf()
 
 
 def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str, str]) -> list[Check]:
-    """What checkpoints need that are on no local disk: each thing once."""
+    """Return the requirements of checkpoints that are not on a local disk, each once."""
     from holdfast.checkpoints.guard.checkpoint_lease import can_keep_leases
-    from holdfast.config.locations import canonical_uri, parse_storage
+    from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.engine.session.doctor import Check, store_checks
 
     places = [canonical_uri(parse_storage(address, "checkpoint"), Path.cwd()) for address in given]
@@ -183,7 +181,7 @@ def _try(settings: Any) -> Check:
 
 
 def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> ClusterExamination | None:
-    """What a session finds on a cluster, if one was named.
+    """Report a session on a cluster, if one was named.
 
     Raises:
         Invalid: It is this machine.
@@ -191,7 +189,7 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
     if master is None:
         return None
     from holdfast.config.cluster_settings import Manager, manager_of
-    from holdfast.engine.session.cluster_doctor import examine_cluster
+    from holdfast.engine.session.doctor import examine_cluster
 
     if manager_of(master) is Manager.LOCAL:
         raise Invalid(

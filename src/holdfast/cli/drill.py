@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import catalog_of, whole_address
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:

@@ -1,18 +1,172 @@
-"""`holdfast fork`: the same state for another query, and what that one would do differently."""
+"""`holdfast restore`, `fork` and `rescale`: a new checkpoint with the same state."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json as json_text
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import Savepoint
-from holdfast.cli.comparing import show_compared
-from holdfast.cli.examples import examples
-from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
+from holdfast.cli.arguments import AtRest, NewCheckpoint, Savepoint, checkpoint_of
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
+from holdfast.cli.standard_streams import without_sparks_words
+from holdfast.config.units import counted
 from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.guard.usage import CheckpointUsage
+    from holdfast.jobs.trials.comparison import Compared, Outputs, RowSample
+    from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan
+    from holdfast.savepoints.rewrite.state_move import Moved, RescalePlan
+
+
+def plan_of_savepoint(
+    savepoint: str,
+    checkpoint: str,
+    operation: RestoreKind,
+    database: str | None = None,
+    table: str | None = None,
+) -> RestorePlan:
+    """Plan a restore or a fork; the savepoint is proved."""
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.restoring import open_table, plan_restore
+    from holdfast.storage import open_storage
+
+    catalog, savepoint_id = opened(savepoint)
+    with progress("verify", "files") as tell:
+        target = open_storage(checkpoint)
+        into = None if table is None else open_table(table, target)
+        return plan_restore(
+            catalog, savepoint_id, target, operation, database=database, table=into, tell=tell
+        )
+
+
+def show_plan(plan: RestorePlan) -> None:
+    """Print what a restore or a fork would do."""
+    output.line(
+        f"the savepoint is whole: would make {plan.checkpoint} at batch {plan.manifest.batch_id},"
+        f" {counted(len(plan.manifest.files), 'file')}, {plan.manifest.size_bytes:,} bytes"
+    )
+    if plan.database is not None:
+        output.line(f"its state would be written to {plan.database}, into stores of its own")
+    if plan.table is not None:
+        output.line(f"the log of the new table {plan.table} would be prepared")
+
+
+def show_restored(made: Restored) -> None:
+    """Print what a restore or a fork has made."""
+    output.whole(made.checkpoint)
+    output.say(
+        f"query {made.query_id} goes on with batch {made.batch_id + 1};"
+        f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are links into the catalog"
+    )
+    if made.plan.database is not None:
+        output.say(f"its state is in {made.plan.database}, in stores of its own")
+    if made.plan.table is not None:
+        output.say(f"the log of {made.plan.table} is prepared: let the query write its files there")
+    if made.plan.state_format is not None and made.plan.has_formats:
+        say_format(made.plan.state_format, ", as it had")
+
+
+def show_moved(made: Moved, change: str) -> None:
+    """Print what a rescale or a migration has made.
+
+    Args:
+        made: The checkpoint.
+        change: What is other than before.
+    """
+    output.whole(made.checkpoint)
+    output.say(f"{change}: {counted(made.rows, 'row')}, proved to be the same")
+    output.say(
+        f"query {made.plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
+    )
+
+
+def say_format(state_format: int, remark: str) -> None:
+    """Say what a checkpoint does not note, and the query has to be started with."""
+    output.say(f"start it with spark.sql.streaming.stateStore.checkpointFormatVersion={state_format}{remark}")
+
+
+def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
+    """Print who may be using a checkpoint, before a person says that nobody does."""
+    if usage is None:
+        return
+    emit(f"nobody may use {usage.uri} meanwhile, which --stopped says; what is known:")
+    for line in usage.lines():
+        emit(f"  {line}")
+
+
+def show_compared(compared: Compared) -> None:
+    """Print both verdicts, and what differs."""
+    first, last = compared.batches[0], compared.batches[-1]
+    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
+    output.line(
+        f"{batches} over {counted(compared.input_rows, 'row')} of input:"
+        f" original {compared.original}, new {compared.new}"
+    )
+    output.line()
+    _show_outputs(compared.outputs)
+    output.line()
+    for line in compared.states.lines():
+        output.line(line)
+    output.line()
+    output.line(
+        "equal: outputs and final state"
+        if compared.equal
+        else f"different: {' and '.join(_different(compared))}"
+    )
+    if compared.fork is not None:
+        show_restored(compared.fork)
+
+
+def _different(compared: Compared) -> Iterable[str]:
+    if not compared.outputs.equal:
+        yield "outputs"
+    if not compared.states.equal:
+        yield "final state"
+
+
+def _show_outputs(outputs: Outputs) -> None:
+    rows = outputs.original_rows
+    if outputs.equal:
+        batches = counted(len(outputs.batches), "batch")
+        output.line(f"outputs equal: {counted(rows, 'row')} in {batches}")
+        return
+    output.line(
+        f"outputs different: {counted(rows, 'row')} from the original, {outputs.new_rows:,} from the new code"
+    )
+    if outputs.original_columns != outputs.new_columns:
+        for sign, columns, others in (
+            ("-", outputs.original_columns, outputs.new_columns),
+            ("+", outputs.new_columns, outputs.original_columns),
+        ):
+            for column in columns:
+                if column not in others:
+                    output.line(f"  {sign} column {column}")
+        output.line("  rows are compared by the columns that both have")
+    if outputs.same_rows and any(batch.missing for batch in outputs.batches):
+        output.line("  all batches together hold the same rows; some come in another batch")
+    differing = [
+        (batch.batch_id, batch.original_rows, batch.new_rows, batch.missing, batch.extra)
+        for batch in outputs.batches
+        if batch.missing or batch.extra
+    ]
+    if differing:
+        output.table(["BATCH", "ORIGINAL", "NEW", "MISSING", "EXTRA"], differing)
+    for sign, samples in (("-", outputs.missing), ("+", outputs.extra)):
+        for sample in samples:
+            output.line(f"  {sign} {_row(sample)}")
+
+
+def _row(sample: RowSample) -> str:
+    from holdfast.formats.rows.plain import plain
+
+    text = json_text.dumps({name: plain(value) for name, value in sample.row.items()}, ensure_ascii=False)
+    times = f", {sample.count:,} times" if sample.count > 1 else ""
+    return f"batch {sample.batch_id}: {text}{times}"
 
 
 @examples(
@@ -136,7 +290,7 @@ def _fork(
     table: str | None,
 ) -> None:
     from holdfast import savepoints
-    from holdfast.savepoints.restoring import Operation
+    from holdfast.savepoints.restoring import RestoreKind
 
     if checkpoint is None:
         raise Invalid(
@@ -145,7 +299,7 @@ def _fork(
             hint="name a directory that does not exist",
         )
     if dry_run:
-        plan = plan_of_savepoint(savepoint, checkpoint, Operation.FORK, database, table)
+        plan = plan_of_savepoint(savepoint, checkpoint, RestoreKind.FORK, database, table)
         output.show_plan(plan, json, show_plan)
         next_step.say_for_real(json)
         return
@@ -155,3 +309,120 @@ def _fork(
         )
     output.show(made, json, show_restored)
     next_step.say_option(json, made.checkpoint)
+
+
+@examples(
+    "savepoints/20260305T080000 checkpoints/again --dry-run",
+    "savepoints/20260305T080000 checkpoints/again",
+)
+def restore(
+    savepoint: Savepoint,
+    checkpoint: NewCheckpoint,
+    claim: Annotated[bool, typer.Option("--claim", help="Delete the savepoint afterwards.")] = False,
+    drop_expired: options.DropExpired = False,
+    database: options.Database = None,
+    table: options.Table = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint from a savepoint; the same query resumes from it, exactly once.
+
+    A query that writes files (Parquet, JSON, CSV, …) and gets a new directory for them needs --table: Spark's
+    file sink fails for good up to ten batches later if its log lacks the batches before.
+    """
+    from holdfast import savepoints
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.leases import require_no_turn
+    from holdfast.savepoints.restoring import RestoreKind
+
+    if dry_run:
+        plan = plan_of_savepoint(savepoint, checkpoint, RestoreKind.RESTORE, database, table)
+        if claim:
+            require_no_turn(opened(savepoint)[0])
+        output.show_plan(plan, json, show_plan)
+        if claim:
+            output.say(f"the savepoint would be deleted afterwards: {plan.savepoint}")
+        next_step.say_for_real(json)
+        return
+    with progress("restore", "files") as tell:
+        made = savepoints.restore(
+            savepoint,
+            checkpoint,
+            claim=claim,
+            drop_expired=drop_expired,
+            database=database,
+            table=table,
+            tell=tell,
+        )
+    output.show(made, json, show_restored)
+    next_step.say_start(json, made.checkpoint, made.plan.original)
+
+
+@examples(
+    "savepoints/20260305T080000 --partitions 8",
+    "checkpoints/visits wider --partitions 8 --stopped",
+)
+def rescale(
+    source: AtRest,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -pN]",
+        ),
+    ] = None,
+    *,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", min=1, metavar="N", help="How many partitions the state gets."),
+    ],
+    master: Annotated[
+        str | None, typer.Option("--master", help="Where Spark runs, should it be needed.")
+    ] = None,
+    stopped: options.Stopped = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint with the same state in N partitions, and prove that it is the same.
+
+    The query goes on from it after the batch that it ends with. What is rescaled stays as it is. A checkpoint
+    needs --stopped, a savepoint does not.
+    """
+    from holdfast import savepoints
+
+    address = checkpoint_of(source, home)
+    if dry_run:
+        plan = savepoints.plan_rescale(address, checkpoint, partitions=partitions)
+        output.show_plan(plan, json, _show_plan)
+        next_step.say_for_real(json, ready=stopped or plan.usage is None)
+        return
+    with without_sparks_words() as words, progress("rescale", "files", words) as tell:
+        made = savepoints.rescale(
+            address,
+            checkpoint,
+            partitions=partitions,
+            master=master,
+            stopped=stopped,
+            home=home,
+            tell=tell,
+        )
+    output.show(made, json, lambda rescaled: show_moved(rescaled, _change(rescaled.plan)))
+    next_step.say_start(json, made.checkpoint, made.plan.original)
+
+
+def _show_plan(plan: RescalePlan) -> None:
+    by = "Spark does it" if plan.starts_spark else "no Spark is needed"
+    output.line(
+        f"would make {plan.checkpoint} of batch {plan.batch_id}:"
+        f" {_change(plan)}, {plan.size_bytes:,} bytes; {by}"
+    )
+    show_usage(plan.usage, output.line)
+
+
+def _change(plan: RescalePlan) -> str:
+    if not plan.before:
+        return "one task has all of the state, whatever the number"
+    if plan.same:
+        return f"{plan.partitions} partitions, as before"
+    return f"{', '.join(map(str, sorted(set(plan.before))))} to {plan.partitions} partitions"

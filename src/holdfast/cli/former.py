@@ -60,7 +60,7 @@ class _Former(TyperCommand):
         return args, None
 
     def _is_former(self, _: str) -> bool:
-        """Whether a value is meant for the former option."""
+        """Return whether a value is meant for the former option."""
         return True
 
 

@@ -20,14 +20,14 @@ def remember() -> None:
 
 
 def is_one(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C, or was raised from it."""
+    """Return whether an error is Ctrl-C, or was raised from it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None
 
 
 def stands_for_one(error: BaseException) -> bool:
-    """Whether an error that nothing has answered comes from Ctrl-C, by its causes or by its time."""
+    """Return whether an unhandled error comes from Ctrl-C, by its causes or by its time."""
     return bool(_came) or is_one(error)
 
 

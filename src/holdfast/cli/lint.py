@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import is_address, job_details
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def lint(
     pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
     report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)
     if format_ == "sarif":
-        from holdfast.advice.sarif import sarif
+        from holdfast.advice.reports import sarif
 
         output.emit_json(sarif(report))
     else:
@@ -80,7 +80,7 @@ def lint(
 def _planned(
     target: str, pairs: Mapping[str, str], conf: Mapping[str, str], master: str | None, home: str | None
 ) -> LintReport:
-    from holdfast.cli.sparks_words import without_sparks_words
+    from holdfast.cli.standard_streams import without_sparks_words
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials.linting import lint as linted
 
@@ -101,7 +101,7 @@ def _read(target: str, home: str | None) -> LintReport:
 
 
 def _is_code(target: str) -> bool:
-    """Whether a target is a file, or is called like one: no job and no checkpoint is."""
+    """Return whether a target is a file, or is named like one; no job and no checkpoint is."""
     if target.endswith(".py"):
         return True
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 
 
 @examples("", "--home .holdfast --json")

@@ -1,4 +1,4 @@
-"""What people do next: one line after the answer, with real values, for whoever looks on at a terminal.
+"""The next step after a verb: one line with real values, for a person at a terminal.
 
 A verb names the call that follows it. Nobody is told in a pipe, with --json or with --quiet, and a hint that
 cannot be made is left out: no verb fails for want of one.
@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import options, output, standard_streams, tables
+from holdfast.cli import options, output, standard_streams
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ _silent = False
 
 
 def on_terminal() -> bool:
-    """Whether a person reads both the answer and the words."""
+    """Return whether a person reads both the result and the messages."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def is_wanted(json: bool) -> bool:
-    """Whether anybody is told."""
+    """Return whether a next step is printed."""
     return not (json or _silent or output.quiet()) and on_terminal()
 
 
@@ -89,7 +89,7 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
     if not is_wanted(json):
         return
     width = max(len(command) for command, why in steps if why)
-    room = tables.width(sys.stderr)
+    room = output.width(sys.stderr)
     output.say("\nnext:")
     for command, why in steps:
         beside = f"  {command.ljust(width)}  {why}".rstrip()
@@ -126,7 +126,7 @@ def say_start(json: bool, checkpoint: str, original: str) -> None:
 
 def say_option(json: bool, checkpoint: str) -> None:
     """Name the option with which one's own query starts on a checkpoint."""
-    from holdfast.config.locations import local_path
+    from holdfast.config.checks import local_path
 
     if is_wanted(json):
         place = json_text.dumps(str(local_path(checkpoint) or checkpoint), ensure_ascii=False)
@@ -146,7 +146,7 @@ def silent() -> Iterator[None]:
 
 def typed(address: str) -> str:
     """An address as it is typed here: on this machine a path, and a short one below this directory."""
-    from holdfast.config.locations import local_path
+    from holdfast.config.checks import local_path
 
     path = local_path(address)
     if path is None:
@@ -156,7 +156,7 @@ def typed(address: str) -> str:
 
 
 def catalog_for(checkpoint: str, home: str | None) -> str | None:
-    """Where a savepoint of a checkpoint would go: where its job has some, or beside it.
+    """Return the catalog for a savepoint of a checkpoint: that of its job, or the one next to it.
 
     Args:
         checkpoint: The checkpoint's URI.
@@ -185,14 +185,14 @@ def savepoint_word(address: str) -> str:
 
     What is no address of a savepoint stays as it is.
     """
-    from holdfast.savepoints.catalog.catalog import ids, is_savepoint, split_address
+    from holdfast.savepoints.catalog import ids, is_savepoint, split_address
     from holdfast.storage import open_storage
 
     if not is_savepoint(address):
         return address
     catalog, savepoint_id = split_address(address)
     others = [other for other in ids(open_storage(catalog, "savepoint")) if other != savepoint_id]
-    for length in (tables.SAVEPOINT_ID, _MILLISECOND):
+    for length in (output.SAVEPOINT_ID, _MILLISECOND):
         if not any(other.startswith(savepoint_id[:length]) for other in others):
             return f"{typed(catalog)}/{savepoint_id[:length]}"
     return typed(address)
@@ -200,7 +200,7 @@ def savepoint_word(address: str) -> str:
 
 def restored_beside(checkpoint: str) -> str:
     """A directory beside a checkpoint for one that is made of its savepoint; nothing is there yet."""
-    from holdfast.config.locations import local_path
+    from holdfast.config.checks import local_path
 
     place = f"{checkpoint.rstrip('/')}{_RESTORED}"
     name, number = place, 1

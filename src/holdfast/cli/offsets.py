@@ -10,14 +10,14 @@ import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of, whole_address
-from holdfast.cli.examples import examples
-from holdfast.cli.new_checkpoint import show_usage
+from holdfast.cli.fork import show_usage
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved, Wanted
+    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
     from holdfast.savepoints.offsets.position_changes import OffsetChange, PositionChange
     from holdfast.savepoints.offsets.positions import Positions
 
@@ -96,9 +96,8 @@ def set_(
     --from reads. Rows that are read again count again in the state. A checkpoint needs --stopped, a savepoint
     does not.
     """
-    from holdfast.savepoints.offsets.moving import Wanted
-    from holdfast.savepoints.offsets.offset_lists import listed_offsets
-    from holdfast.savepoints.offsets.position_changes import ToOffset, ToRecord, ToVersion
+    from holdfast.savepoints.offsets.moving import OffsetRequest
+    from holdfast.savepoints.offsets.position_changes import ToOffset, ToRecord, ToVersion, listed_offsets
 
     ways = [way for way in (at or None, given, version, offset) if way is not None]
     if len(ways) != 1:
@@ -116,7 +115,7 @@ def set_(
         ]
     else:
         changes = [ToVersion(version, name)] if version is not None else [ToOffset(offset or "", name)]
-    _make(source, checkpoint or to, Wanted(changes), home, stopped=stopped, dry_run=dry_run, json=json)
+    _make(source, checkpoint or to, OffsetRequest(changes), home, stopped=stopped, dry_run=dry_run, json=json)
 
 
 @app.command("skip")
@@ -147,9 +146,8 @@ def skip(
     For what a query fails at each time, such as a damaged record. It is in no state then, and in no output. A
     checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast.savepoints.offsets.moving import Wanted
-    from holdfast.savepoints.offsets.offset_lists import listed_offsets
-    from holdfast.savepoints.offsets.position_changes import SkipRecords
+    from holdfast.savepoints.offsets.moving import OffsetRequest
+    from holdfast.savepoints.offsets.position_changes import SkipRecords, listed_offsets
 
     if bool(rows) == bool(files):
         raise Invalid(
@@ -159,7 +157,7 @@ def skip(
             hint=_SHOWS,
         )
     counts = listed_offsets("\n".join(rows), "--rows") if rows else ()
-    wanted = Wanted(
+    wanted = OffsetRequest(
         [SkipRecords(count.topic, count.partition, count.at, name) for count in counts], files or (), name
     )
     _make(source, checkpoint or to, wanted, home, stopped=stopped, dry_run=dry_run, json=json)
@@ -197,9 +195,8 @@ def translate(
     With --map a partition goes on at the newest record of the file that is not behind it: some records may be
     read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast.savepoints.offsets.moving import Wanted
-    from holdfast.savepoints.offsets.offset_lists import sync_points
-    from holdfast.savepoints.offsets.position_changes import RenameTopic, Translate
+    from holdfast.savepoints.offsets.moving import OffsetRequest
+    from holdfast.savepoints.offsets.position_changes import RenameTopic, Translate, sync_points
 
     if bool(topics) == (mapping is not None):
         raise Invalid(
@@ -218,7 +215,7 @@ def translate(
         changes.append(RenameTopic(old, new))
     if mapping is not None:
         changes.append(Translate(sync_points(_text(mapping), mapping)))
-    _make(source, checkpoint or to, Wanted(changes), home, stopped=stopped, dry_run=dry_run, json=json)
+    _make(source, checkpoint or to, OffsetRequest(changes), home, stopped=stopped, dry_run=dry_run, json=json)
 
 
 def _text(file: str) -> str:
@@ -251,7 +248,7 @@ def _no_lines(where: str) -> Invalid:
 def _make(
     source: str,
     checkpoint: str | None,
-    wanted: Wanted,
+    wanted: OffsetRequest,
     home: str | None,
     *,
     stopped: bool,

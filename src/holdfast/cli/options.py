@@ -12,7 +12,7 @@ from typer.core import TyperOption
 
 from holdfast.cli import output
 from holdfast.clock import now_ms
-from holdfast.config.locations import SCHEME
+from holdfast.config.checks import SCHEME
 from holdfast.errors import HoldfastError, Invalid
 
 if TYPE_CHECKING:

@@ -1,24 +1,317 @@
-"""Render what commands return: data to standard output, words to standard error."""
+"""Render results: data on standard output, messages on standard error.
+
+Where output is a terminal, or COLUMNS is set, a table takes no more than that width: ids are as short as they
+can be and still tell apart, columns without any value are left out, and what still does not fit is cut at its
+end. A number is never cut. A single row, and rows in too narrow a terminal, stand as names and values
+instead, with nothing cut. Elsewhere, in a pipe or a file, all columns and all values are there.
+
+Sentences are broken between words. A path, an address, a command between backticks and a key between quotes
+stay in one piece, to be copied; where one is wider than the terminal, it has a line of its own.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import re
 import sys
+import textwrap
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TextIO, TypeVar
 
-from holdfast.cli import standard_streams, tables
+from holdfast.cli import standard_streams
 from holdfast.errors import HoldfastError
+
+NOTHING: Final = "–"
+CUT: Final = "…"
+_BETWEEN: Final = 2
+# A column is not cut below this: less of a value tells nothing.
+_LEAST: Final = 10
+# Nor does one that goes on below get narrower than this.
+_LEAST_BELOW: Final = 20
+_USUAL_WIDTH: Final = 80
+# A space at which no line ends, and what has none: commands and keys.
+_STAYS: Final = "\x00"
+_COPIED: Final = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)")
+# What stands before a sentence, which goes on under its end: a mark such as `ok`, or what kind it is.
+_HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,})?")
+# How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
+SAVEPOINT_ID: Final = len("20260305T080000")
+UUID: Final = 8
+SHA256: Final = 12
+
+
+# Control characters, format characters such as those that turn the direction of text, separators of lines and
+# paragraphs, lone surrogates.
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
+
+
+class WholeText(str):
+    """Text that tells nothing, or something else, without its end, such as a time: it is never cut."""
+
+    __slots__ = ()
+
+
+def width(stream: TextIO | None = None) -> int | None:
+    """Return the width of a terminal; None if nothing is to be cut.
+
+    Args:
+        stream: Where they are written, if not to standard output.
+    """
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return int(given)
+    shown = stream or sys.stdout
+    if not shown.isatty():
+        return None
+    try:
+        return os.get_terminal_size(shown.fileno()).columns or _USUAL_WIDTH
+    except OSError:
+        return _USUAL_WIDTH
+
+
+class _Column:
+    """A name and the values below it, as text.
+
+    Args:
+        name: What stands above them.
+        cells: The values.
+        stays: Whether none of them may be cut.
+    """
+
+    def __init__(self, name: str, cells: list[str], stays: bool) -> None:
+        self.name = name
+        self.cells = cells
+        self.is_empty = all(text in {"", NOTHING} for text in cells)
+        self.is_number = bool(cells) and all(map(_is_number, cells))
+        self.width = max(map(_width, (name, *cells)))
+        # The narrowest that it can become.
+        self.least = self.width if stays or self.is_number else min(self.width, max(_width(name), _LEAST))
+
+
+def table_lines(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    room: int | None,
+    ids: Mapping[str, int] | None = None,
+    spare: Sequence[str] = (),
+    below: Sequence[str] = (),
+) -> list[str]:
+    """The lines of a table; numbers are to the right.
+
+    Args:
+        headers: The names of the columns.
+        rows: The values.
+        room: How wide it may be; None for as wide as it is.
+        ids: Columns of ids, each with the fewest characters that are to be shown of one.
+        spare: Columns that several rows do without where there is little room, the first one first.
+        below: Columns whose values go on in lines below instead of being cut.
+    """
+    given = [list(row) for row in rows]
+    columns = [
+        _column(name, [row[place] for row in given], None if room is None else (ids or {}).get(name))
+        for place, name in enumerate(headers)
+    ]
+    if room is None or not given:
+        return _grid(columns, [column.width for column in columns])
+    shown = columns = [column for column in columns if not column.is_empty]
+    left_out: list[str] = []
+    waiting = list(spare)
+    while _total(column.width for column in shown) > room:
+        if not waiting or len(given) == 1:
+            if len(given) == 1 or _total(_least(column, below) for column in shown) > room:
+                return _records(columns, room)
+            break
+        spared = waiting.pop(0)
+        left_out += [column.name for column in shown if column.name == spared]
+        shown = [column for column in shown if column.name != spared]
+    note = broken(f"(left out for want of room: {', '.join(left_out)})", room) if left_out else []
+    return [*_grid(shown, _fitted(shown, room, below), below), *note]
+
+
+def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
+    """A sentence in lines; a word stays whole, and so does what is between backticks or quotes, to be copied.
+
+    Args:
+        text: The sentence.
+        room: How long a line may be; None for no end.
+        indent: What stands before it.
+        below: What stands before each other line.
+    """
+    if room is None:
+        return [f"{indent}{text}"]
+    kept = _COPIED.sub(lambda copied: copied[0].replace(" ", _STAYS), text)
+    parts = textwrap.wrap(
+        kept,
+        max(room, len(indent) + _LEAST),
+        initial_indent=indent,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [part.replace(_STAYS, " ") for part in parts] or [""]
+
+
+def broken_text(text: str, room: int | None) -> list[str]:
+    """The lines of a text that may have several; what is too long goes on under where it begins."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if room is None or _width(line) <= room:
+            lines.append(line)
+            continue
+        head = _HEAD.match(line)
+        begun = head[0] if head and len(head[0]) <= room // 2 else ""
+        below = " " * (len(begun) + (0 if begun.strip() else _BETWEEN))
+        lines += broken(line[len(begun) :], room, begun, below)
+    return lines
+
+
+def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
+    """Names and values, one a line, the values under each other; a long value goes on below its beginning."""
+    listed = [(name, cell(value)) for name, value in pairs]
+    longest = max((_width(name) for name, _ in listed), default=0)
+    lines = []
+    for name, value in listed:
+        head = f"{indent}{_padded(name, longest)}  "
+        parts = [value]
+        if room is not None and room - len(head) > _LEAST:
+            parts = broken(value, room - len(head))
+        lines += [f"{head if first else ' ' * len(head)}{part}".rstrip() for first, part in _marked(parts)]
+    return lines
+
+
+def cell(value: Any) -> str:
+    """A value as text of one line."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return visible(str(value))
+
+
+def visible(text: str, keep: str = "", escape: Callable[[str], str] = _escape) -> str:
+    """Return text with escapes for what is not seen: what moves a terminal's cursor, or turns or hides text.
+
+    Args:
+        text: The text.
+        keep: Characters that are not escaped, such as line ends.
+        escape: Returns the escape of a character.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        escape(sign) if unicodedata.category(sign) in _UNSEEN and sign not in keep else sign for sign in text
+    )
+
+
+def _marked(parts: list[str]) -> Iterable[tuple[bool, str]]:
+    return ((number == 0, part) for number, part in enumerate(parts))
+
+
+def _column(name: str, values: list[Any], shortest: int | None) -> _Column:
+    cells = [cell(value) for value in values]
+    if shortest is not None and cells:
+        cells = shortened(cells, shortest)
+    return _Column(name, cells, shortest is not None or any(isinstance(value, WholeText) for value in values))
+
+
+def shortened(ids: list[str], least: int) -> list[str]:
+    """Return the shortest prefixes that distinguish the ids."""
+    whole = set(ids)
+    longest = max(map(len, whole))
+    length = next(
+        (length for length in range(least, longest) if len({text[:length] for text in whole}) == len(whole)),
+        longest,
+    )
+    return [text[:length] for text in ids]
+
+
+def _least(column: _Column, below: Sequence[str]) -> int:
+    return min(column.width, _LEAST_BELOW) if column.name in below else column.least
+
+
+def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
+    """The widths with which a table fits: the widest columns of text are made narrower."""
+    widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
+    while _total(widths) > room:
+        wider = (place for place in range(len(widths)) if widths[place] > least[place])
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _grid(columns: list[_Column], widths: list[int], below: Sequence[str] = ()) -> list[str]:
+    lines = []
+    for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
+        parts = [
+            textwrap.wrap(text, width)
+            if column.name in below and _width(text) > width
+            else [_cut(text, width)]
+            for text, column, width in zip(row, columns, widths, strict=True)
+        ]
+        for several in itertools.zip_longest(*parts, fillvalue=""):
+            cells = (
+                _padded(text, width, right=column.is_number)
+                for text, column, width in zip(several, columns, widths, strict=True)
+            )
+            lines.append((" " * _BETWEEN).join(cells).rstrip())
+    return lines
+
+
+def _records(columns: list[_Column], room: int) -> list[str]:
+    lines: list[str] = []
+    for row in zip(*(column.cells for column in columns), strict=True):
+        lines += [""] if lines else []
+        lines += field_lines(zip((column.name for column in columns), row, strict=True), room)
+    return lines
+
+
+def _total(widths: Iterable[int]) -> int:
+    listed = list(widths)
+    return sum(listed) + _BETWEEN * (len(listed) - 1)
+
+
+def _padded(text: str, most: int, *, right: bool = False) -> str:
+    blank = " " * (most - _width(text))
+    return blank + text if right else text + blank
+
+
+def _cut(text: str, most: int) -> str:
+    if _width(text) <= most:
+        return text
+    text = text[:most]
+    while _width(text) >= most:
+        text = text[:-1]
+    return f"{text}{CUT}"
+
+
+def _width(text: str) -> int:
+    """Return the columns of a text on a terminal: East Asian characters take two, combining accents none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        for sign in text
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == NOTHING
 
 
 def emit_json(value: Any) -> None:
     """One JSON document, or one line of many; what is not seen is escaped as JSON has it."""
     text = json.dumps(value, ensure_ascii=not standard_streams.is_unicode())
-    whole(tables.visible(text, escape=lambda sign: json.dumps(sign)[1:-1]))
+    whole(visible(text, escape=lambda sign: json.dumps(sign)[1:-1]))
 
 
-class Shown(Protocol):
-    """What a verb has worked out."""
+class VerbOutput(Protocol):
+    """The result of a verb."""
 
     def as_dict(self) -> Mapping[str, Any]:
         """Plain values for JSON."""
@@ -28,7 +321,7 @@ class Shown(Protocol):
 _IN_TEXT: Final = "\n\t"
 _quiet = False
 
-T = TypeVar("T", bound=Shown)
+T = TypeVar("T", bound=VerbOutput)
 
 
 def show(value: T, json: bool, render: Callable[[T], None]) -> None:
@@ -50,24 +343,24 @@ def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool
 def compact(value: Any, longest: int | None = 200) -> str:
     """A value as JSON in one line, its end left out where it is longer than that; with None it is whole."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}{tables.CUT}"
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}{CUT}"
 
 
 def whole(text: str) -> None:
     """A line that stays in one piece: a file's name, a command to be copied, a line of a file, JSON."""
-    sys.stdout.write(f"{tables.visible(text, _IN_TEXT)}\n")
+    sys.stdout.write(f"{visible(text, _IN_TEXT)}\n")
     sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
     """A line of the answer, broken between words where the terminal ends."""
-    for part in tables.broken_text(tables.visible(text, _IN_TEXT), tables.width()):
+    for part in broken_text(visible(text, _IN_TEXT), width()):
         whole(part)
 
 
 def prose(text: str, indent: str = "") -> None:
     """A sentence of the answer that goes on with an indent where the terminal ends."""
-    for part in tables.broken(tables.visible(text, _IN_TEXT), tables.width(), indent, f"{indent}  "):
+    for part in broken(visible(text, _IN_TEXT), width(), indent, f"{indent}  "):
         whole(part)
 
 
@@ -79,12 +372,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 def insist(text: str, stream: TextIO | None = None) -> None:
     """The same of what even --quiet does not silence: errors, warnings, and what a question is about."""
-    lines = tables.broken_text(tables.visible(text, _IN_TEXT), tables.width(stream or sys.stderr))
+    lines = broken_text(visible(text, _IN_TEXT), width(stream or sys.stderr))
     standard_streams.say("\n".join([*lines, ""]), stream)
 
 
 def quiet() -> bool:
-    """Whether this call was given --quiet."""
+    """Return whether this call was given --quiet."""
     return _quiet
 
 
@@ -114,17 +407,17 @@ def table(
         empty: What stands for the headers where there is no row, but in a pipe.
     """
     listed = list(rows)
-    room = tables.width()
+    room = width()
     if empty is not None and not listed and room is not None:
         line(empty)
         return
-    for text in tables.table_lines(headers, listed, room, ids, spare, below):
+    for text in table_lines(headers, listed, room, ids, spare, below):
         whole(text)
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
     """Names and values, one a line, the values under each other."""
-    for text in tables.field_lines(pairs, tables.width(), indent):
+    for text in field_lines(pairs, width(), indent):
         whole(text)
 
 
@@ -139,7 +432,7 @@ def duration(ms: int | None) -> str:
     """A duration for people; nothing is a dash."""
     from holdfast.config.units import rounded_duration
 
-    return tables.NOTHING if ms is None else tables.Whole(rounded_duration(ms))
+    return NOTHING if ms is None else WholeText(rounded_duration(ms))
 
 
 def moment(ms: int | None, *, in_utc: bool = False) -> str:
@@ -152,14 +445,14 @@ def moment(ms: int | None, *, in_utc: bool = False) -> str:
     import datetime as dt
 
     if ms is None:
-        return tables.NOTHING
+        return NOTHING
     try:
         utc = dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
         local = utc.astimezone()
     except (OverflowError, ValueError, OSError):
         return f"{ms:,} ms since 1970"  # before the year 1 or after 9999, such as Spark's greatest time
     if not local.utcoffset():
-        return tables.Whole(f"{utc:%Y-%m-%d %H:%M:%S}Z")
+        return WholeText(f"{utc:%Y-%m-%d %H:%M:%S}Z")
     offset = local.strftime("%z")
     text = f"{local:%Y-%m-%d %H:%M:%S}{offset[:3]}" + (f":{offset[3:5]}" if offset[3:5] != "00" else "")
-    return tables.Whole(f"{text} ({utc:%Y-%m-%d %H:%M:%S}Z)" if in_utc else text)
+    return WholeText(f"{text} ({utc:%Y-%m-%d %H:%M:%S}Z)" if in_utc else text)

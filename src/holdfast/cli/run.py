@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import next_step, options, output, server_options
-from holdfast.cli.examples import examples
+from holdfast.cli import next_step, options, output, serve
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid, Unsupported
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.config.job.recovery import Fallback
+    from holdfast.config.policies import Fallback
     from holdfast.config.settings import Settings
     from holdfast.jobs.definition import Job
     from holdfast.jobs.events import Event
@@ -56,14 +56,14 @@ def run(
         bool,
         typer.Option("--rest/--no-rest", help="Whether to serve REST and the dashboard while the job runs."),
     ] = True,
-    port: server_options.Port = None,
-    host: server_options.Host = "127.0.0.1",
-    token: server_options.Token = None,
-    token_file: server_options.TokenFile = None,
-    tls_cert: server_options.TlsCert = None,
-    tls_key: server_options.TlsKey = None,
-    savepoint_dir: server_options.Savepoints = None,
-    root: server_options.Roots = None,
+    port: serve.Port = None,
+    host: serve.Host = "127.0.0.1",
+    token: serve.Token = None,
+    token_file: serve.TokenFile = None,
+    tls_cert: serve.TlsCert = None,
+    tls_key: serve.TlsKey = None,
+    savepoint_dir: serve.Savepoints = None,
+    root: serve.Roots = None,
     fall_back_to: Annotated[
         str | None,
         typer.Option(
@@ -88,7 +88,7 @@ def run(
     settings = options.settings(home, ha=ha, lease=lease, port=port)
     served = None
     if rest:
-        served = server_options.server_settings(
+        served = serve.server_settings(
             host=host,
             port=settings.port,
             token=token,
@@ -103,10 +103,10 @@ def run(
             target, options.pairs("--set", set_), options.pairs("--conf", conf), savepoints, settings, json
         )
         if served is not None:
-            server_options.say_warning(served)
+            serve.say_warning(served)
         next_step.say_for_real(json)
         return
-    from holdfast.jobs.ha.elections import elections
+    from holdfast.jobs.candidacy import elections
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.processes.driver import DriverSpec
     from holdfast.jobs.processes.driver_process import DriverProcess
@@ -149,7 +149,7 @@ def run(
 
 
 def _after_run(target: str, home: str | None) -> tuple[str, ...]:
-    """What its first query with state knows by now; of a job without state, what it has done."""
+    """Return the next step after a run: its first query's state, or for a job without state, its status."""
     jobs = options.control(home)
     name = next((status.job.name for status in jobs.jobs() if status.job.target == target), None)
     if name is None:
@@ -169,7 +169,7 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
     if settings is None:
         yield
         return
-    from holdfast.server.access.home_token import secured
+    from holdfast.server.access.guard import secured
     from holdfast.server.process.embedded_server import EmbeddedServer
 
     settings = secured(settings, home)
@@ -189,12 +189,11 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         return
     if json:
         output.emit_json(
-            {"event": "serving", "url": beside.url, "home": str(home)}
-            | server_options.notes(settings, beside.url)
+            {"event": "serving", "url": beside.url, "home": str(home)} | serve.notes(settings, beside.url)
         )
     else:
         output.say(f"answering at {beside.url}")
-        server_options.say_notes(settings, beside.url)
+        serve.say_notes(settings, beside.url)
     beside.start()
     try:
         yield
@@ -203,12 +202,12 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
 
 
 def _fallback(given: str | None) -> Fallback | None:
-    """Where to go back to.
+    """Parse the fallback option.
 
     Raises:
         Invalid: There is no such way back.
     """
-    from holdfast.config.job.recovery import FALLBACKS
+    from holdfast.config.policies import FALLBACKS
 
     found = next((way for way in FALLBACKS if way == given), None)
     if given is not None and found is None:
@@ -253,10 +252,10 @@ def _whole_address(address: str) -> str:
     Raises:
         Unsupported: A newer Spark has written it than the one that is installed.
     """
-    from holdfast.checkpoints.written_by import savepoint_writer
-    from holdfast.engine.session.known_settings import InstalledSpark
+    from holdfast.checkpoints.record import savepoint_writer
+    from holdfast.engine.session.installed import InstalledSpark
     from holdfast.savepoints.access import opened
-    from holdfast.savepoints.catalog.catalog import load, savepoint_uri
+    from holdfast.savepoints.catalog import load, savepoint_uri
 
     catalog, savepoint_id = opened(address)
     manifest = load(catalog, savepoint_id)
@@ -275,10 +274,9 @@ def _explain(
 ) -> None:
     from pathlib import Path
 
-    from holdfast.checkpoints.written_by import refuse_newer
+    from holdfast.checkpoints.record import refuse_newer
     from holdfast.config.units import exact_duration
-    from holdfast.jobs.loader import load_job
-    from holdfast.jobs.settings_report import explained
+    from holdfast.jobs.loader import explained, load_job
 
     loaded = load_job(target).with_overrides(overrides)
     refuse_newer([loaded.checkpoint.uri(Path.cwd())], settings.real_home)

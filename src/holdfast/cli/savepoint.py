@@ -1,7 +1,8 @@
-"""`holdfast savepoint`: take savepoints of any query, look at them, prove them, remove them."""
+"""`holdfast savepoint`: take, list, show, verify, compare, label and delete savepoints."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import next_step, options, output, tables
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import (
     Catalog,
     Checkpoint,
@@ -20,22 +21,116 @@ from holdfast.cli.arguments import (
     warn_of_label,
     whole_address_or_none,
 )
-from holdfast.cli.examples import examples
-from holdfast.cli.periodic import take_periodically
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
+from holdfast.cli.savepoint_proof import INTERRUPTED, digest_taken, digests_later, remember
+from holdfast.cli.stop import until_stopped
 from holdfast.clock import now_ms
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.config.units import counted
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.formats.operators import OperatorName, state_name
 
 if TYPE_CHECKING:
-    from holdfast.formats.savepoint.manifest import Manifest
-    from holdfast.formats.savepoint.savepoint_content import RecordedState
-    from holdfast.savepoints.catalog.catalog import Listed
-    from holdfast.savepoints.taking.planning import TakePlan
-    from holdfast.savepoints.taking.taking import Taken
+    from holdfast.formats.manifest import Manifest, RecordedState
+    from holdfast.savepoints.catalog import Listed
+    from holdfast.savepoints.digests import PendingDigests
+    from holdfast.savepoints.periodic import PeriodicTake
+    from holdfast.savepoints.planning import TakePlan
+    from holdfast.savepoints.taking import Taken
+    from holdfast.storage.port import Storage
+
+
+def take_periodically(
+    checkpoint: str,
+    catalog: str,
+    *,
+    every: str,
+    keep: int | None,
+    label: str | None,
+    deep: bool,
+    home: str | None,
+    digest: bool,
+    json: bool,
+) -> None:
+    """Take savepoints until Ctrl-C or SIGTERM; one under way is finished.
+
+    Between two takes the digests of the newest are made, and what was left pending before.
+
+    What the first one cannot do for good is an error; what fails later is told and tried again.
+
+    Raises:
+        Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
+        NotFound: There is no checkpoint.
+    """
+    from holdfast.checkpoints import record_of
+    from holdfast.config.units import parse_duration
+    from holdfast.external.view import open_checkpoint
+    from holdfast.savepoints.digests import PendingDigests
+    from holdfast.savepoints.periodic import LABEL, take_and_retain
+    from holdfast.storage import open_storage
+
+    every_ms = parse_duration(every, "--every")
+    origin, into = open_checkpoint(checkpoint), open_storage(catalog, "catalog")
+    first = True
+    with until_stopped() as stopped:
+        # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.
+        digests = PendingDigests(
+            now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
+        )
+        while True:
+            began = time.monotonic()
+            due = began + every_ms / 1000
+            try:
+                found = take_and_retain(
+                    origin,
+                    into,
+                    retained=keep,
+                    clock=now_ms,
+                    chance=os.urandom,
+                    label=label or LABEL,
+                    deep=deep,
+                    record=record_of(origin, home),
+                )
+                due = time.monotonic() + every_ms / 1000
+                output.show(found, json, _show)
+                if found.taken is not None:
+                    remember(checkpoint, found.taken, time.monotonic() - began, home)
+                first = False
+                if digest:
+                    _digest(digests, into, found.query_id, due)
+            except HoldfastError as error:
+                if first and isinstance(error, (Invalid, NotFound, Unsupported)):
+                    raise
+                output.report_error(error, as_json=json)
+            first = False
+            if stopped.wait(max(due - time.monotonic(), 0)):
+                return
+
+
+def _digest(digests: PendingDigests, catalog: Storage, query_id: str, due: float) -> None:
+    """Make pending digests until the next take is due."""
+    while time.monotonic() < due:
+        made = digests.newest(catalog, [query_id])
+        if made is None:
+            return
+        output.say(f"digests of {made.rows or 0:,} rows recorded: {made.uri}")
+
+
+def _show(found: PeriodicTake) -> None:
+    if found.taken is None:
+        output.say(f"batch {found.batch_id}: nothing new since the last savepoint")
+        return
+    manifest = found.taken.manifest
+    output.whole(found.taken.uri)
+    gone = f"; {len(found.removed)} older ones deleted" if found.removed else ""
+    output.say(
+        f"batch {manifest.batch_id}: {counted(len(manifest.files), 'file')},"
+        f" {manifest.new_bytes:,} bytes new{gone}"
+    )
+    if found.left is not None:
+        output.insist(f"older ones could not be deleted: {found.left}")
+
 
 app = options.group("Savepoints of any Structured Streaming query, without Spark; it may run meanwhile.")
 
@@ -108,9 +203,9 @@ def take(
     from holdfast.checkpoints import record_of
     from holdfast.external.view import open_checkpoint
     from holdfast.savepoints.access import opened
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+    from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.savepoint_api import plan_of_take
-    from holdfast.savepoints.taking.lost_id import with_query_id
+    from holdfast.savepoints.taking import with_query_id
     from holdfast.storage import open_storage
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
@@ -213,7 +308,7 @@ def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.J
 
 def _refuse_no_catalog(catalog: str) -> None:
     """An empty catalog is one that has had savepoints, or has a take under way."""
-    from holdfast.savepoints.catalog.catalog import is_catalog
+    from holdfast.savepoints.catalog import is_catalog
     from holdfast.storage import open_storage
 
     storage = open_storage(catalog, "catalog")
@@ -238,9 +333,9 @@ def show(
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
     from holdfast import savepoints
     from holdfast.savepoints.access import opened
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
-    from holdfast.savepoints.proof.digests import recorded_states
-    from holdfast.savepoints.taking.labels import label_changes
+    from holdfast.savepoints.catalog import PENDING, RECORDED
+    from holdfast.savepoints.digests import recorded_states
+    from holdfast.savepoints.labels import label_changes
 
     manifest = savepoints.show(savepoint)
     catalog, savepoint_id = opened(savepoint)
@@ -295,7 +390,7 @@ def show(
         output.table(
             ["BYTES", "STORED AS", "SHA-256", "FILE"],
             [(file.size_bytes, file.how, file.sha256, file.path) for file in manifest.files],
-            ids={"SHA-256": tables.SHA256},
+            ids={"SHA-256": output.SHA256},
             spare=("STORED AS", "SHA-256"),
             below=["FILE"],
         )
@@ -347,7 +442,7 @@ def _show_list(found: tuple[Listed, ...]) -> None:
             else (listed.savepoint_id, *[None] * 6, f"damaged: {listed.problem}", None)
             for listed in found
         ],
-        ids={"SAVEPOINT": tables.SAVEPOINT_ID, "QUERY": tables.UUID},
+        ids={"SAVEPOINT": output.SAVEPOINT_ID, "QUERY": output.UUID},
         spare=("NEW BYTES", "DIGESTS", "QUERY"),
         empty="no savepoint is in this directory",
     )
@@ -362,7 +457,7 @@ def _changed(manifest: Manifest) -> str | None:
 
 
 def _database(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Where the state was, and goes again, if that was a database."""
+    """Return the database of the state, if it was in one."""
     from holdfast.formats.providers import external_state
 
     external = external_state(fields.get("confs") or {})
@@ -370,7 +465,7 @@ def _database(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(manifest: Manifest) -> list[tuple[str, str]]:
-    """What was done to the state by hand, for people."""
+    """Describe the changes made to the state by hand."""
     found = []
     change = manifest.change
     if change is not None:
@@ -392,7 +487,7 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _expired(manifest: Manifest) -> list[tuple[str, str]]:
-    """What had expired and was dropped, for people."""
+    """Describe the expired values that were dropped."""
     expired = manifest.expired
     if expired is None:
         return []
@@ -405,7 +500,7 @@ def _expired(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
-    """Whether the digests are recorded, for people."""
+    """Describe whether the digests are recorded."""
     if states is None:
         return f"pending: `holdfast savepoint digest {place_word(savepoint)}` reads the rows"
     rows = counted(sum(state.rows for state in states), "row")

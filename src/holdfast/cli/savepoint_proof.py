@@ -1,19 +1,23 @@
-"""`holdfast savepoint verify` and `diff`: a savepoint proved, and two states compared."""
+"""`holdfast savepoint verify`, `diff`, `digest` and `label`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import Savepoint, place_of, whole_address
-from holdfast.cli.examples import examples
+from holdfast.cli.arguments import Catalog, Savepoint, catalog_of, place_of, warn_of_label, whole_address
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
+from holdfast.cli.standard_streams import confirm
 from holdfast.cli.state import key_words, opened
-from holdfast.config.locations import place_word
+from holdfast.clock import now_ms
+from holdfast.config.checks import place_word
 from holdfast.config.units import counted
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +25,13 @@ if TYPE_CHECKING:
     from holdfast.at_rest.read.model import NamedOperator, NamedState
     from holdfast.at_rest.read.state_reader import StateReader
     from holdfast.checkpoints.state.states import StateName
-    from holdfast.savepoints.differences.key_diff import Sample, StatesDifference
-    from holdfast.savepoints.differences.manifest_diff import Difference
-    from holdfast.savepoints.proof.proof import Proof
+    from holdfast.formats.manifest import LabelChange
+    from holdfast.savepoints.digests import Digested
+    from holdfast.savepoints.key_diff import DifferingKey, StatesDifference
+    from holdfast.savepoints.manifest_diff import Difference
+    from holdfast.savepoints.proof import Proof
+    from holdfast.savepoints.removal import Removal
+    from holdfast.savepoints.taking import Taken
 
 
 @examples("savepoints/20260305T080000", "savepoints/20260305T080000 --deep")
@@ -94,15 +102,15 @@ def diff(
 
 
 def _after_proof(savepoint: str, proof: Proof) -> tuple[str, ...]:
-    """What a restore would make of it; of a damaged one, which others there are."""
+    """Return the next step after a proof: a restore, or for a damaged savepoint the list of others."""
     if proof.ok and proof.manifest is not None:
         return next_step.restore_words(savepoint, proof.manifest.checkpoint)
     return ("savepoint", "list", next_step.typed(proof.uri.rpartition("/savepoints/")[0]))
 
 
 def _after_difference(first: str, second: str, found: StatesDifference, home: str | None) -> tuple[str, ...]:
-    """Why the first key that differs has its value, or had it where it is gone."""
-    from holdfast.at_rest.read.state_catalog import is_the_only
+    """Return the next step after a difference: explain the first differing key."""
+    from holdfast.at_rest.read.state_reader import is_the_only
 
     readers: dict[str, StateReader] = {}
     for difference in found.states:
@@ -124,7 +132,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
 def _named(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
     """A state that differs, as people name it; None of what Spark keeps for itself beside their states."""
     from holdfast.at_rest.read.model import StateForm
-    from holdfast.savepoints.differences.key_diff import KEYED
+    from holdfast.savepoints.key_diff import KEYED
 
     for state in (state for operator in operators for state in operator.states):
         family = KEYED if state.form is StateForm.KEYED else state.codec and state.codec.name.family
@@ -134,7 +142,7 @@ def _named(operators: Sequence[NamedOperator], stored: StateName) -> NamedState 
     return None
 
 
-def _key_word(state: NamedState, sample: Sample) -> str | None:
+def _key_word(state: NamedState, sample: DifferingKey) -> str | None:
     """The key of a row as it is typed; None where the row as it is stored has other columns.
 
     A stored key has more columns than people name: a session's start, a row's place.
@@ -160,7 +168,7 @@ def _show_proof(proof: Proof) -> None:
 
 
 def _show_content(proof: Proof) -> None:
-    """What was read of the rows, and what they were compared with."""
+    """Print which rows were read, and what they were compared with."""
     later = f"`holdfast savepoint digest {place_word(proof.uri)}` records them"
     if proof.states is None:
         told = proof.recorded
@@ -255,7 +263,7 @@ def _show_states(found: StatesDifference) -> None:
     output.line("the same state" if found.same else "the states differ")
 
 
-def _show_sample(sample: Sample) -> None:
+def _show_sample(sample: DifferingKey) -> None:
     shown = sample.as_dict()
     key, first, second = (output.compact(shown[name]) for name in ("key", "first", "second"))
     sign = {"added": "+", "removed": "-", "changed": "~"}[sample.change]
@@ -266,3 +274,251 @@ def _show_sample(sample: Sample) -> None:
 def _plain(value: object) -> str | None:
     """A number as it stands: batches and times are names here, and not amounts."""
     return None if value is None else str(value)
+
+
+# What a shell makes of a command that Ctrl-C has ended.
+INTERRUPTED: Final = 130
+
+
+@examples("savepoints/20260305T080000", "savepoints --dry-run")
+def digest(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="SP|DIR|JOB",
+            help="A savepoint; or all with pending digests of a directory, or of the one where a job's go.",
+            callback=whole_address,
+        ),
+    ],
+    full_speed: Annotated[
+        bool,
+        typer.Option("--full-speed", help="Use all processors, even if the query runs on this machine."),
+    ] = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Count and hash the rows of a savepoint's states, and record it for `verify --deep` to compare with.
+
+    A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
+    """
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint
+    from holdfast.savepoints.digests import not_digested, pending
+    from holdfast.savepoints.savepoint_api import digest as make
+    from holdfast.storage import open_storage
+
+    place = catalog_of(place, home)
+    single = is_savepoint(place)
+    if single:
+        catalog, savepoint_id = opened(place)
+        wanted = [savepoint_id]
+    else:
+        catalog = open_storage(place, "catalog")
+        if SAVEPOINTS not in catalog.list().names:
+            raise NotFound(
+                "this is no directory of savepoints",
+                where=catalog.uri,
+                found=f"no {SAVEPOINTS} in it",
+                hint="name the directory that `holdfast savepoint take` was given, or a savepoint",
+            )
+        wanted = pending(catalog)
+    found: list[Digested] = []
+    for savepoint_id in wanted:
+        state = not_digested(catalog, savepoint_id)
+        if not dry_run:
+            with progress("digest", "stores") as tell:
+                state = make(state.uri, gentle=False if full_speed else None, tell=tell)
+        found.append(state)
+        if not json:
+            _show_digest(state, dry_run=dry_run)
+    if json:
+        made = [digested.as_dict() for digested in found]
+        output.emit_json({"dry_run": dry_run, **(made[0] if single else {"savepoints": made})})
+    elif not found:
+        output.line("no digests are pending")
+    if dry_run:
+        next_step.say_for_real(json, ready=any(state.states is None for state in found))
+    elif found:
+        newest = found[-1].uri
+        next_step.say_looked_up(
+            json, lambda: ("savepoint", "verify", next_step.savepoint_word(newest), "--deep")
+        )
+
+
+@examples("savepoints/20260305T080000 'before the upgrade'", "savepoints/20260305T080000 --remove")
+def label(
+    savepoint: Savepoint,
+    text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Give a savepoint another label. Its manifest stays as it was written; who and when is kept.
+
+    Periodic savepoints are deleted by their label, so one with another label stays.
+    """
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.labels import person, plan_label, set_label
+
+    if remove == (text is not None):
+        raise Invalid(
+            "a savepoint is given a label, or loses it",
+            found="both" if remove else "no label",
+            expected="LABEL or --remove",
+            hint="holdfast savepoint label SP LABEL, or holdfast savepoint label SP --remove",
+        )
+    catalog, savepoint_id = opened(savepoint)
+    do = plan_label if dry_run else set_label
+    change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
+    output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
+    warn_of_label(text, savepoint)
+    if dry_run:
+        next_step.say_for_real(json)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(catalog.uri)))
+
+
+def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:
+    before, after = (value or "no label" for value in (change.before, change.label))
+    output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
+
+
+def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
+    """Make the digests of a savepoint that was just taken, and say so where that does not come to its end.
+
+    Args:
+        uri: The savepoint.
+        gentle: Whether to leave the query its processors; by default where it seems to run.
+
+    Returns:
+        `recorded` or `pending`.
+    """
+    from holdfast.savepoints.catalog import PENDING
+    from holdfast.savepoints.savepoint_api import digest as make
+
+    try:
+        with progress("digests", "stores") as tell:
+            return make(uri, gentle=gentle, tell=tell).content
+    except HoldfastError as error:
+        output.insist(f"{digests_later(uri)} ({error.fact}{f': {error.found}' if error.found else ''})")
+        return PENDING
+
+
+def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> None:
+    """Tell the job whose checkpoint it is of a savepoint: requests may name its directory from now on."""
+    from holdfast.storage import open_storage
+
+    with suppress(HoldfastError):  # the savepoint is there, whether the state home knows of it or not
+        options.control(home).note_taken(open_storage(checkpoint).uri, taken, int(took_s * 1000))
+
+
+def digests_later(uri: str) -> str:
+    """Return the note about a savepoint whose digests are pending or failed."""
+    making = f"`holdfast savepoint digest {place_word(uri)}`"
+    return f"the savepoint is whole, its digests are pending: {making} makes them"
+
+
+def _show_digest(digested: Digested, *, dry_run: bool) -> None:
+    output.whole(digested.uri)
+    if digested.states is None:
+        output.line(f"  pending: would read {counted(digested.read, 'store')}, {digested.size_bytes:,} bytes")
+        return
+    rows = f"{counted(digested.rows or 0, 'row')} of {counted(len(digested.states), 'state')}"
+    if digested.made:
+        output.line(f"  {rows}; {digested.read:,} of {counted(digested.stores, 'store')} read")
+    else:
+        output.line(f"  {rows}; recorded before{', nothing to do' if dry_run else ''}")
+    for state in digested.states:
+        output.line(
+            f"  operator {state.operator_id}, {state.store}/{state.family}:"
+            f" {counted(state.rows, 'row')}, digest {state.digest[:12]}…"
+        )
+
+
+@examples("savepoints/20260305T080000 --dry-run", "savepoints/20260305T080000 --yes")
+def delete(
+    savepoint: Savepoint,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
+    from holdfast import savepoints
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.removal import plan_delete
+
+    removal = plan_delete(*opened(savepoint), now_ms())
+    if not dry_run:
+        if not yes:
+            confirm(f"Delete {removal.savepoint} and free {removal.size_bytes:,} bytes?")
+        with progress("delete", "files") as tell:
+            removal = savepoints.delete(savepoint, tell=tell)
+    output.show_plan(removal, json, partial(_show_removal, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
+
+
+@examples("savepoints --dry-run", "savepoints --older-than 6h --yes")
+def gc(
+    catalog: Catalog,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            help="How long a take may be silent before it counts as killed; a running one reports"
+            " every minute.",
+        ),
+    ] = "1h",
+    yes: options.Yes = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
+    from holdfast import savepoints
+    from holdfast.config.units import parse_duration
+    from holdfast.savepoints.catalog import require_catalog
+    from holdfast.savepoints.removal import plan_sweep
+    from holdfast.storage import open_storage
+
+    dead_after_ms = parse_duration(older_than, "--older-than", allow_zero=True)
+    address = catalog_of(catalog, home)
+    place = open_storage(address, "catalog")
+    require_catalog(place)
+    removal = plan_sweep(place, now_ms(), dead_after_ms)
+    if not dry_run:
+        if removal.paths and not yes:
+            confirm(
+                f"Remove {counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes,"
+                " that no savepoint needs?"
+            )
+        with progress("gc", "files") as tell:
+            removal = savepoints.gc(address, older_than=older_than, tell=tell)
+    output.show_plan(removal, json, partial(_show_removal, dry_run=dry_run), dry_run=dry_run)
+    _say_next(removal, json, dry_run=dry_run)
+
+
+def _say_next(removal: Removal, json: bool, *, dry_run: bool) -> None:
+    """Return the next step after a removal: what is left, or the real run after a plan."""
+    if dry_run:
+        next_step.say_for_real(json, ready=bool(removal.savepoint or removal.paths) and not removal.live)
+    else:
+        next_step.say_looked_up(json, lambda: ("savepoint", "list", next_step.typed(removal.catalog)))
+
+
+def _show_removal(removal: Removal, *, dry_run: bool) -> None:
+    did = "would remove" if dry_run else "removed"
+    what = f"{removal.savepoint} and " if removal.savepoint else ""
+    output.line(
+        f"{did} {what}{counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes;"
+        f" keeping {counted(removal.kept, 'savepoint')}"
+    )
+    for owner in removal.dead:
+        output.line(f"a take of {owner} was killed")
+    for owner in removal.live:
+        output.insist(f"a take is under way, by {owner}: nothing can be removed until it ends")
+    for savepoint in removal.unreadable:
+        output.insist(
+            f"the manifest of {savepoint} is damaged; nobody knows what it needs, so all bytes stay"
+        )

@@ -2,21 +2,163 @@
 
 from __future__ import annotations
 
-from holdfast.cli import options, output, server_options
-from holdfast.cli.examples import examples
-from holdfast.cli.until_stopped import until_stopped
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.help_text import examples
+from holdfast.cli.stop import until_stopped
+from holdfast.config.checks import TOKEN_VARIABLE
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.server.server_settings import ServerSettings
+
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        help="The port to listen on; 0 picks a free one. [env: HOLDFAST_PORT; default: 8081]",
+    ),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The address to listen on. An address other than loopback needs a token.",
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TEXT",
+        help="The token that callers must send. Visible in the process list. [env: HOLDFAST_TOKEN]",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file that holds the token.",
+        callback=options.on_this_machine,
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        help="The certificate chain, as PEM.",
+        callback=options.on_this_machine,
+    ),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.", callback=options.on_this_machine)
+]
+Savepoints = Annotated[
+    str | None,
+    typer.Option(
+        "--savepoint-dir",
+        metavar="DIR",
+        help="The directory for savepoints requested without one. [the job's]",
+    ),
+]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Requests may name savepoints and checkpoints below this directory or URI.",
+    ),
+]
+
+
+def server_settings(
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    savepoints: str | None,
+    roots: list[str] | None,
+) -> ServerSettings:
+    """The settings that these options mean.
+
+    Raises:
+        Invalid: They cannot be right together, or the port is reached by others and there is no token.
+        NotFound: A file is not there.
+    """
+    from holdfast.config.checks import canonical_uri, parse_storage
+    from holdfast.server.server_settings import ServerSettings, token_from
+
+    if token is not None and token_file is not None:
+        raise Invalid(
+            "a server has one token",
+            found="--token and --token-file",
+            expected="one of them",
+            hint="use --token-file, which no process list shows",
+        )
+
+    def address(text: str, option: str) -> str:
+        return canonical_uri(parse_storage(text, option), Path.cwd())
+
+    return ServerSettings(
+        host=host,
+        port=port,
+        token=token_from(token, token_file, os.environ.get(TOKEN_VARIABLE)),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        savepoints=None if savepoints is None else address(savepoints, "--savepoint-dir"),
+        roots=tuple(address(root, "--root") for root in roots or ()),
+    )
+
+
+def notes(settings: ServerSettings, url: str) -> dict[str, str]:
+    """Return the notes for a program: a `warning`, and a `login` that opens one session, once."""
+    told: dict[str, str] = {}
+    if settings.warning is not None:
+        told["warning"] = settings.warning
+    if settings.login_code is not None:
+        told["login"] = f"{url}/login/once?code={settings.login_code}"
+    return told
+
+
+def say_notes(settings: ServerSettings, url: str) -> None:
+    """Tell a person the same."""
+    told = notes(settings, url)
+    say_warning(settings)
+    if "login" in told:
+        output.say(
+            f"log in, once, at {told['login']}; programs send the token in the state home's server-token"
+        )
+
+
+def say_warning(settings: ServerSettings) -> None:
+    """Tell a person what is not safe about them, if anything is."""
+    if settings.warning is not None:
+        output.insist(f"WARNING: {settings.warning}")
 
 
 @examples("", "--port 8090 --savepoint-dir savepoints")
 def serve(
-    port: server_options.Port = None,
-    host: server_options.Host = "127.0.0.1",
-    token: server_options.Token = None,
-    token_file: server_options.TokenFile = None,
-    tls_cert: server_options.TlsCert = None,
-    tls_key: server_options.TlsKey = None,
-    savepoint_dir: server_options.Savepoints = None,
-    root: server_options.Roots = None,
+    port: Port = None,
+    host: Host = "127.0.0.1",
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    savepoint_dir: Savepoints = None,
+    root: Roots = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -25,7 +167,7 @@ def serve(
     Jobs need no server, and the server needs no jobs: both may come and go.
     """
     own = options.settings(home, port=port)
-    settings = server_options.server_settings(
+    settings = server_settings(
         host=host,
         port=own.port,
         token=token,
@@ -36,7 +178,7 @@ def serve(
         roots=root,
     )
     place = own.ensure_home().resolve()
-    from holdfast.server.access.home_token import secured
+    from holdfast.server.access.guard import secured
     from holdfast.server.process.listening import listen
     from holdfast.server.process.serving import Serving
 
@@ -46,11 +188,10 @@ def serve(
         serving.start()
         if json:
             output.emit_json(
-                {"event": "serving", "url": serving.url, "home": str(place)}
-                | server_options.notes(settings, serving.url)
+                {"event": "serving", "url": serving.url, "home": str(place)} | notes(settings, serving.url)
             )
         else:
             output.say(f"serving {place} at {serving.url}")
-            server_options.say_notes(settings, serving.url)
+            say_notes(settings, serving.url)
         stopped.wait()
         serving.close()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import next_step, options, output, tables
+from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import key_words
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.insight.largest_keys import HeavyKeys
-    from holdfast.checkpoints.state.shares import StoreShares
+    from holdfast.at_rest.insight import HeavyKeys
+    from holdfast.checkpoints.state.contents import StoreShares
     from holdfast.model import SkewReport
 
 # How many of the largest keys a person looks at first.
@@ -64,7 +64,7 @@ def _largest_keys(checkpoint: str) -> tuple[str, ...]:
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
     """The largest keys; of them, what the largest one holds."""
-    from holdfast.at_rest.read.written_keys import written_key
+    from holdfast.at_rest.read.state_reader import written_key
 
     if keys is None:
         return _largest_keys(checkpoint)
@@ -76,13 +76,13 @@ def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys])
 
 
 def _is_checkpoint(target: str) -> bool:
-    """Whether a target can only be an address, or is one; a job's name has no slash."""
+    """Return whether a target can only be an address, or is one; a job's name has no slash."""
     return "/" in target or (Path(target) / "commits").is_dir()
 
 
 def _show_job(name: str, home: str | None, *, as_json: bool) -> str | None:
     """Show what was watched, and give the checkpoint of the first query."""
-    from holdfast.jobs.registry.reported_skew import newest_skew
+    from holdfast.jobs.reports import newest_skew
 
     details = options.control(home).details(name)
     reports = newest_skew(details)
@@ -134,7 +134,7 @@ def _key(values: tuple[Any, ...]) -> str:
 def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[HeavyKeys]:
     """Show how even its state is, and give the largest keys if they were asked for."""
     from holdfast.checkpoints import read
-    from holdfast.checkpoints.state.shares import shares
+    from holdfast.checkpoints.state.contents import shares
 
     found = read(address)
     stores = shares(found)
@@ -183,10 +183,10 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     """The largest keys of each state; for a keyed operator, by all that it holds for a key."""
-    from holdfast.at_rest.insight.largest_keys import heaviest
+    from holdfast.at_rest.insight import heaviest
     from holdfast.at_rest.read.model import StateForm
     from holdfast.at_rest.read.state_reader import StateReader
-    from holdfast.savepoints.places import place_of
+    from holdfast.savepoints.view import place_of
 
     place = place_of(address, None)
     reader = StateReader(place.storage, place.batch_id)
@@ -214,4 +214,4 @@ def _row(store: StoreShares) -> tuple[Any, ...]:
 
 
 def _percent(share: float) -> str:
-    return tables.Whole(f"{100 * share:.1f} %")
+    return output.WholeText(f"{100 * share:.1f} %")

@@ -1,4 +1,4 @@
-"""Standard output and error as a shell may hand them over: closed, full, or in an encoding without dashes."""
+"""Standard streams of a verb: closed, full, interrupted, or written to by Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import codecs
 import io
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
-from holdfast.errors import Unavailable
+import typer
+
+from holdfast.errors import Invalid, Unavailable
 
 _ERRORS: Final = "holdfast-plain"
 
@@ -89,7 +94,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def is_unicode() -> bool:
-    """Whether standard output takes every character."""
+    """Return whether standard output can encode every character."""
     return codecs.lookup(sys.stdout.encoding or "ascii").name.startswith("utf")
 
 
@@ -98,3 +103,43 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
         raise error
     text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+@contextmanager
+def without_sparks_words() -> Iterator[TextIO]:
+    """Keep the words of Spark and of the code away from the answer; give the stream for ours.
+
+    The JVM writes to this process's standard error, and a job file may print.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        before = [os.dup(number) for number in (1, 2)]
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+        try:
+            with open(
+                before[1], "w", encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False
+            ) as words:
+                yield words
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, real in zip((1, 2), before, strict=True):
+                os.dup2(real, number)
+                os.close(real)
+
+
+def confirm(question: str, does: str = "deletes something") -> None:
+    """Ask on the terminal; a no ends the command.
+
+    Args:
+        question: What is asked.
+        does: What the command does, for whoever cannot be asked.
+
+    Raises:
+        Invalid: There is no terminal to ask on.
+    """
+    if not sys.stdin.isatty():
+        raise Invalid(f"this {does} and nobody can be asked", hint="answer with --yes")
+    typer.confirm(question, abort=True, err=True)

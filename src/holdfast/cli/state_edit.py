@@ -1,24 +1,29 @@
-"""`holdfast state edit` and `undo`: change the state of a savepoint into a new one, and take that back."""
+"""`holdfast state edit`, `undo` and `erase`."""
 
 from __future__ import annotations
 
 import json as json_
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import checkpoint_of, warn_of_label, whole_address
-from holdfast.cli.asking import confirm
-from holdfast.cli.examples import examples
+from holdfast.cli.arguments import Catalog, catalog_of, checkpoint_of, warn_of_label, whole_address
+from holdfast.cli.fork import show_usage
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.config.locations import place_word
+from holdfast.cli.standard_streams import confirm
+from holdfast.config.checks import place_word
 from holdfast.config.units import counted
-from holdfast.errors import Invalid
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.at_rest.edit.editing import Edited, EditPlan
     from holdfast.at_rest.edit.undoing import Undone, UndoPlan
+    from holdfast.at_rest.erase.certificate import Certificate, ErasePlan
+
 
 Why = Annotated[
     str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the savepoint.")
@@ -86,7 +91,7 @@ def edit(
     from holdfast.at_rest import edit_api
     from holdfast.at_rest.edit import editing
     from holdfast.at_rest.edit.request import Edit
-    from holdfast.savepoints.taking.taking import check_label
+    from holdfast.savepoints.taking import check_label
 
     check_label(label)
     if all_ and (where or key):
@@ -127,7 +132,7 @@ def undo(
     The label of the original stays with the original.
     """
     from holdfast.at_rest import edit_api
-    from holdfast.savepoints.taking.taking import check_label
+    from holdfast.savepoints.taking import check_label
 
     check_label(label)
     plan = edit_api.plan_undo(savepoint)
@@ -190,7 +195,7 @@ def _preview(plan: EditPlan, line: Any = output.say) -> None:
 
 
 def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """What tells the row from others, then what changes in it."""
+    """Return a change: the columns that identify the row, then those that changed."""
     if before is None or after is None:
         return f"{'insert' if before is None else 'delete'} {output.compact(after or before, 300)}"
     changed = [name for name in before if before[name] != after[name]]
@@ -208,3 +213,147 @@ def _show_made(made: Edited) -> None:
         f"every other row is proved to be the same; {made.plan.savepoint} is as it was, and"
         f" `holdfast state undo {place_word(made.uri)}` takes this back"
     )
+
+
+@examples(
+    "savepoints ann --dry-run",
+    "savepoints ann --certificate ann.json --yes",
+)
+def erase(
+    catalog: Catalog,
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="A value of any key column, or column=value, or a JSON object."),
+    ],
+    column: Annotated[
+        str | None,
+        typer.Option(
+            "--column", metavar="NAME", help="Only look for the value in this column, in keys and in values."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="CHECKPOINT|JOB",
+            help="Also erase from this stopped query's checkpoint, or a job's.",
+        ),
+    ] = None,
+    stopped: options.Stopped = False,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the certificate.")
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option("--certificate", metavar="FILE", help="Write the certificate to this file, as JSON."),
+    ] = None,
+    home: options.Home = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Erase a key from every savepoint of a directory, from all bytes, and say what was searched and found.
+
+    Savepoints keep their addresses and are proved afterwards. Of a checkpoint only the newest batch is left.
+    The state home, logs and notes are searched for its text and left as they are; what was not searched is
+    named. Exit code 3 where the key is nowhere.
+    """
+    from holdfast.at_rest import edit_api
+    from holdfast.checkpoints.guard.checkpoint_guard import not_said
+
+    target = None if certificate is None else Path(certificate)
+    if target is not None:
+        _require_writable(target)
+    everywhere = catalog_of(catalog, home)
+    address = None if checkpoint is None else checkpoint_of(checkpoint, home)
+    usage = None if address is None else edit_api.checkpoint_usage(address)
+    if usage is not None and not dry_run and not stopped:
+        raise not_said(usage, edit_api.SAY_STOPPED)
+    if dry_run or not yes:
+        with progress("erase", "savepoints") as tell:
+            plan = edit_api.plan_erase(
+                key, everywhere=everywhere, column=column, checkpoint=address, home=home, tell=tell
+            )
+        if dry_run:
+            if json:
+                usage_fields = None if usage is None else usage.as_dict()
+                output.emit_json({"dry_run": True, **plan.as_dict(), "usage": usage_fields})
+            else:
+                _show_lines(plan)
+                show_usage(usage, output.line)
+            _tell_outcome(plan.outcome)
+            next_step.say_for_real(json, ready=stopped or usage is None)
+            return
+        if plan.touched:
+            show_usage(usage, output.insist)
+            more = "" if address is None else f", and all but the newest batch of {checkpoint}"
+            confirm(
+                f"Erase {counted(plan.rows, 'row')} from {plan.touched:,} of {len(plan.searched):,}"
+                f" places{more}? Nothing brings them back"
+            )
+    with progress("erase", "savepoints") as tell:
+        made = edit_api.erase(
+            key,
+            everywhere=everywhere,
+            column=column,
+            checkpoint=address,
+            stopped=stopped,
+            why=why,
+            home=home,
+            tell=tell,
+        )
+    problem = None if target is None else _written(target, made.render())
+    output.show(made, json, _show_lines)
+    if problem is not None:
+        output.insist(f"the certificate above could not be written to {certificate}: {problem}")
+        raise typer.Exit(Unavailable.exit_code)
+    _tell_outcome(made.outcome)
+
+
+def _show_lines(value: ErasePlan | Certificate) -> None:
+    for line in value.lines():
+        output.prose(line)
+
+
+def _require_writable(target: Path) -> None:
+    """Refuse a certificate that could not be written once all is erased.
+
+    Raises:
+        Conflict: The file exists.
+        NotFound: Its directory does not.
+        Invalid: Nobody may write there.
+    """
+    if target.exists():
+        raise Conflict("the certificate's file exists", where=str(target), hint="name a new one")
+    if not target.absolute().parent.is_dir():
+        raise NotFound(
+            "the certificate's directory does not exist", where=str(target), hint="make it, or name another"
+        )
+    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
+        raise Invalid(
+            "the certificate cannot be written there",
+            where=str(target),
+            found="no permission to write",
+            hint="name a file in a directory of yours",
+        )
+
+
+def _written(target: Path, data: bytes) -> str | None:
+    """Write the certificate; what went wrong, if anything did: the erasure is done, and has to be told."""
+    try:
+        with target.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _tell_outcome(outcome: str) -> None:
+    """End with the exit code of what is not there, where the key is nowhere."""
+    from holdfast.at_rest.erase.certificate import NOT_FOUND
+
+    if outcome == NOT_FOUND:
+        output.insist("the key was not found in any savepoint or checkpoint that was searched")
+        raise typer.Exit(NotFound.exit_code)

@@ -1,25 +1,199 @@
-"""`holdfast status`: one job in full."""
+"""`holdfast status`: one job in full, once or live."""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
+from holdfast.cli.stop import until_stopped
+from holdfast.config.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from holdfast.jobs.monitoring.sizing_report import QuerySizing
-    from holdfast.jobs.recovery.prediction import Prediction
-    from holdfast.jobs.recovery.timings import Recovery
+    from rich.text import Text
+
+    from holdfast.jobs.recovery import Prediction, RecoveryTimes
     from holdfast.jobs.registry.client import JobDetails
+    from holdfast.jobs.reports import QuerySizing
+    from holdfast.model import BatchProgress
     from holdfast.observe.alerting import Alert
     from holdfast.observe.lag import Lag
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The newest numbers as bars from nothing to the largest of them; what is not known is a gap.
+
+    Args:
+        values: The numbers, oldest first.
+        width: How many bars there may be.
+    """
+    shown = list(values)[-width:] if width > 0 else []
+    largest = max((value for value in shown if value is not None), default=0.0)
+    return "".join(" " if value is None else _bar(value, largest) for value in shown)
+
+
+def _bar(value: float, largest: float) -> str:
+    if largest <= 0:
+        return _BARS[0]
+    return _BARS[min(int(max(value, 0.0) / largest * len(_BARS)), len(_BARS) - 1)]
+
+
+EVERY_S = 1.0
+HISTORY = 120
+_LEAST_WIDTH = 10
+# Room for the names and numbers beside the bars.
+_BESIDE = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A job at one moment."""
+
+    details: JobDetails
+    alerts: tuple[Alert, ...]
+
+
+def follow(look: Callable[[], Look], *, json: bool) -> None:
+    """Show a job until it ends, or until Ctrl-C."""
+    with until_stopped() as stopped:
+        if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not json:
+            _draw(look, stopped)
+        else:
+            _lines(look, stopped, json=json)
+
+
+def _lines(look: Callable[[], Look], stopped: threading.Event, *, json: bool) -> None:
+    """A line for each batch, each change of the job's state, and each alert that comes or goes."""
+    seen: dict[str, int] = {}
+    former: Look | None = None
+    while True:
+        now = look()
+        for change in _changes(former, now, seen):
+            if json:
+                output.emit_json(change)
+            else:
+                output.line(str(change["text"]))
+        former = now
+        if now.details.status.job.state.terminal or stopped.wait(EVERY_S):
+            return
+
+
+def _changes(former: Look | None, now: Look, seen: dict[str, int]) -> Iterable[Mapping[str, Any]]:
+    job = now.details.status.job
+    if former is None or former.details.status.job.state is not job.state:
+        yield {"event": "state", "text": f"{job.name}: {job.state.value}", **now.details.status.as_dict()}
+    before = {alert.key: alert for alert in former.alerts} if former is not None else {}
+    after = {alert.key: alert for alert in now.alerts}
+    for key in after.keys() - before.keys():
+        yield _alert("alert", f"{job.name}: alert: {after[key].text}", after[key])
+    for key in before.keys() - after.keys():
+        yield _alert("cleared", f"{job.name}: alert over: {before[key].text}", before[key])
+    batches = now.details.batches if former is not None else now.details.newest()
+    for batch in batches:
+        if batch.batch_id > seen.get(batch.query, -1):
+            seen[batch.query] = batch.batch_id
+            yield {"event": "batch", "text": _batch_line(batch), **batch.as_dict()}
+
+
+def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
+    return {**alert.as_dict(), "event": event, "text": text}
+
+
+def _batch_line(batch: BatchProgress) -> str:
+    from holdfast.config.units import rounded_size
+    from holdfast.observe.job_metrics import state_bytes
+
+    state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
+    late = f", {batch.late_rows:,} late" if batch.late_rows else ""
+    took = output.duration(batch.duration_ms)
+    return f"{batch.query} batch {batch.batch_id}: {counted(batch.input_rows, 'row')} in {took}{state}{late}"
+
+
+def _draw(look: Callable[[], Look], stopped: threading.Event) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            now = look()
+            live.update(_text(now, console.width), refresh=True)
+            if now.details.status.job.state.terminal or stopped.wait(EVERY_S):
+                return
+
+
+def _text(now: Look, width: int) -> Text:
+    from rich.text import Text
+
+    colours = {"alert": "bold red", "bars": "cyan", "name": "bold", "": ""}
+    made = Text(no_wrap=True, overflow="ellipsis")
+    for line in screen(now, width):
+        for style, part in line:
+            made.append(part, colours[style])
+        made.append("\n")
+    return made
+
+
+def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
+    """Return the lines of the screen, in parts with their meaning.
+
+    Args:
+        now: The job.
+        width: How many characters fit beside each other.
+    """
+    from holdfast.jobs.registry.client import describe
+
+    job = now.details.status.job
+    lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {describe(now.details.status)}")]]
+    room = max(width - _BESIDE, _LEAST_WIDTH)
+    for query in now.details.queries:
+        history = [earlier for earlier in now.details.batches if earlier.query == query.name]
+        lines += [[("", "")], [("name", query.name)]]
+        lines += _query(history, room) if history else [[("", "  no batch yet")]]
+    if now.alerts:
+        lines.append([("", "")])
+        lines += [[("alert", f"alert  {alert.text}")] for alert in now.alerts]
+    return lines
+
+
+def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
+    from holdfast.config.units import rounded_size
+    from holdfast.observe.job_metrics import state_bytes
+
+    newest = history[-1]
+    rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]
+    rows: list[tuple[str, str, list[float]]] = [
+        ("batch", output.duration(newest.duration_ms), [float(batch.duration_ms) for batch in history]),
+        ("rows/s", f"{rates[-1]:,.0f}", rates),
+    ]
+    if newest.operators:
+        sizes = [float(state_bytes(batch)) for batch in history]
+        rows.append(("state", rounded_size(sizes[-1]), sizes))
+        counted = [float(batch.state_rows) for batch in history if batch.state_rows is not None]
+        known = "unknown" if newest.state_rows is None else f"{newest.state_rows:,}"
+        rows.append(("state rows", known, counted))
+    made = [
+        [("", f"  {name:<11}{value:>14}  "), ("bars", sparkline(values, room))]
+        for name, value, values in rows
+    ]
+    watermark = f", watermark {newest.watermark}" if newest.watermark else ""
+    late = sum(batch.late_rows for batch in history)
+    made.append([("", f"  batch {newest.batch_id}, {late:,} late rows{watermark}")])
+    return made
 
 
 @examples("visits", "visits --watch")
@@ -63,7 +237,7 @@ def status(
 
 
 def _after_status(details: JobDetails, home: str | None) -> tuple[str, ...]:
-    """What a job in this state calls for."""
+    """Return the next step for a job in this state."""
     from holdfast.model import JobState
 
     job, homes = details.status.job, next_step.home_words(home)
@@ -79,7 +253,6 @@ def _after_status(details: JobDetails, home: str | None) -> tuple[str, ...]:
 
 
 def _follow(job: str, home: str | None, json: bool) -> None:
-    from holdfast.cli.status_live import HISTORY, Look, follow
 
     control = options.control(home)
     name = control.details(job, batches=1).status.job.name
@@ -87,7 +260,7 @@ def _follow(job: str, home: str | None, json: bool) -> None:
 
 
 def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
-    from holdfast.jobs.monitoring.metrics_snapshot import alerts
+    from holdfast.jobs.reports import alerts
     from holdfast.observe.alerting import FIRING
 
     place = options.state_home(home)
@@ -96,14 +269,14 @@ def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
 
 def _sized(details: JobDetails, home: str | None) -> tuple[QuerySizing, ...]:
     from holdfast.clock import now_ms
-    from holdfast.jobs.monitoring.sizing_report import sizings
+    from holdfast.jobs.reports import sizings
 
     return sizings(details, options.state_home(home), now_ms())
 
 
 def _lags(details: JobDetails) -> tuple[Lag, ...]:
     from holdfast.clock import now_ms
-    from holdfast.jobs.monitoring.lag_report import job_lags
+    from holdfast.jobs.reports import job_lags
 
     return job_lags(details, now_ms())
 
@@ -236,7 +409,7 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
 
 
 def _render_lag(lags: Sequence[Lag]) -> None:
-    """How far each query is behind, by topic: the partitions that have most to read would not fit."""
+    """Print the lag of each query by topic, with the partitions that have most to read."""
     from itertools import groupby
 
     if not lags:
@@ -262,7 +435,7 @@ def _render_lag(lags: Sequence[Lag]) -> None:
 
 
 def _render_sizing(sized: Sequence[QuerySizing]) -> None:
-    """What each query has and needs, and how state grows where that is known."""
+    """Print what each query has and needs, and how its state grows."""
     from holdfast.config.units import rounded_size
     from holdfast.observe.growth import Growing
 
@@ -324,9 +497,9 @@ def _leader(details: JobDetails) -> str | None:
     return None if leader is None else f"{leader.holder}, elected at {leader.address}"
 
 
-def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | None) -> None:
-    """What recoveries took by phase, and on the last line what the next one is expected to."""
-    from holdfast.jobs.recovery.timings import PHASES
+def _render_recoveries(recoveries: Sequence[RecoveryTimes], prediction: Prediction | None) -> None:
+    """Print the phases of recoveries, and the prediction of the next on the last line."""
+    from holdfast.jobs.recovery import PHASES
 
     rows = [
         (

@@ -1,9 +1,13 @@
-"""`holdfast stop`: end a job after its batch, with a savepoint or without."""
+"""`holdfast stop` and `cancel`: end a job."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,15 +15,35 @@ from typer.core import TyperCommand
 
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName, savepoints_of, warn_of_label
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
-from holdfast.config.locations import place_word
+from holdfast.cli.savepoint_proof import INTERRUPTED, digest_taken, digests_later
+from holdfast.cli.standard_streams import confirm
+from holdfast.config.checks import place_word
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
 if TYPE_CHECKING:
     from holdfast.jobs.registry.client import Control, JobStatus
-    from holdfast.savepoints.taking.taking import Taken
+    from holdfast.savepoints.taking import Taken
+
+
+@contextmanager
+def until_stopped() -> Iterator[threading.Event]:
+    """The event is set by Ctrl-C or SIGTERM, so that work is finished; a second one ends it at once."""
+    stopped = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    former = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
 
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the job to end.")
@@ -31,7 +55,7 @@ _OPTION: Final = "--savepoint"
 _NO_DIRECTORY: Final = "\0"
 
 
-class Stop(TyperCommand):
+class OptionalDirectory(TyperCommand):
     """Lets --savepoint stand without a directory, which an option of Typer cannot."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -131,7 +155,7 @@ def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], b
     Returns:
         Whether each has them, by query; and False if a person did not wait for all.
     """
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+    from holdfast.savepoints.catalog import PENDING, RECORDED
 
     content = {query: RECORDED if made.manifest.has_content else PENDING for query, made in taken.items()}
     try:
@@ -161,9 +185,9 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
 
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
     """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
-    from holdfast.savepoints.catalog.catalog import ids
+    from holdfast.savepoints.catalog import ids
     from holdfast.savepoints.nesting import check_apart, check_catalog
-    from holdfast.savepoints.taking.taking import check_label
+    from holdfast.savepoints.taking import check_label
     from holdfast.storage import open_storage
 
     check_label(label)
@@ -228,3 +252,33 @@ def _take(
                 took_ms = int((time.monotonic() - began) * 1000)
                 jobs.note_savepoint(status.job.name, query, taken[query], took_ms)
     return taken
+
+
+@examples("visits --dry-run", "visits")
+def cancel(
+    job: JobName,
+    timeout: Timeout = 60.0,
+    yes: options.Yes = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """End a job's driver at once. Its checkpoint stays unless the job says `on_cancel="delete"`."""
+    jobs = options.control(home)
+    status = jobs.running(job)
+    deletes = status.job.on_cancel == "delete"
+    fate = f"{'delete' if deletes else 'keep'} its checkpoint {status.job.checkpoint}"
+    if not dry_run:
+        if deletes and not yes:
+            confirm(f"Cancel {status.job.name} and {fate}?")
+        status = jobs.cancel(status.job.name, timeout)
+    if json:
+        output.emit_json({"dry_run": dry_run, "deletes_checkpoint": deletes, **status.as_dict()})
+    elif dry_run:
+        output.line(f"{status.job.name}: {status.job.state.value}, would be ended at once and {fate}")
+    else:
+        output.line(f"{status.job.name}: {status.job.state.value}")
+    if dry_run:
+        next_step.say_for_real(json)
+    elif not deletes:
+        next_step.say_looked_up(json, lambda: next_step.run_words(status.job.target, home))

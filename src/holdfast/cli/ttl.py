@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output, tables
+from holdfast.cli import options, output
 from holdfast.cli.arguments import Place
-from holdfast.cli.examples import examples
+from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import opened
 from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.insight.ttl_preview import WhatIf
+    from holdfast.at_rest.insight import WhatIf
 
 _WIDTH = 40
 # What stands beside a bar.
@@ -54,7 +54,7 @@ def ttl(
     json: options.Json = False,
 ) -> None:
     """Show what a time to live would free of real state, and how old its rows are; nothing is changed."""
-    from holdfast.at_rest.insight.ttl_preview import what_if as applied
+    from holdfast.at_rest.insight import what_if as applied
     from holdfast.config.units import parse_duration
 
     if (what_if is None) == (watermark is None):
@@ -103,7 +103,7 @@ def _show(found: WhatIf) -> None:
         )
     if found.histogram:
         output.line(f"  {'AGE':>14}  {'ROWS':>12}")
-    room = tables.width()
+    room = output.width()
     longest = _WIDTH if room is None else min(_WIDTH, max(room - _BESIDE_BAR, 1))
     most = max((bucket.rows for bucket in found.histogram), default=0)
     for bucket in found.histogram:

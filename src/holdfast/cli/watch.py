@@ -11,18 +11,18 @@ import typer
 from holdfast.cli import next_step, options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.arguments import Checkpoint, checkpoint_of
-from holdfast.cli.examples import examples
-from holdfast.cli.until_stopped import until_stopped
+from holdfast.cli.help_text import examples
+from holdfast.cli.stop import until_stopped
 from holdfast.clock import now_ms
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoints.recording import Noting, Recorder
-    from holdfast.config.job.alert_settings import Alerts
+    from holdfast.checkpoints.record import Noting, Recorder
+    from holdfast.config.alert_settings import Alerts
     from holdfast.observe.alerting import AlertEvent
     from holdfast.storage.port import Storage
 
@@ -63,8 +63,7 @@ def watch(
     Tells of alerts as far as files show them: size and growth of state, skew, the format. Ends with Ctrl-C. A
     job under `holdfast run` is recorded and watched by itself.
     """
-    from holdfast.checkpoints.record import RecordFile, in_use, record_path
-    from holdfast.checkpoints.recording import Recorder
+    from holdfast.checkpoints.record import Recorder, RecordFile, in_use, record_path
     from holdfast.config.units import parse_duration
     from holdfast.storage import open_storage
 
@@ -123,7 +122,7 @@ def _alerts(given: list[str] | None) -> Alerts:
     Raises:
         Invalid: There is no such one, or a value does not fit.
     """
-    from holdfast.config.job.alert_settings import Alerts
+    from holdfast.config.alert_settings import Alerts
 
     wanted = options.pairs("--alert", given)
     known = list(Alerts().as_dict())
@@ -146,8 +145,8 @@ def _measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
 ) -> Iterator[Callable[[], None]]:
     """Numbers and alerts while the verb runs; the body calls what it gets again and again."""
-    from holdfast.jobs.monitoring.checkpoint_watch import CheckpointWatch
-    from holdfast.observe.export.prometheus import MetricsServer
+    from holdfast.jobs.checkpoint_watch import CheckpointWatch
+    from holdfast.observe.prometheus import MetricsServer
 
     called = name or storage.uri.rstrip("/").rsplit("/", 1)[-1]
     watched = CheckpointWatch(storage, called, alerts, home, now_ms)
@@ -211,7 +210,7 @@ def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) 
 
 
 def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:
-    """What does not work is told once, and tried again."""
+    """Print an error once, and try again."""
     text = str(error)
     if text != told:
         if json:

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.job.checkpoint_explain import checkpoint_knobs
-from holdfast.config.job.checkpoint_fields import CheckpointFields
-from holdfast.config.job.trigger import Every
-from holdfast.config.locations import canonical_uri
+from holdfast.config.checkpoint_fields import CheckpointFields, checkpoint_knobs
+from holdfast.config.checks import canonical_uri
+from holdfast.config.policies import Every
 from holdfast.config.setting_report import SettingReport
 
 if TYPE_CHECKING:
-    from holdfast.config.flink.flink import FlinkSettings
+    from holdfast.config.flink import FlinkSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(CheckpointFields):
-    """Where and how a job keeps its state, with every knob a checkpoint can have.
+    """The location of a job's state and its settings.
 
     Values are checked when the object is made. Durations may be given as text or `timedelta` and are
     kept in milliseconds; a number is milliseconds. `knobs()` tells what each field becomes.
@@ -77,7 +76,7 @@ class Checkpoint(CheckpointFields):
             Invalid: A value that does not fit, a misspelt key of the state or checkpoint settings, or
                 no place for the checkpoint.
         """
-        from holdfast.config.flink.flink import read_flink
+        from holdfast.config.flink import read_flink
 
         return read_flink(keys, Checkpoint, storage=storage)
 

@@ -1,4 +1,4 @@
-"""What a session's settings come to on a cluster: tasks at once, and the memory of an executor."""
+"""The results of a session's settings on a cluster: parallel tasks, and the memory of an executor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
 class Manager(str, Enum):
-    """Who gives a session its executors."""
+    """The cluster manager that gives a session its executors."""
 
     LOCAL = "local"
     LOCAL_CLUSTER = "local-cluster"
@@ -54,7 +54,7 @@ class Manager(str, Enum):
 
     @property
     def sizes_containers(self) -> bool:
-        """Whether it gives executors containers, of the size that the settings of memory come to."""
+        """Return whether it gives executors containers, sized by the memory settings."""
         return self in (Manager.YARN, Manager.KUBERNETES)
 
 
@@ -73,7 +73,7 @@ def manager_of(master: str) -> Manager:
 
 @dataclass(frozen=True, slots=True)
 class AskedCores:
-    """How many tasks the settings ask room for.
+    """The number of tasks for which the settings request room.
 
     Attributes:
         slots: Tasks at once; None where the settings do not say.
@@ -85,7 +85,7 @@ class AskedCores:
 
 
 def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
-    """How many tasks at once the settings ask a cluster for, before it has given anything.
+    """Return the number of parallel tasks that the settings request from a cluster.
 
     A standalone cluster gives all the cores that it has unless `spark.cores.max` says otherwise, so its
     master has to be asked. YARN and Kubernetes give what the settings ask for, or less.
@@ -114,7 +114,7 @@ def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorMemory:
-    """What an executor of a query with state takes, and what it is given.
+    """The memory that an executor of a query with state needs, and the memory that it gets.
 
     Attributes:
         heap_bytes: The JVM's heap: `spark.executor.memory`.
@@ -138,12 +138,12 @@ class ExecutorMemory:
 
     @property
     def outside_bytes(self) -> int:
-        """What is taken outside the heap."""
+        """The needed bytes outside the heap."""
         return self.jvm_bytes + self.state_bytes + self.python_bytes
 
     @property
     def total_bytes(self) -> int:
-        """What the executor takes in all."""
+        """The needed bytes in total."""
         return self.heap_bytes + self.outside_bytes
 
     @property
@@ -159,7 +159,7 @@ class ExecutorMemory:
 def executor_memory(
     master: str, conf: Mapping[str, str], slots: int, partitions: int | None = None
 ) -> ExecutorMemory:
-    """What one executor of a query with state takes and is given.
+    """Return the memory that one executor of a query with state needs and gets.
 
     Args:
         master: Where Spark runs.
@@ -212,12 +212,12 @@ def container_defaults(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:
-    """Whether Spark takes executors away from a session that has nothing for them to do."""
+    """Return whether Spark removes idle executors from a session."""
     return conf.get(DYNAMIC_KEY, "false").strip().lower() == "true"
 
 
 def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
-    """What a person should know of the settings before a query with state runs on this cluster.
+    """Return the cautions about the settings before a query with state runs on this cluster.
 
     Raises:
         Invalid: A size or number among the settings is none.
@@ -257,7 +257,7 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def worker_caution(memory: ExecutorMemory, worker_bytes: int, host: str) -> str | None:
-    """What to say of a worker of a standalone cluster whose memory an executor may outgrow, if it may.
+    """Return the caution about a standalone worker whose memory an executor may exceed, if there is one.
 
     A standalone cluster counts the heap alone.
     """

@@ -1,4 +1,4 @@
-"""What a setting becomes: the words in which Holdfast explains every knob."""
+"""The explanation of every setting: its value here, and what Spark gets."""
 
 from __future__ import annotations
 

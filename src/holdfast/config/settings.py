@@ -1,4 +1,4 @@
-"""Holdfast's own settings, and where each of them came from.
+"""Holdfast's own settings, their origin, and private files.
 
 A flag wins over an environment variable, that over the file, that over the default.
 """
@@ -7,19 +7,107 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from holdfast.config.checks import refused
-from holdfast.config.job.high_availability import DEFAULT_LEASE, Leading
-from holdfast.config.locations import SCHEME
-from holdfast.config.private_files import close_to_others, make_directory
+from holdfast.config.checks import SCHEME, refused
+from holdfast.config.policies import DEFAULT_LEASE, Leading
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid, NotFound
+
+DIRECTORY: Final = 0o700
+FILE: Final = 0o600
+_OTHERS: Final = 0o077
+# What Holdfast keeps in a state home. Of a catalog, with millions of files maybe, the directory is enough.
+_FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java", "shipped"})
+_CLOSED_FOLDERS: Final = frozenset({"savepoints"})
+_FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", ".server-token", ".writable-")
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory for the owner alone, with those above it that are not there.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = []
+    for above in (path, *path.parents):
+        if above.is_dir():
+            break
+        missing.append(above)
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            folder.mkdir(DIRECTORY)
+    if not path.is_dir():
+        raise NotADirectoryError(f"not a directory: {path}")
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file for the owner alone, if there is none.
+
+    It is not opened: to close a file of SQLite gives up the locks that this process has on it elsewhere.
+    """
+    with suppress(OSError):
+        os.mknod(path, FILE | stat.S_IFREG)
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Open a file, made for the owner alone if it is not there; the descriptor is the caller's.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
+
+
+def close_to_others(home: Path) -> None:
+    """Let nobody but the owner into a state home that an earlier version, or a wide umask, has left open.
+
+    A directory that holds other things too, such as one that a person works in, stays as it is: only what
+    Holdfast keeps in it is closed.
+    """
+    try:
+        entries = list(os.scandir(home))
+    except OSError:
+        return
+    ours = [entry for entry in entries if _is_ours(entry.name)]
+    if len(ours) == len(entries):
+        _close(home)
+    for entry in ours:
+        loose = _close(Path(entry.path))
+        if loose and entry.name in _FOLDERS and entry.is_dir(follow_symlinks=False):
+            for path in _below(Path(entry.path)):
+                _close(path)
+
+
+def _is_ours(name: str) -> bool:
+    return name in _FOLDERS or name in _CLOSED_FOLDERS or name.startswith(_FILES)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            yield Path(place, name)
+
+
+def _close(path: Path) -> bool:
+    """Remove the access of others, if the path belongs to this user; return whether others have none."""
+    try:
+        status = path.lstat()
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode) or not mode & _OTHERS or status.st_uid != os.geteuid():
+            return False
+        path.chmod(mode & ~_OTHERS & ~(stat.S_ISUID | stat.S_ISGID))
+    except OSError:  # it has gone meanwhile
+        return False
+    return True
+
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,8 +140,8 @@ _NAMES = tuple(setting.name for setting in _SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a setting came from.
+class SettingOrigin:
+    """The origin of a setting.
 
     Args:
         kind: "flag", "environment", "file" or "default".
@@ -94,7 +182,7 @@ class Settings:
     """
 
     home: Path
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, SettingOrigin] = field(default_factory=dict)
     leading: Leading | None = None
     port: int = int(_PORT.default)
 
@@ -187,7 +275,7 @@ class Settings:
 
 
 def unwritable(directory: Path) -> str | None:
-    """Why nothing could be written into a directory, that is there or would be made; None if it could.
+    """Return why nothing can be written into a directory, existing or not; None if it can.
 
     Judged by permissions; creates nothing.
     """
@@ -209,25 +297,25 @@ def _first(
     cwd: Path,
     path: Path | None,
     table: Mapping[str, object],
-) -> tuple[object, Source, Path]:
+) -> tuple[object, SettingOrigin, Path]:
     """Give the value that wins, where it came from, and what a relative path in it is relative to."""
     if flags.get(setting.name) is not None:
-        return flags[setting.name], Source("flag", setting.option), cwd
+        return flags[setting.name], SettingOrigin("flag", setting.option), cwd
     if environ.get(setting.variable):
-        return environ[setting.variable], Source("environment", setting.variable), cwd
+        return environ[setting.variable], SettingOrigin("environment", setting.variable), cwd
     if path is not None and setting.name in table:
-        return table[setting.name], Source("file", str(path)), path.parent
-    return setting.default, Source("default", setting.default), cwd
+        return table[setting.name], SettingOrigin("file", str(path)), path.parent
+    return setting.default, SettingOrigin("default", setting.default), cwd
 
 
-def _text(winner: tuple[object, Source, Path], setting: _Setting) -> str:
+def _text(winner: tuple[object, SettingOrigin, Path], setting: _Setting) -> str:
     value, source, _ = winner
     if not isinstance(value, str) or "\0" in value:
         raise refused(setting.name, value, "a text", where=str(source))
     return value
 
 
-def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
+def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise refused(setting.name, value, "a directory", where=str(source))
@@ -246,7 +334,7 @@ def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
     return Path(os.path.abspath(base / expanded))  # noqa: PTH100
 
 
-def _port(winner: tuple[object, Source, Path]) -> int:
+def _port(winner: tuple[object, SettingOrigin, Path]) -> int:
     value, source, _ = winner
     number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_PORT:

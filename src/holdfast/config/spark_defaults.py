@@ -28,7 +28,7 @@ SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
 MOST_PARTITIONS = 128
 
 # The file manager for local checkpoints, and the file system without which it keeps old files:
-# engine/state/file_manager.py says why.
+# engine/file_manager.py says why.
 LOCAL_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -78,7 +78,7 @@ class Default:
 
     @property
     def in_environment(self) -> bool:
-        """Whether it is an environment variable, and not a setting of the session."""
+        """Return whether it is an environment variable, and not a setting of the session."""
         return not self.key.startswith("spark.")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import savepoints
-from holdfast.savepoints.differences.key_diff import KEYED
+from holdfast.savepoints.key_diff import KEYED
 
 # The query whose state is saved: what is known of each customer.
 QUERY: Final = "regulars"
@@ -19,7 +19,7 @@ SAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a customer.
+    """The values of a customer.
 
     Attributes:
         visits: How often he came.
@@ -47,7 +47,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was saved, and how the two savepoints differ.
+    """The saved savepoints, and how the two differ.
 
     Attributes:
         batches: The batches that they hold.
@@ -70,7 +70,7 @@ class Saved:
     seen: tuple[Seen, ...]
 
 
-class Savepoints:
+class DemoSavepoints:
     """Takes savepoints of one query as a run goes on.
 
     Args:

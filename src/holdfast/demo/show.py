@@ -17,18 +17,18 @@ from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast.config.units import rounded_duration
 from holdfast.demo.coffee_shop import day as coffee_day
 from holdfast.demo.coffee_shop.model import (
-    Answer,
-    Comparison,
+    QuestionAnswer,
     Row,
+    RowComparison,
     answers,
     compare,
     late_counts,
     read_day,
     rows_of,
 )
-from holdfast.demo.saving import Saved, Savepoints
+from holdfast.demo.saving import DemoSavepoints, Saved
 from holdfast.errors import Failed, Unavailable
-from holdfast.formats.logs.sink_log import committed_files
+from holdfast.formats.logs.table_logs import committed_files
 from holdfast.jobs.events import Event
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
@@ -52,13 +52,13 @@ HALF = 0.5
 Tell = Callable[[int, int, str], None]
 
 
-def _compared(comparisons: tuple[Comparison, ...]) -> list[dict[str, Any]]:
+def _compared(comparisons: tuple[RowComparison, ...]) -> list[dict[str, Any]]:
     return [json_value(comparison) | {"exact": comparison.exact} for comparison in comparisons]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(JsonShape):
-    """What the demo did and found.
+class DemoResult(JsonShape):
+    """The results of the demo.
 
     Attributes:
         seed: What the streams were made from.
@@ -81,7 +81,7 @@ class Shown(JsonShape):
     events: int
     late: Mapping[str, int]
     questions: Mapping[str, str]
-    comparisons: tuple[Comparison, ...] = field(metadata=json_as(convert=_compared))
+    comparisons: tuple[RowComparison, ...] = field(metadata=json_as(convert=_compared))
     batches: int
     drivers: int
     recovery_ms: int | None
@@ -94,7 +94,7 @@ class Shown(JsonShape):
     @property
     @in_json
     def exact(self) -> bool:
-        """Whether every answer equals the model's, a driver was killed, and a restore gave the state back."""
+        """Return whether all results equal the model's, a driver was killed, and a restore was equal."""
         return (
             self.drivers > 1 and self.saved.same and all(comparison.exact for comparison in self.comparisons)
         )
@@ -120,9 +120,9 @@ class CoffeeShop:
         self._driver: int | None = None
         self._killed = False
         self._note = "starting Spark"
-        self._savepoints = Savepoints(folder, 1)
+        self._savepoints = DemoSavepoints(folder, 1)
 
-    def run(self) -> Shown:
+    def run(self) -> DemoResult:
         """Run to the end.
 
         Raises:
@@ -134,13 +134,13 @@ class CoffeeShop:
         day = coffee_day.CoffeeDay.make(self._seed)
         self._write(day)
         self._total = day.events * READERS
-        self._savepoints = Savepoints(self._folder, day.events)
+        self._savepoints = DemoSavepoints(self._folder, day.events)
         self._tell(0, self._total, self._note)
         details = self._supervise()
         streams = read_day(self._folder / "day")
         expected = answers(streams)
         saved = self._savepoints.saved()
-        return Shown(
+        return DemoResult(
             seed=self._seed,
             events=day.events,
             late=late_counts(streams),
@@ -223,8 +223,8 @@ class CoffeeShop:
         self._killed = True
         os.kill(self._driver, signal.SIGKILL)
 
-    def _found(self, answer: Answer) -> list[Row]:
-        """What the job wrote, read without Spark."""
+    def _found(self, answer: QuestionAnswer) -> list[Row]:
+        """Read the job's output, without Spark."""
         tables = self._folder / "tables"
         if answer.name == "visits":
             with closing(sqlite3.connect(tables / "answers.db")) as db:

@@ -1,4 +1,4 @@
-"""Which Spark versions Holdfast knows, and what differs between them."""
+"""Known Spark versions, and the differences between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a Cassandra is, and how to come in; passwords are in the environment alone."""
+"""Connect to a Cassandra by its address; passwords come from the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
+from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.external.named_addresses import sole_address
 
@@ -58,7 +58,7 @@ class CassandraPlace:
 
     @property
     def contact_points(self) -> str:
-        """As `hf.Cassandra` takes them."""
+        """The contact points, as `hf.Cassandra` takes them."""
         shown = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.points)
         return ",".join(shown)
 
@@ -102,7 +102,7 @@ class CassandraPlace:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Login:
-    """How to come in; nothing prints it."""
+    """The credentials; nothing prints them."""
 
     user: str | None
     password: str | None
@@ -186,7 +186,7 @@ class CassandraConnection:
         session.together(statements)
 
     def transact(self, cql: str, *values: object) -> bool:
-        """Whether a conditional statement was applied; False also where nobody knows."""
+        """Return whether a conditional statement was applied; False also if that is unknown."""
         from cassandra import OperationTimedOut, WriteTimeout
 
         session = self._connected()
@@ -198,7 +198,7 @@ class CassandraConnection:
             return False
 
     def run(self, cql: str, *values: str) -> list[Any]:
-        """What a statement of the schema gives. All such statements are asked of the same node."""
+        """Run a statement of the schema. All such statements are sent to the same node."""
         session = self._connected().cql
         hosts = [host for host in session.cluster.metadata.all_hosts() if host.is_up]
         first = min(hosts, key=lambda host: str(host.host_id), default=None)
@@ -409,7 +409,7 @@ def _level(name: str) -> Any:
 
 
 def _said(error: BaseException) -> str:
-    """What an error of the library says, in one line."""
+    """Return an error of the library in one line."""
     from cassandra import OperationTimedOut
 
     if isinstance(error, OperationTimedOut):

@@ -1,35 +1,202 @@
-"""One store of state in Cassandra: read at a version, or made under a new name."""
+"""A store of state in Cassandra: read at a version, or written under a new name.
+
+The tables and the arithmetic are those of `CassandraSession` and `CassandraHead` there; tests compare.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Invalid, Unavailable
-from holdfast.external.cassandra_head import (
-    COLUMNS,
-    DELETED,
-    EMPTY,
-    TABLES,
-    CassandraHead,
-    Lineage,
-    head_of,
-)
 from holdfast.external.cassandra_place import ADDRESS, CassandraConnection, CassandraPlace
+from holdfast.external.shared_state import SharedHead, StoreListing
 from holdfast.external.store_port import (
     BUCKETS,
     StoreLook,
     bucket_of,
+    by_bucket,
     gone,
     index_of,
     lacking,
     not_kept,
+    note_of,
     require_layout,
     taken,
 )
+
+# Later than any step of an attempt.
+DELETED: Final = 1 << 50
+GRACE: Final = "gc_grace_seconds = 86400"
+TABLES: Final[Mapping[str, str]] = {
+    "state_head": (
+        "(store text PRIMARY KEY, generation bigint, run text, retired frozen<list<text>>, reached bigint,"
+        " next bigint, versions frozen<map<bigint, bigint>>, fields frozen<map<bigint, bigint>>,"
+        " open frozen<set<bigint>>, dead frozen<map<bigint, bigint>>, unfolded frozen<set<bigint>>,"
+        " undeleted frozen<set<bigint>>)"
+    ),
+    "state_rows": (
+        "(store text, bucket int, field blob, attempt bigint, live boolean, value blob,"
+        " present boolean static, PRIMARY KEY ((store, bucket), field, attempt))"
+        " WITH CLUSTERING ORDER BY (field ASC, attempt DESC)"
+        f" AND compaction = {{'class': 'LeveledCompactionStrategy'}} AND {GRACE}"
+    ),
+    "state_changes": (
+        "(store text, attempt bigint, part int, fields blob, PRIMARY KEY ((store, attempt), part))"
+        f" WITH {GRACE}"
+    ),
+    "state_stores": "(query text, store text, facts frozen<map<text, text>>, PRIMARY KEY (query, store))",
+    "state_queries": "(query text PRIMARY KEY, batch_id bigint, run text, generation text)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLineage:
+    """The attempts whose rows count at a version.
+
+    Attributes:
+        floor: Up to this attempt every one counts that is not dead.
+        dead: The dead ones, as ranges from first to last, ascending.
+        attempts: Those that count of the later ones.
+        last: No row of a later attempt needs to be read.
+    """
+
+    floor: int
+    dead: Sequence[tuple[int, int]]
+    attempts: frozenset[int]
+    last: int
+
+    def has(self, attempt: int) -> bool:
+        """Return whether an attempt's rows count."""
+        if attempt > self.floor:
+            return attempt in self.attempts
+        at = bisect_right(self.dead, attempt, key=itemgetter(0))
+        return at == 0 or attempt > self.dead[at - 1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraHead:
+    """The head of a store, with its fields in the order of the columns.
+
+    Attributes:
+        generation: What each change makes greater by one.
+        run: The query run that may write; nothing where no query has begun.
+        retired: The runs before it, the last one first.
+        reached: The version that the run's newest batch began with.
+        next: The last attempt's number.
+        versions: The kept versions, each with the attempt that made it.
+        fields: How many fields each of them has.
+        open: The attempts that may commit.
+        dead: The attempts that do not count, as ranges from first to last.
+        unfolded: Committed attempts whose replaced rows nobody has deleted yet.
+        undeleted: Dead attempts whose rows nobody has deleted yet.
+    """
+
+    generation: int
+    run: str
+    retired: tuple[str, ...]
+    reached: int
+    next: int
+    versions: Mapping[int, int]
+    fields: Mapping[int, int]
+    open: frozenset[int]
+    dead: Mapping[int, int]
+    unfolded: frozenset[int]
+    undeleted: frozenset[int]
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return max(self.versions)
+
+    def lineage(self, version: int) -> AttemptLineage | None:
+        """Return the attempts whose rows a reader of a version counts; None if the version is gone."""
+        if version not in self.versions:
+            return None
+        until = frozenset(attempt for kept, attempt in self.versions.items() if kept <= version)
+        dead = sorted(self.dead.items())
+        return AttemptLineage(self.versions[min(self.versions)], dead, until, self.versions[version])
+
+    def begun(self) -> CassandraHead:
+        """The same store emptied, with one attempt that may make it: all before are dead.
+
+        For a store that no query has begun on. What the attempts before have written has to be deleted
+        without the notes of changes, which only the state stores of Spark write.
+        """
+        return replace(
+            self.emptied(),
+            next=self.next + 1,
+            open=frozenset({self.next + 1}),
+            generation=self.generation + 1,
+        )
+
+    def emptied(self) -> CassandraHead:
+        """The same store without a version but the empty one. Numbers go on: no attempt has one of these."""
+        return replace(
+            EMPTY, generation=self.generation + 1, next=self.next, dead={1: self.next} if self.next else {}
+        )
+
+    def made(self, version: int, count: int) -> CassandraHead:
+        """The same store with the version that its one attempt has made, whose rows are all there are."""
+        return replace(
+            self,
+            generation=self.generation + 1,
+            reached=version,
+            versions={version: self.next},
+            fields={version: count},
+            open=frozenset(),
+        )
+
+    def values(self) -> list[Any]:
+        """Return the values of the columns."""
+        return [_stored(getattr(self, name)) for name in COLUMNS]
+
+
+COLUMNS: Final = tuple(field.name for field in fields(CassandraHead))
+EMPTY: Final = CassandraHead(
+    generation=1,
+    run="",
+    retired=(),
+    reached=0,
+    next=0,
+    versions={0: 0},
+    fields={0: 0},
+    open=frozenset(),
+    dead={},
+    unfolded=frozenset(),
+    undeleted=frozenset(),
+)
+
+
+def head_of(row: Iterable[Any]) -> CassandraHead:
+    """The head out of its columns; what is empty comes as nothing."""
+    generation, run, retired, reached, last, versions, counts, open_, dead, unfolded, undeleted = row
+    return CassandraHead(
+        generation,
+        run,
+        tuple(retired or ()),
+        reached,
+        last,
+        dict(versions or {}),
+        dict(counts or {}),
+        frozenset(open_ or ()),
+        dict(dead or {}),
+        frozenset(unfolded or ()),
+        frozenset(undeleted or ()),
+    )
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return set(value) if isinstance(value, frozenset) else value
+
 
 _INDEX: Final = re.compile(r"(.*):\{([^/]+)/.*\}")
 _SCANS: Final = [range(first, first + 8) for first in range(0, BUCKETS, 8)]
@@ -212,7 +379,7 @@ class CassandraStore:
                 while some := list(islice(found, _BATCH_ROWS)):
                     self._connection.write_all([[(_DELETE, (self.name, *row)) for row in some]])
 
-    def _fields(self, lineage: Lineage) -> tuple[dict[bytes, bytes], int]:
+    def _fields(self, lineage: AttemptLineage) -> tuple[dict[bytes, bytes], int]:
         """All fields of a version, and how many parts of the store are there."""
         fields: dict[bytes, bytes] = {}
         parts = 0
@@ -295,3 +462,130 @@ class CassandraStore:
             expected=expected,
             hint="restore a savepoint; see whether nodes lack data, or something else deletes rows there",
         )
+
+
+_STORES: Final = "SELECT store, facts['layout'] FROM @.state_stores WHERE query = ?"
+_QUERY: Final = "SELECT batch_id, run, generation FROM @.state_queries WHERE query = ?"
+_READ: Final = (
+    "SELECT field, attempt, live, value FROM @.state_rows"
+    " WHERE store = ? AND bucket = ? AND field IN ? AND attempt <= ?"
+)
+_FIELDS_TOGETHER: Final = 50
+
+
+class CassandraReader:
+    """A query's state in Cassandra, as `QueryReader` has it.
+
+    Args:
+        place: The database.
+        query_id: The query.
+        prefix: What all names of stores begin with.
+
+    Raises:
+        Unsupported: The library is not installed.
+    """
+
+    def __init__(self, place: CassandraPlace, query_id: str, prefix: str) -> None:
+        self._connection = place.connect()
+        self._index, self._query = index_of(prefix, query_id), note_of(prefix, query_id)
+        self.place = str(place)
+        self.query_id = query_id
+
+    def listing(self) -> StoreListing:
+        """See `QueryReader`."""
+        with self._connection.asked(self._index):
+            stores, query = self._connection.ask_all([(_STORES, [self._index]), (_QUERY, [self._query])])
+            return StoreListing(tuple(name for name, _ in stores), _noted(query)[2])
+
+    def facts(self, store: str) -> Mapping[str, str]:
+        """See `QueryReader`."""
+        with self._connection.asked(store):
+            row = self._connection.ask(FACTS, self._index, store).one()
+        return dict(row[0] or {}) if row else {}
+
+    def moment(self, stores: Sequence[str]) -> CassandraMoment:
+        """See `QueryReader`."""
+        with self._connection.asked(self._index):
+            query, listed, *found = self._connection.ask_all(
+                [(_QUERY, [self._query]), (_STORES, [self._index]), *((HEAD, [name]) for name in stores)]
+            )
+            layouts = dict(listed)
+            heads = [_first_head(rows) for rows in found]
+        batch, run, generation = _noted(query)
+        return CassandraMoment(
+            self._connection,
+            tuple(stores),
+            tuple(heads),
+            len(layouts),
+            generation,
+            None if run is None or batch is None else (run, batch),
+            tuple(
+                None
+                if head is None
+                else SharedHead(layouts.get(name) or "", head.run, head.reached, frozenset(head.retired))
+                for name, head in zip(stores, heads, strict=True)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraMoment:
+    """Cassandra's data on a query and some of its stores; see `DatabaseMoment`."""
+
+    _connection: CassandraConnection
+    _names: tuple[str, ...]
+    _found: tuple[CassandraHead | None, ...]
+    stores: int
+    generation: str
+    noted: tuple[str, int] | None
+    heads: tuple[SharedHead | None, ...]
+
+    def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
+        """See `Moment`."""
+        asked = [
+            (bucket, some[first : first + _FIELDS_TOGETHER])
+            for bucket, some in by_bucket(fields).items()
+            for first in range(0, len(some), _FIELDS_TOGETHER)
+        ]
+        lineages = [None if head is None else head.lineage(version) for head in self._found]
+        questions = [
+            (name, bucket, some, lineage)
+            for name, lineage in zip(self._names, lineages, strict=True)
+            if lineage is not None
+            for bucket, some in asked
+        ]
+        if None in lineages:
+            return None
+        found: dict[bytes, bytes] = {}
+        with self._connection.asked(self._names[0]):
+            answers = self._connection.ask_all(
+                [(_READ, [name, bucket, some, lineage.last]) for name, bucket, some, lineage in questions]
+            )
+            for (_, _, _, lineage), rows in zip(questions, answers, strict=True):
+                seen: set[bytes] = set()
+                for field, attempt, live, value in rows:
+                    # The newest row of a field comes first.
+                    if lineage.has(attempt) and field not in seen:
+                        seen.add(field)
+                        if live:
+                            found[field] = value
+            heads = self._connection.ask_all([(HEAD, [name]) for name in self._names])
+            now = [_first_head(rows) for rows in heads]
+        # What a version consists of is not cleaned while it is kept, and another one has another attempt.
+        same = all(
+            head is not None and head.versions.get(version) == lineage.last
+            for head, lineage in zip(now, lineages, strict=True)
+            if lineage is not None
+        )
+        return found if same else None
+
+
+def _noted(rows: Any) -> tuple[int | None, str | None, str]:
+    """The batch that was committed last, its run, and the generation of the stores in use."""
+    row = rows.one()
+    return (None, None, "") if row is None else (row[0], row[1], row[2] or "")
+
+
+def _first_head(rows: Any) -> CassandraHead | None:
+    row = rows.one()
+    return None if row is None else head_of(row)

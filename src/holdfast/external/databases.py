@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.config.job.cassandra_store import Cassandra
-from holdfast.config.job.external_store import Redis
+from holdfast.config.database_stores import Cassandra, Redis
 from holdfast.config.spark_defaults import CASSANDRA_PROVIDER, REDIS_PROVIDER
 from holdfast.errors import Invalid
 from holdfast.external import cassandra_place, redis_place
@@ -18,7 +17,7 @@ from holdfast.external.cassandra_store import CassandraDatabase
 from holdfast.external.named_addresses import addresses_in, named_databases
 from holdfast.external.redis_place import RedisPlace
 from holdfast.external.redis_store import RedisDatabase
-from holdfast.external.store_port import Database, ExternalStore
+from holdfast.external.store_port import ExternalStore, StateDatabase
 
 _Parse = Callable[[str, Mapping[str, str]], RedisPlace | CassandraPlace]
 
@@ -37,7 +36,7 @@ class _Product:
     name: str
     variable: str
     parse: _Parse
-    database: Callable[[str], Database]
+    database: Callable[[str], StateDatabase]
 
 
 _REDIS: Final = _Product(
@@ -56,7 +55,7 @@ _BY_SCHEME: Final[Mapping[str, _Product]] = {"cassandra": _CASSANDRA, "redis": _
 _BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, REDIS_PROVIDER: _REDIS}
 
 
-def database_at(address: str) -> Database:
+def database_at(address: str) -> StateDatabase:
     """Return the database at an address that the operator has named; it is not contacted yet.
 
     Raises:
@@ -132,7 +131,7 @@ class Databases:
     """The stores of databases, with one client for each database."""
 
     def __init__(self) -> None:
-        self._databases: dict[str, Database] = {}
+        self._databases: dict[str, StateDatabase] = {}
 
     def store(self, database: str, name: str, where: str) -> ExternalStore:
         """Return a store; its database is not contacted yet.

@@ -1,4 +1,4 @@
-"""Where a Redis is, and how to come in; passwords are in the environment alone."""
+"""Connect to a Redis by its address; passwords come from the environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE as PASSWORD
+from holdfast.config.database_stores import REDIS_PASSWORD_VARIABLE as PASSWORD
 from holdfast.errors import Corrupt, Invalid, Unavailable, Unsupported
 from holdfast.external.named_addresses import sole_address
 

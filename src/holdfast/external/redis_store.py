@@ -1,28 +1,150 @@
-"""One store of state in Redis: read at a version, or made under a new name."""
+"""A store of state in Redis: read at a version, or written under a new name.
+
+`READ` and `SCAN` are the same texts there; a test compares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.external.redis_place import ADDRESS, RedisPlace
-from holdfast.external.redis_scripts import CLEAR, CREATE, LOOK, SCAN
+from holdfast.external.shared_state import SharedHead, StoreListing
 from holdfast.external.store_port import (
     BUCKETS,
     StoreLook,
     bucket_of,
+    by_bucket,
     gone,
+    index_of,
     lacking,
     not_kept,
+    note_of,
     require_layout,
     taken,
 )
 
 if TYPE_CHECKING:
     from redis import Redis
+
+
+_LAYERS: Final = """local head = KEYS[1]
+local function plan_of(text)
+  local undo, redo = {}, nil
+  local cut = string.find(text, ';', 1, true)
+  for number in string.gmatch(string.sub(text, 1, cut - 1), '%d+') do undo[#undo + 1] = number end
+  redo = string.sub(text, cut + 1)
+  return undo, redo
+end
+local function slices(list, size, use)
+  local first = 1
+  while first <= #list do
+    local last = math.min(first + size - 1, #list)
+    use(first, last)
+    first = last + 1
+  end
+end
+local function layers(version, attempt, bucket)
+  local names = {}
+  local found = redis.call('HMGET', head, 'version', 'plan')
+  local newest = tonumber(found[1] or '-1')
+  if newest < 0 then return nil, 'absent' end
+  if not redis.call('HGET', head .. ':v', version) then
+    return nil, 'missing'
+  end
+  if attempt ~= '' then names[#names + 1] = head .. ':r:' .. attempt .. ':' .. bucket end
+  for later = tonumber(version) + 1, newest do
+    names[#names + 1] = head .. ':u:' .. redis.call('HGET', head .. ':v', tostring(later)) .. ':' .. bucket
+  end
+  if found[2] and found[2] ~= '' then
+    local undo, redo = plan_of(found[2])
+    if tonumber(version) == newest then names[#names + 1] = head .. ':r:' .. redo .. ':' .. bucket end
+    for i = 1, #undo do names[#names + 1] = head .. ':u:' .. undo[i] .. ':' .. bucket end
+  end
+  names[#names + 1] = head .. ':d:' .. bucket
+  return names, newest
+end
+"""
+
+# Arguments: version, attempt or nothing, bucket. Returns the hashes of a bucket, the first one counts.
+SCAN: Final = (
+    _LAYERS
+    + """local names, why = layers(ARGV[1], ARGV[2], ARGV[3])
+if not names then return redis.error_reply('HOLDFAST ' .. why) end
+local all = {}
+for i = 1, #names do all[i] = redis.call('HGETALL', names[i]) end
+return all
+"""
+)
+
+# Arguments: version, attempt or nothing, bucket, fields. Returns a value for each of them.
+READ: Final = (
+    _LAYERS
+    + """local names, why = layers(ARGV[1], ARGV[2], ARGV[3])
+if not names then return redis.error_reply('HOLDFAST ' .. why) end
+local fields, values = {}, {}
+for i = 4, #ARGV do fields[i - 3] = ARGV[i] end
+local last = #names
+if last > 1 then
+  for i = 1, last - 1 do if redis.call('EXISTS', names[i]) == 0 then names[i] = false end end
+end
+slices(fields, 1000, function(first, final)
+  local wanted = {unpack(fields, first, final)}
+  local found = redis.call('HMGET', names[last], unpack(wanted))
+  for i = last - 1, 1, -1 do
+    if names[i] then
+      local over = redis.call('HMGET', names[i], unpack(wanted))
+      for j = 1, #wanted do if over[j] then found[j] = over[j] end end
+    end
+  end
+  for j = 1, #wanted do values[first + j - 1] = found[j] end
+end)
+return values
+"""
+)
+
+# No argument. Returns nothing, or: the newest version, the number of fields, how many are there, the bytes
+# that they take, the encoder, the layout, the versions with the attempts that made them. All of it is of one
+# moment, so the two numbers are the same also while a commit is followed: each of its steps changes both.
+LOOK: Final = f"""local head = KEYS[1]
+local now = redis.call('HMGET', head, 'version', 'fields', 'encoder', 'layout')
+if not now[1] then return {{}} end
+local found, bytes = 0, 0
+for bucket = 0, {BUCKETS - 1} do
+  local data = head .. ':d:' .. bucket
+  found = found + redis.call('HLEN', data)
+  bytes = bytes + (redis.call('MEMORY', 'USAGE', data) or 0)
+end
+return {{now[1], now[2], string.format('%.0f', found), string.format('%.0f', bytes), now[3] or '',
+  now[4] or '', redis.call('HGETALL', head .. ':v')}}
+"""
+
+# Put the head of a new store, after its data. Arguments: version, a word that tells this write from others,
+# fields of the head with their values. Returns 0 if another write has put one. This write may come again, if
+# its answer was lost.
+CREATE: Final = """local head = KEYS[1]
+if redis.call('EXISTS', head) == 1 then
+  return redis.call('HGET', head, 'written') == ARGV[2] and 1 or 0
+end
+redis.call('HSET', head .. ':v', ARGV[1], '0')
+redis.call('HSET', head, 'version', ARGV[1], 'floor', ARGV[1], 'reached', ARGV[1], 'run', '', 'retired', '',
+  'next', '0', 'plan', '', 'written', ARGV[2], unpack(ARGV, 3))
+return 1
+"""
+
+# Delete what was written to a new store that no query has begun on. Returns 0 if one has.
+CLEAR: Final = f"""local head = KEYS[1]
+local run = redis.call('HGET', head, 'run')
+if run and run ~= '' then return 0 end
+redis.call('DEL', head, head .. ':v')
+for bucket = 0, {BUCKETS - 1} do redis.call('UNLINK', head .. ':d:' .. bucket) end
+return 1
+"""
+
 
 _SCANNED_TOGETHER: Final = 8
 _WRITTEN_TOGETHER: Final = 20_000
@@ -122,7 +244,7 @@ class RedisStore:
             raise taken("Redis", self.where)
 
     def _look(self) -> tuple[StoreLook, int]:
-        """What is there, and how many fields are."""
+        """Read the store's head, and the number of its fields."""
         answer = self._run(LOOK)
         if not answer:
             raise gone(
@@ -158,3 +280,102 @@ class RedisStore:
     def _run(self, script: str, *arguments: object) -> Any:
         with self._place.asked(self.name):
             return self._client.register_script(script)(keys=[self.name], args=list(arguments))
+
+
+_HEAD: Final = ("layout", "run", "reached", "retired")
+_FACTS: Final = ("keySchema", "valueSchema", "encoder")
+
+
+class RedisReader:
+    """A query's state in Redis, as `QueryReader` has it.
+
+    Args:
+        place: The database.
+        query_id: The query.
+        prefix: What all keys in the database begin with.
+
+    Raises:
+        Unsupported: The library is not installed.
+    """
+
+    def __init__(self, place: RedisPlace, query_id: str, prefix: str) -> None:
+        self._place = place
+        self._client: Any = place.connect()
+        self._index, self._query = index_of(prefix, query_id), note_of(prefix, query_id)
+        self.place = str(place)
+        self.query_id = query_id
+
+    def listing(self) -> StoreListing:
+        """See `QueryReader`."""
+        with self._place.asked(self._index), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.smembers(self._index)
+            pipeline.hget(self._query, "generation")
+            names, generation = pipeline.execute()
+        return StoreListing(tuple(name.decode() for name in names), (generation or b"").decode())
+
+    def facts(self, store: str) -> Mapping[str, str]:
+        """See `QueryReader`."""
+        with self._place.asked(store):
+            found = self._client.hmget(store, *_FACTS)
+        return {fact: value.decode() for fact, value in zip(_FACTS, found, strict=True) if value is not None}
+
+    def moment(self, stores: Sequence[str]) -> RedisMoment:
+        """See `QueryReader`."""
+        with self._place.asked(self._query), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.hmget(self._query, "batch", "run", "generation")
+            pipeline.scard(self._index)
+            for name in stores:
+                pipeline.hmget(name, *_HEAD)
+            (batch, run, generation), count, *heads = pipeline.execute()
+        return RedisMoment(
+            self._place,
+            self._client,
+            tuple(stores),
+            count,
+            (generation or b"").decode(),
+            None if run is None or batch is None else (run.decode(), int(batch)),
+            tuple(_head(*head) for head in heads),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMoment:
+    """Redis's data on a query and some of its stores; see `DatabaseMoment`."""
+
+    _place: RedisPlace
+    _client: Redis
+    _names: tuple[str, ...]
+    stores: int
+    generation: str
+    noted: tuple[str, int] | None
+    heads: tuple[SharedHead | None, ...]
+
+    def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
+        """See `Moment`."""
+        buckets = by_bucket(fields)
+        client: Any = self._client
+        script = client.register_script(READ)
+        with self._place.asked(self._names[0]), client.pipeline(transaction=False) as pipeline:
+            for name in self._names:
+                for bucket, some in buckets.items():
+                    script(keys=[name], args=[version, "", bucket, *some], client=pipeline)
+            answers = pipeline.execute(raise_on_error=False)
+        found: dict[bytes, bytes] = {}
+        asked = [some for _ in self._names for some in buckets.values()]
+        for some, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Exception):
+                if "HOLDFAST missing" in str(answer):
+                    return None
+                with self._place.asked(self._names[0]):
+                    raise answer
+            found.update((field, value[1:]) for field, value in zip(some, answer, strict=True) if value)
+        return found
+
+
+def _head(
+    layout: bytes | None, run: bytes | None, reached: bytes | None, retired: bytes | None
+) -> SharedHead | None:
+    if run is None or reached is None:
+        return None
+    former = frozenset((retired or b"").decode().split())
+    return SharedHead((layout or b"").decode(), run.decode(), int(reached), former)

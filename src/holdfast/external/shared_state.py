@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.errors import Conflict, Invalid, NotFound, Unsupported
-from holdfast.external.packed_rows import prefix_columns, rows_of
-from holdfast.external.store_port import require_layout
+from holdfast.external.store_port import prefix_columns, require_layout, rows_of
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
@@ -34,7 +33,7 @@ class SharedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class StoreListing:
     """The stores of a query.
 
     Attributes:
@@ -48,7 +47,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class SharedHead:
-    """What a reader goes by of a store's head.
+    """The part of a store's head that a reader uses.
 
     Attributes:
         layout: How the store lies there.
@@ -63,12 +62,12 @@ class SharedHead:
     retired: frozenset[str]
 
 
-class Moment(Protocol):
-    """What a database says of a query and some of its stores, asked for at once."""
+class DatabaseMoment(Protocol):
+    """A database's data on a query and some of its stores, read in one request."""
 
     @property
     def stores(self) -> int:
-        """How many stores the query has ever had."""
+        """The number of stores that the query has ever had."""
 
     @property
     def generation(self) -> str:
@@ -100,14 +99,14 @@ class QueryReader(Protocol):
     def query_id(self) -> str:
         """The query."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> StoreListing:
         """The stores that there are."""
 
     def facts(self, store: str) -> Mapping[str, str]:
-        """What a store's rows are: `keySchema`, `valueSchema`, `encoder`."""
+        """Return the layout of a store's rows: `keySchema`, `valueSchema`, `encoder`."""
 
-    def moment(self, stores: Sequence[str]) -> Moment:
-        """What is now known of the query and these stores."""
+    def moment(self, stores: Sequence[str]) -> DatabaseMoment:
+        """Return the current data on the query and these stores."""
 
 
 class SharedState:
@@ -218,7 +217,7 @@ class SharedState:
         return given
 
     def _listed(self) -> tuple[int, str, list[str]]:
-        """How many stores the query has ever had, which generation of them it uses, and their names."""
+        """Return the number of stores that the query has ever had, their generation, and their names."""
         listing = self._reader.listing()
         operator_id, store = self._wanted
         named = [(match, name) for name in sorted(listing.names) if (match := _NAME.fullmatch(name))]
@@ -262,7 +261,7 @@ class SharedState:
             ) from None
         return parse_struct(key, self.where), parse_struct(value, self.where), encoder
 
-    def _committed(self) -> tuple[int, Moment]:
+    def _committed(self) -> tuple[int, DatabaseMoment]:
         """The version that the newest committed batch has made, and what says so.
 
         A task that begins with a version proves that the batch which made it is committed; the query's note

@@ -14,18 +14,16 @@ from holdfast import layout
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.external.databases import Databases
-from holdfast.external.packed_rows import rows_of
-from holdfast.external.store_port import ExternalStore, StoreLook
+from holdfast.external.store_port import ExternalStore, StoreLook, rows_of
 from holdfast.formats.files.compression import codec_name, compressed
-from holdfast.formats.files.records import Change, Record, render_records
-from holdfast.formats.logs.offset_log import CODEC, ROW_CHECKSUM, OffsetLog, parse_offsets
+from holdfast.formats.files.records import RecordKind, StateRecord, render_records
+from holdfast.formats.logs.batch_logs import CODEC, ROW_CHECKSUM, OffsetLog, parse_offsets
 from holdfast.formats.providers import ExternalState, check_read, provider_class
 from holdfast.formats.text import json_object
-from holdfast.layout import DEFAULT_STORE, Kind, Log, LogFile, StoreFile, StoreId
+from holdfast.layout import DEFAULT_STORE, FileKind, Log, LogFile, StoreFile, StoreId
 from holdfast.storage import open_storage
 from holdfast.storage.local import file_of
-from holdfast.storage.port import Storage, full, no_file
-from holdfast.storage.read_only import ReadOnly
+from holdfast.storage.port import ReadOnly, Storage, full, no_file
 
 # Beside a partition's place in the checkpoint: in which store its state is.
 DESCRIPTION: Final = "external.json"
@@ -61,12 +59,12 @@ def with_state(storage: Storage) -> Storage:
 
 
 def is_external(storage: Storage) -> bool:
-    """Whether what a storage shows as files of state is in a database."""
+    """Return whether the state files of a storage are really in a database."""
     return isinstance(storage, ExternalView)
 
 
 def description_path(store: StoreId) -> str:
-    """Where a checkpoint says in which store of the database a partition's state is."""
+    """Return the path of the file that names the database's store of a partition."""
     return layout.join(store.folder, DESCRIPTION)
 
 
@@ -157,7 +155,7 @@ class ExternalView(ReadOnly):
         return None if _hidden(place) else self.storage.size(path)
 
     def file_of(self, path: str) -> Path | None:
-        """Where a file is on this machine; None of one that is made, and of a checkpoint elsewhere."""
+        """Return the local path of a file; None for a generated one, and for a checkpoint elsewhere."""
         place = layout.parse(path)
         made = isinstance(place, StoreFile) or (isinstance(place, LogFile) and place.log is Log.OFFSETS)
         return None if made or not path or _hidden(place) else file_of(self.storage, path)
@@ -177,7 +175,7 @@ class ExternalView(ReadOnly):
         return with_confs(offsets, {**external.noted(offsets.confs), ROW_CHECKSUM: "false"}).render()
 
     def _external(self, provider: str) -> ExternalState:
-        """Where the state is, as the first partition says it."""
+        """Return the location of the state, from the description of the first partition."""
         if self._state is None:
             first = f"{layout.STATE}/0/0"
             named = [
@@ -200,13 +198,13 @@ class ExternalView(ReadOnly):
             newest = _newest(self.storage)
             self._codec = codec_name((newest.confs if newest else {}).get(CODEC, _DEFAULT_CODEC))
         return compressed(
-            render_records([Record(Change.PUT, key, value) for key, value in rows]), self._codec
+            render_records([StateRecord(RecordKind.PUT, key, value) for key, value in rows]), self._codec
         )
 
     def _store_of_folder(self, path: str, names: Sequence[str]) -> ExternalStore | None:
         if DESCRIPTION not in names:
             return None
-        place = layout.parse(layout.join(path, f"{layout.FIRST_VERSION}.{Kind.SNAPSHOT.value}"))
+        place = layout.parse(layout.join(path, f"{layout.FIRST_VERSION}.{FileKind.SNAPSHOT.value}"))
         return self._store(place.store) if isinstance(place, StoreFile) else None
 
     def _store(self, store: StoreId) -> ExternalStore | None:
@@ -227,13 +225,13 @@ class ExternalView(ReadOnly):
 
 
 class _StoreNames:
-    """What is in a folder, with the versions that the database keeps if it is a store's."""
+    """The names in a folder, with the versions of the database if it is a store's."""
 
     def __init__(
         self, names: Sequence[str], size: Callable[[str], int | None], look: StoreLook | None = None
     ) -> None:
         versions = () if look is None else (version for version in look.attempts if version > 0)
-        self._made = {f"{version}.{Kind.SNAPSHOT.value}" for version in versions}
+        self._made = {f"{version}.{FileKind.SNAPSHOT.value}" for version in versions}
         self._names = [*names, *self._made]
         self._size = size
         self._bytes = 0 if look is None else look.size_bytes
@@ -271,12 +269,12 @@ def _newest(storage: Storage) -> OffsetLog | None:
 
 
 def _shown(file: StoreFile) -> bool:
-    return file.kind is Kind.SNAPSHOT and file.unique_id is None and file.version > 0
+    return file.kind is FileKind.SNAPSHOT and file.unique_id is None and file.version > 0
 
 
 def _hidden(place: layout.Place) -> bool:
-    """Whether a file is Hadoop's checksum of one that is shown otherwise than it lies there."""
-    if not isinstance(place, layout.HadoopChecksum):
+    """Return whether a file is Hadoop's checksum of one whose shown content differs."""
+    if not isinstance(place, layout.HadoopChecksumFile):
         return False
     of = layout.parse(place.of)
     return isinstance(of, LogFile) and of.log is Log.OFFSETS

@@ -1,4 +1,4 @@
-"""Spark's stateful operators: what they are called, the column families of their state, what places a key.
+"""Spark's stateful operators, and how they are inferred from their stores.
 
 The names are those of Spark 3.5 to 4.x. A state is known by its label: its column family, or its store where
 that has no other families. The rows and the counts of a join are stores in some of its formats and families
@@ -8,17 +8,19 @@ of one store in others, under the same labels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from holdfast.formats.logs.operator_metadata import ColumnFamily
+from holdfast.formats.text import json_object
 from holdfast.layout import DEFAULT_STORE
 from holdfast.worker.state.store import BASE, FORMS, LOG, META
 
 
 class FamilyUse(str, Enum):
-    """What a column family is for; a family with the values of a state itself has none of these uses."""
+    """The use of a column family; a family with the values of a state has none of these."""
 
     LIST_COUNTER = "the length of each list"
     EXPIRY_INDEX = "keys by the time of expiry"
@@ -33,7 +35,7 @@ class FamilyUse(str, Enum):
 
 
 class KeyPlacement(str, Enum):
-    """Which part of a stored key decides its partition."""
+    """The part of a stored key that decides its partition."""
 
     WHOLE_KEY = "all fields but those that tell rows of one key apart"
     FIRST_FIELDS = "as many of the first fields as the operator's metadata says"
@@ -67,7 +69,7 @@ class Family:
         return label[len(self.prefix) : len(label) - len(self.suffix)]
 
     def has(self, label: str) -> bool:
-        """Whether this is the label of such a family."""
+        """Return whether this is the label of such a family."""
         return label.startswith(self.prefix) and label.endswith(self.suffix) and bool(self.state(label))
 
 
@@ -92,7 +94,7 @@ class OperatorKind:
 
 @dataclass(frozen=True, slots=True)
 class OperatorName:
-    """What an operator of a query is called.
+    """The name of a query's operator.
 
     Attributes:
         operator_id: Its number in the plan.
@@ -208,7 +210,7 @@ def operator_kind(name: str) -> OperatorKind | None:
 def operator_names(
     spark_names: Mapping[int, str], keyed: Mapping[int, str | None] | None = None
 ) -> dict[int, OperatorName]:
-    """What the stateful operators of a query are called: the one place that decides it.
+    """Return the names of a query's stateful operators; the only function that decides them.
 
     Args:
         spark_names: Spark's names of them by their numbers in the plan; empty where Spark noted none.
@@ -233,7 +235,7 @@ def operator_names(
 
 
 def state_name(operator: OperatorName, label: str) -> str:
-    """What people call a state of an operator.
+    """Return the name of an operator's state.
 
     Args:
         operator: The operator.
@@ -249,29 +251,29 @@ def state_name(operator: OperatorName, label: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """What people call an operator that has no name of its own, by Spark's name for what it does."""
+    """Return the name of an operator without one of its own, from Spark's name of its kind."""
     kind = operator_kind(name)
     return name or "operator" if kind is None else kind.alias
 
 
 def kind_in_words(name: str) -> str:
-    """What an operator does, in the words of Spark's documentation, by Spark's name for it."""
+    """Return the kind of an operator in the words of Spark's documentation."""
     kind = operator_kind(name)
     return (kind.words if kind is not None else "") or name or "stateful operator"
 
 
 def is_processor(name: str) -> bool:
-    """Whether Spark's name is that of transformWithState, which runs on RocksDB only."""
+    """Return whether Spark's name is that of transformWithState, which runs on RocksDB only."""
     return operator_kind(name) is PROCESSOR
 
 
 def is_internal(family: str) -> bool:
-    """Whether Spark keeps a column family, or a state variable, for itself."""
+    """Return whether Spark keeps a column family, or a state variable, for itself."""
     return family.startswith("$")
 
 
 def family_of(operator: str, label: str) -> Family | None:
-    """What a family is besides one with the values of a state; None where it is one.
+    """Return the kind of an internal family; None for one with the values of a state.
 
     Args:
         operator: Spark's name of the operator. Spark 3.5 notes none; then the label alone decides.
@@ -283,7 +285,7 @@ def family_of(operator: str, label: str) -> Family | None:
 
 
 def use_of(operator: str, label: str) -> FamilyUse | None:
-    """What a family is for; None where it has the values of a state."""
+    """Return the use of a family; None for one with the values of a state."""
     family = family_of(operator, label)
     return None if family is None else family.use
 
@@ -293,3 +295,66 @@ def companion(operator: str, label: str, use: FamilyUse) -> str:
     family = family_of(operator, label)
     state = label if family is None else family.state(label)
     return next(other.label(state) for other in _ALL_FAMILIES if other.use is use)
+
+
+_SCHEMA: Final = "a state schema"
+_JOIN_USES: Final = (FamilyUse.JOIN_ROWS, FamilyUse.JOIN_COUNTS)
+# Spark puts it into the metadata of a session window's column.
+_SESSION_MARK: Final = "spark.sessionWindow"
+_SESSION_START: Final = "sessionStartTime"
+# What Spark calls the first field of some values. An aggregate's are called after its functions.
+_BY_VALUE: Final = {
+    "__dummy__": "dedupe",
+    "expiresAtMicros": "dedupeWithinWatermark",
+    # applyInPandasWithState keeps the same as this.
+    "groupState": "flatMapGroupsWithState",
+}
+_LIMIT: Final = ("key", "void")
+
+
+def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], where: str) -> str:
+    """Spark's name for an operator that Spark has noted nothing of.
+
+    Args:
+        stores: The names of its stores.
+        families: The column families of the first of them; none where its schema is not there.
+        where: The schema's file, for messages.
+
+    Returns:
+        The name that a newer Spark would note; empty where the state does not tell.
+
+    Raises:
+        Corrupt: A schema is damaged.
+    """
+    if all(use_of("", store) in _JOIN_USES for store in stores):
+        return "symmetricHashJoin"
+    if not families:
+        return ""
+    keys, values = _fields(families[0].key_schema, where), _fields(families[0].value_schema, where)
+    if [(field.get("name"), field.get("type")) for field in keys] == [_LIMIT]:
+        return "globalLimit"
+    if session_columns(families[0], where):
+        return "sessionWindowStateStoreSaveExec"
+    return _BY_VALUE.get(str(values[0].get("name")), "stateStoreSave") if values else "stateStoreSave"
+
+
+def session_columns(family: ColumnFamily, where: str) -> int:
+    """Return the number of leading key columns of session windows; 0 if the state has none.
+
+    Their keys end with the start of the session, and their values have the session's window.
+
+    Raises:
+        Corrupt: A schema is damaged.
+    """
+    keys = _fields(family.key_schema, where)
+    if not keys or (keys[-1].get("name"), keys[-1].get("type")) != (_SESSION_START, "timestamp"):
+        return 0
+    marked = any(
+        (field.get("metadata") or {}).get(_SESSION_MARK) for field in _fields(family.value_schema, where)
+    )
+    return len(keys) - 1 if marked else 0
+
+
+def _fields(schema: str, where: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = json_object(schema, _SCHEMA, where).get("fields") or ()
+    return found

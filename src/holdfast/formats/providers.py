@@ -19,7 +19,7 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
 )
 from holdfast.errors import Unsupported
-from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.logs.batch_logs import PROVIDER
 
 # As people know them.
 PROVIDERS: Final[Mapping[str, str]] = {
@@ -38,7 +38,7 @@ NO_NOTE: Final[Mapping[str, None]] = dict.fromkeys((_PROVIDER, _DATABASE, _PREFI
 
 @dataclass(frozen=True, slots=True)
 class ExternalState:
-    """Where the state is, or was, that is in files of the memory provider's here.
+    """The database of state that is presented here as files of the memory provider.
 
     Attributes:
         provider: The class of the provider that keeps it in a database.
@@ -53,7 +53,7 @@ class ExternalState:
 
     @property
     def kind(self) -> str:
-        """What kind of database it is: `Redis` or `Cassandra`."""
+        """The kind of database: `Redis` or `Cassandra`."""
         return DATABASES[self.provider]
 
     def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +73,7 @@ class ExternalState:
 
 
 def external_state(confs: Mapping[str, str]) -> ExternalState | None:
-    """Where the state of a batch is, or was, if that is a database and not files."""
+    """Return the database of a batch's state; None for files."""
     provider = confs.get(_PROVIDER)
     if provider is None or provider_class(confs) != MEMORY_PROVIDER:
         return None

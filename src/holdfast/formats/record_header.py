@@ -24,7 +24,7 @@ HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 @dataclass(frozen=True, slots=True)
 class RecordHeader:
-    """What the header of a record says.
+    """The header of a record.
 
     Attributes:
         query_id: The query that wrote it.
@@ -40,7 +40,7 @@ class RecordHeader:
 
 
 def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader | None:
-    """What the value of a header says; None for one that is not of Holdfast's form."""
+    """Parse the value of a header; None for one that is not in Holdfast's form."""
     words = (b"" if value is None else bytes(value)).split(b" ")
     if len(words) != 4 or not all(words) or not all(word.isascii() for word in words):
         return None
@@ -55,7 +55,7 @@ def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader |
 
 
 def header_of(headers: Iterable[tuple[str, bytes | None]] | None) -> RecordHeader | None:
-    """What the headers of a record say of it; None for a record of somebody else.
+    """Parse the headers of a record; None for a record of somebody else.
 
     Args:
         headers: Names and values, as clients of Kafka give them. The last of a name counts.

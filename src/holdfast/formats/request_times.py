@@ -20,7 +20,7 @@ COUNTERS: Final = frozenset({MICROS, *BUCKETS})
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """How long the requests of a batch took.
+    """The latencies of a batch's requests.
 
     Attributes:
         counts: The number of requests in each bucket.

@@ -1,4 +1,11 @@
-"""What the text formats share: version lines, compact JSON, and one way to say what is damaged."""
+"""Text formats: version lines, compact JSON, and errors of damaged text.
+
+Nothing here goes by a length that a file states: what is unpacked is counted as it comes, and a stated length
+is believed only as far as the packed bytes could hold it.
+
+What a file of a checkpoint says is what whoever wrote it wanted to say. A name that goes into a path is one
+plain name, so that nothing outside the checkpoint is ever read, linked or written.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +13,64 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.limits import HIGHEST_NUMBER, JSON_CHARACTERS, JSON_LEVELS
+
+# What any file may unpack to. Spark's own state streams come to four to thirty times their packed size.
+FREE_BYTES: Final = 64 << 20
+# Beyond that, by packed byte. Zstandard reaches ten thousand on bytes that only repeat; rows of state do not.
+RATIO: Final = 1024
+# LZ4 puts at most 255 bytes into one, Snappy at most 64 into three; both have some bytes of their own.
+LZ4_RATIO: Final = 255
+SNAPPY_RATIO: Final = 22
+# One JSON document or line: the offsets of a million Kafka partitions are some 20 MB.
+JSON_CHARACTERS: Final = 64 << 20
+# Schemas of nested types need a few levels for each; Python reads a thousand less those of its own stack.
+JSON_LEVELS: Final = 200
+# A snapshot's zip holds a few small files of RocksDB's, and a list of data files of some 150 bytes each.
+ZIP_ENTRIES: Final = 4096
+ZIP_BYTES: Final = 256 << 20
+# Spark runs a task for each partition of each batch; nobody has a hundred thousand.
+PARTITIONS: Final = 100_000
+# Java's `Long`, which batch ids are.
+HIGHEST_NUMBER: Final = (1 << 63) - 1
+
+
+class Allowance:
+    """The remaining allowance for unpacking one file.
+
+    Args:
+        packed_bytes: The file's own bytes.
+        what: The file's role, for messages.
+        where: The file, for messages.
+    """
+
+    __slots__ = ("_left", "_limit", "_what", "_where")
+
+    def __init__(self, packed_bytes: int, what: str, where: str) -> None:
+        self._limit = max(FREE_BYTES, RATIO * packed_bytes)
+        self._left = self._limit
+        self._what = what
+        self._where = where
+
+    def take(self, size: int) -> int:
+        """Count bytes that are about to be unpacked, or have been; returns them.
+
+        Raises:
+            Corrupt: They are more than the file may hold.
+        """
+        if size < 0 or size > self._left:
+            raise Corrupt(
+                f"{self._what} unpacks to more than it may hold",
+                where=self._where,
+                found=f"more than {self._limit:,} bytes",
+                expected=f"at most {RATIO:,} for each of its own, or {FREE_BYTES:,}",
+                hint="no query of Spark's writes such a file: do not trust what it came from",
+            )
+        self._left -= size
+        return size
+
 
 _SHOWN = 80
 # Half a character, which JSON can escape and no encoding can write.
@@ -164,3 +225,46 @@ def _finite(text: str) -> float:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+# What file systems take as one name, and as a path.
+NAME_BYTES: Final = 255
+PATH_BYTES: Final = 4096
+
+
+def is_plain(name: str) -> bool:
+    """Return whether it is a single valid name: no separators, and no path that leads elsewhere."""
+    if not name or name in (".", "..") or not name.isprintable():
+        return False
+    return "/" not in name and "\\" not in name and len(name.encode("utf-8", "replace")) <= NAME_BYTES
+
+
+def plain_name(name: str, what: str, where: str) -> str:
+    """The name itself.
+
+    Args:
+        name: A name out of a file.
+        what: The file's role, as in "a snapshot".
+        where: The file, for messages.
+
+    Raises:
+        Corrupt: It is no plain name.
+    """
+    if not is_plain(name):
+        raise _elsewhere(name, what, where, "a plain file name")
+    return name
+
+
+def inner_path(path: str, what: str, where: str) -> str:
+    """The path itself, of a file below the directory that it is relative to.
+
+    Raises:
+        Corrupt: It is absolute, leads elsewhere, or has a part that is no plain name.
+    """
+    if len(path.encode("utf-8", "replace")) > PATH_BYTES or not all(map(is_plain, path.split("/"))):
+        raise _elsewhere(path, what, where, "a path below the checkpoint")
+    return path
+
+
+def _elsewhere(name: str, what: str, where: str, expected: str) -> Corrupt:
+    return damaged(what, where, f"the name {name!r}", expected)

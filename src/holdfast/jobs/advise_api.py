@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.locations import SCHEME, canonical_uri, parse_storage
+from holdfast.config.checks import SCHEME, canonical_uri, parse_storage
 from holdfast.config.settings import Settings
 from holdfast.config.units import Duration
 from holdfast.errors import HoldfastError, Invalid
@@ -16,7 +16,7 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.model import BatchProgress
 
 if TYPE_CHECKING:
-    from holdfast.advice.advising.advice import AdviceReport
+    from holdfast.advice.advice import AdviceReport
 
 # As many of a query's newest batches as are looked at.
 _BATCHES = 200
@@ -94,7 +94,7 @@ def advise(
 def remembered(
     checkpoint: str | os.PathLike[str], home: str | os.PathLike[str] | None
 ) -> tuple[BatchProgress, ...]:
-    """What a state home remembers of the batches of the job that has this checkpoint, oldest first.
+    """Return the remembered batches of the job that has this checkpoint, oldest first.
 
     Where the state home cannot be read, that is nothing.
 

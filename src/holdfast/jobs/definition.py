@@ -1,4 +1,4 @@
-"""What a job is: a function that builds queries, and the settings it runs under."""
+"""A job: a function that builds queries, and the settings that it runs under."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
+from holdfast.config.alert_settings import Alerts
+from holdfast.config.backend import Backend, RocksDB
 from holdfast.config.checkpoint_settings import Checkpoint
 from holdfast.config.checks import group_name
-from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.backend import Backend, RocksDB
-from holdfast.config.job.recovery import Recovery
-from holdfast.config.job.restart import RestartStrategy, exponential
-from holdfast.config.job.trigger import Every, RealTime, Trigger, parse_trigger
+from holdfast.config.policies import (
+    Every,
+    RealTime,
+    Recovery,
+    RestartStrategy,
+    Trigger,
+    exponential,
+    parse_trigger,
+)
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
 
@@ -100,7 +106,7 @@ class Job:
 
     @property
     def timeout_ms(self) -> int | None:
-        """How long a batch may take; in real-time mode that is counted from the end of its interval."""
+        """The limit of a batch's duration; in real-time mode it counts from the end of the interval."""
         timeout_ms = self.checkpoint.timeout_ms
         meant_ms = self.trigger.interval_ms if isinstance(self.trigger, RealTime) else 0
         return None if timeout_ms is None else timeout_ms + meant_ms
@@ -224,7 +230,7 @@ def strategy_fields(strategy: RestartStrategy) -> dict[str, Any]:
 
 
 def strategy_from_fields(values: Mapping[str, Any]) -> RestartStrategy:
-    """What `strategy_fields` wrote."""
+    """Parse what `strategy_fields` wrote."""
     kinds = {kind.__name__: kind for kind in get_args(RestartStrategy)}
     return cast(
         "RestartStrategy",

@@ -1,4 +1,4 @@
-"""What a supervisor tells whoever started it."""
+"""Events that a supervisor reports to its caller."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def logged(tell: EventHandler) -> EventHandler:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended under its supervisor."""
+class JobOutcome:
+    """The end of a job under its supervisor."""
 
     state: JobState
     reason: str | None

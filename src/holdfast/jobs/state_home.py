@@ -1,4 +1,4 @@
-"""Where a state home keeps its things, and who may run a job in it."""
+"""The paths of a state home, and the lock of each of its jobs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.config.private_files import make_directory
-from holdfast.config.settings import Settings
-from holdfast.engine.state.ownership import supervisor_lock
+from holdfast.config.settings import Settings, make_directory
+from holdfast.engine.ownership import supervisor_lock
 from holdfast.errors import Conflict, Invalid
 from holdfast.storage.file_lock import FileLock
 
@@ -31,11 +30,11 @@ class StateHome:
         return self.path / "registry.db"
 
     def job(self, name: str) -> Path:
-        """What belongs to one job alone."""
+        """Return the directory of one job."""
         return self.path / "jobs" / name
 
     def log(self, name: str, attempt: int) -> Path:
-        """What a driver wrote to standard error."""
+        """Return the log of a driver's standard error."""
         return self.job(name) / f"driver-{attempt}.log"
 
     def start_log(self, name: str, attempt: int) -> Path:

@@ -1,1 +1,1 @@
-"""What is measured while jobs run, and who is told when it goes wrong."""
+"""The measurements of running jobs, and the delivery of alerts."""

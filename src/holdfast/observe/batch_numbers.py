@@ -1,4 +1,4 @@
-"""What the newest batches of a query tell."""
+"""Metrics of a query's newest batches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from itertools import takewhile
 
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.growth import growth, state_full_in_ms
-from holdfast.observe.lag import growing_ms, lags
-from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
-from holdfast.observe.operator_numbers import (
+from holdfast.observe.job_metrics import (
     access_quantiles,
     access_seconds,
     cache_hit_ratio,
     operator_bytes,
+    operator_label,
+    repaired,
 )
+from holdfast.observe.lag import growing_ms, lags
+from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
 from holdfast.observe.sizing import Sizing, sizing
-from holdfast.observe.totals import operator_label, repaired
 
 
 def query_samples(
@@ -121,7 +122,7 @@ def _in_seconds(ms: float | None) -> float | None:
 
 
 def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
-    """What a query has, and what would be right."""
+    """Yield the resources of a query, and the suggested ones."""
     return [
         sample("holdfast_provisioning", 1, *labels, found.state.value),
         *samples_of(
@@ -140,7 +141,7 @@ def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
 
 
 def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int) -> list[Sample]:
-    """How far a query is behind, in all and by partition; nothing where its sources do not tell."""
+    """Yield the lag of a query, in total and by partition; nothing if its sources do not report it."""
     found = lags(history, now_ms)
     numbers = []
     if found:

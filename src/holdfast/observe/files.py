@@ -1,4 +1,4 @@
-"""What the files of a checkpoint tell, which Spark's progress does not: partitions, format, bytes to read."""
+"""Metrics of a checkpoint's files, which Spark's progress lacks: partitions, format, bytes to read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.shares import shares
-from holdfast.checkpoints.values import Checkpoint
+from holdfast.checkpoints.checkpoint import Checkpoint, read
+from holdfast.checkpoints.state.contents import shares
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.providers import PROVIDERS
 from holdfast.json_shapes import JsonShape
@@ -37,7 +36,7 @@ class StoreFiles:
 
     @property
     def skew(self) -> float | None:
-        """How many times the mean the largest partition has; None for a store too small to tell."""
+        """Return the ratio of the largest partition to the mean; None for a store too small to judge."""
         total = sum(self.bytes)
         if total < SKEW_FROM_BYTES or len(self.bytes) < 2:
             return None
@@ -114,7 +113,7 @@ def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
 
 
 def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
-    """What files tell in the place of progress, where nobody hears the query itself."""
+    """Return metrics from files alone, for a query whose progress is not heard."""
     sizes: Counter[str] = Counter()
     for store in facts.stores:
         sizes[store.operator] += sum(store.bytes)

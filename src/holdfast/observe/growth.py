@@ -1,7 +1,8 @@
-"""How the state of each operator grows, and when that meets a limit: by its bytes, and by its keys."""
+"""The growth of each operator's state, and when it reaches a limit."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,15 +12,76 @@ from typing import Final
 from holdfast.config.units import rounded_size
 from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress, OperatorProgress
-from holdfast.observe.forecast import enough, full_in_ms, growth_per_ms
-from holdfast.observe.operator_numbers import operator_bytes, state_bytes, stored_bytes
-from holdfast.observe.totals import operator_label
+from holdfast.observe.job_metrics import operator_bytes, operator_label, state_bytes, stored_bytes
+
+# Of more points only so many are looked at: the pairs between them grow with the square.
+_POINTS: Final = 60
+LEAST_POINTS: Final = 10
+LEAST_SPAN_MS: Final = 300_000
+# Of all pairs of points so many must go up before it counts as growth and not as noise.
+_RISING: Final = 0.75
+
+
+def enough(points: Sequence[tuple[int, float]]) -> bool:
+    """Return whether there are enough points to distinguish growth from noise: ten, over five minutes."""
+    return len(points) >= LEAST_POINTS and points[-1][0] - points[0][0] >= LEAST_SPAN_MS
+
+
+def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
+    """Return the growth rate as the median of the slopes between all pairs of points (Theil and Sen).
+
+    Args:
+        points: Moments in milliseconds, ascending, and the value at each.
+
+    Returns:
+        None if there are fewer than ten moments, if they span less than five minutes, or if the value
+        does not grow.
+    """
+    if not enough(points):
+        return None
+    thin = _thinned(points)
+    slopes = [
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for index, earlier in enumerate(thin)
+        for later in thin[index + 1 :]
+        if later[0] > earlier[0]
+    ]
+    rising = sum(1 for slope in slopes if slope > 0)
+    slope = statistics.median(slopes)
+    return slope if slope > 0 and rising >= _RISING * len(slopes) else None
+
+
+def full_in_ms(points: Sequence[tuple[int, float]], limit: float) -> float | None:
+    """Return the time from the last point until the value reaches a limit, at its current growth.
+
+    Returns:
+        0 where it is there already, None where it does not grow or too little is known.
+    """
+    if not points:
+        return None
+    if points[-1][1] >= limit:
+        return 0.0
+    slope = growth_per_ms(points)
+    if slope is None:
+        return None
+    # From the line's own height at the end, so that an outlier there does not count either.
+    end = points[-1][0]
+    height = statistics.median(value + slope * (end - moment) for moment, value in _thinned(points))
+    return max(limit - height, 0.0) / slope
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    if len(points) <= _POINTS:
+        return list(points)
+    step = (len(points) - 1) / (_POINTS - 1)
+    return [points[round(index * step)] for index in range(_POINTS)]
+
 
 DAY_MS: Final = 86_400_000
 
 
 class Growing(str, Enum):
-    """What is known of the growth of a state."""
+    """The verdict on the growth of a state."""
 
     GROWS = "grows"
     DOES_NOT_GROW = "does_not_grow"
@@ -33,7 +95,7 @@ class Growing(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Growth(JsonShape):
-    """How the state of one operator grows.
+    """The growth of one operator's state.
 
     There are two forecasts, and the sooner one counts. The trend is a line through the operator's sizes. Key
     arrival is a line through its keys, each with the size that a key has now: it sees growth that the files
@@ -67,7 +129,7 @@ class Growth(JsonShape):
 
     @property
     def why(self) -> str:
-        """What was seen, in a sentence."""
+        """Describe the growth in a sentence."""
         if self.growing is Growing.TOO_LITTLE_SEEN:
             return (
                 f"operator {self.operator}: there are fewer than ten batches, or they span under five minutes"
@@ -83,12 +145,12 @@ class Growth(JsonShape):
 
 
 def state_limit(thresholds: Mapping[str, float]) -> float | None:
-    """How large the state of a query may be by the thresholds of a job's alerts."""
+    """Return the size limit of a query's state by the thresholds of a job's alerts."""
     return thresholds.get("state_size")
 
 
 def growth(history: Sequence[BatchProgress], limit_bytes: float | None) -> tuple[Growth, ...]:
-    """How each operator of a query grows.
+    """Return the growth of each operator of a query.
 
     Args:
         history: The query's last batches, oldest first.
@@ -108,7 +170,7 @@ def growth(history: Sequence[BatchProgress], limit_bytes: float | None) -> tuple
 
 
 def state_full_in_ms(history: Sequence[BatchProgress], limit_bytes: float | None) -> float | None:
-    """How long after the newest batch the state of a query meets its limit, by the sooner forecast.
+    """Return the time from the newest batch until a query's state reaches its limit, by the sooner forecast.
 
     Returns:
         None where the state does not grow, where too little is known, and once it is that large.

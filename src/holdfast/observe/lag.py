@@ -1,4 +1,4 @@
-"""How far a query is behind its sources, in records or versions of a table, and in time.
+"""The lag of a query behind its sources, in records or versions of a table, and in time.
 
 A source says with each batch how far it has read and how far it could have. So the time at which the first
 unread record came lies between two batches: at the earlier one the source did not have it, at the later one
@@ -24,7 +24,7 @@ _LEAST_GROWING_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Lag(JsonShape):
-    """How far a query is behind one partition of a source.
+    """The lag of a query behind one partition of a source.
 
     Attributes:
         query: The query's name.
@@ -52,24 +52,24 @@ class Lag(JsonShape):
 
     @property
     def left(self) -> int:
-        """How many records or versions are not read."""
+        """The number of unread records or versions."""
         return max(self.latest - self.next, 0)
 
     @property
     @in_json
     def records(self) -> int | None:
-        """How many records are not read; null for a Delta table."""
+        """The number of unread records; null for a Delta table."""
         return self.left if self.unit == RECORDS else None
 
     @property
     @in_json
     def versions(self) -> int | None:
-        """How many versions of a Delta table are not read, also those without rows; null for a topic."""
+        """The number of unread versions of a Delta table, also those without rows; null for a topic."""
         return self.left if self.unit == VERSIONS else None
 
 
 def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
-    """How far a query is behind each partition of its sources; nothing of sources that do not tell.
+    """Return the lag of a query for each partition of its sources; nothing for sources that do not report it.
 
     Args:
         history: The query's batches, oldest first; at least one.
@@ -114,7 +114,7 @@ def _growing_ms(history: Sequence[BatchProgress], unit: str) -> int:
 
 
 def behind(batch: BatchProgress, unit: str = RECORDS) -> int:
-    """How many records, or versions of tables, were left to be read when a batch had been planned."""
+    """Return the number of records, or versions of tables, that were left when a batch had been planned."""
     return sum(position.behind for _, position in _positions(batch) if position.unit == unit)
 
 
@@ -124,7 +124,7 @@ def planned_ms(batch: BatchProgress) -> int:
 
 
 def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[int, bool]]:
-    """How long the first unread record of each partition has waited, and whether that is the least.
+    """Return how long the first unread record of each partition has waited, and whether that is the least.
 
     Walks back over the batches once, until for each partition that is behind there is one that had not its
     first unread record.
@@ -156,7 +156,7 @@ def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[
 
 
 def _positions(batch: BatchProgress) -> Iterator[tuple[_Place, PartitionPosition]]:
-    """How far a batch read each partition of each source."""
+    """Return the position of a batch in each partition of each source."""
     for source in batch.sources:
         for position in source.positions:
             yield (source.source, position.topic, position.partition), position

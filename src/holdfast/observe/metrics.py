@@ -1,4 +1,4 @@
-"""The one list of what is measured, and the values that measurements are."""
+"""The list of metrics, and the values that measurements are."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def packed(samples: Iterable[Sample]) -> list[list[Any]]:
 
 
 def unpacked(rows: Iterable[Iterable[Any]]) -> tuple[Sample, ...]:
-    """What `packed` wrote; what a newer or older Holdfast measured and this one does not is left out."""
+    """Read what `packed` wrote; metrics of other versions are left out."""
     return tuple(
         Sample(metric, tuple(labels), float(value))
         for metric, labels, value in rows

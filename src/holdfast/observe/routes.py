@@ -12,7 +12,7 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import unquote, urljoin, urlsplit
 
-from holdfast.config.secrets import redacted_address
+from holdfast.config.checks import redacted_address
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.observe.alerting import CLEARED, Alert, AlertEvent
 from holdfast.observe.rules import BY_RULE

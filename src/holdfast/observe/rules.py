@@ -17,8 +17,8 @@ _MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule(JsonShape):
-    """When something is wrong: a metric is above its threshold, or below, for long enough.
+class AlertRule(JsonShape):
+    """An alert rule: a metric is above or below its threshold for long enough.
 
     The threshold is the job's own, out of `holdfast_alert_threshold`; a job without one has the rule off.
 
@@ -57,7 +57,7 @@ class Rule(JsonShape):
         return BY_NAME[self.metric].unit
 
     def breached(self, value: float, threshold: float) -> bool:
-        """Whether a value is wrong."""
+        """Return whether a value violates a threshold."""
         return value > threshold if self.above else value < threshold
 
     def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
@@ -76,8 +76,8 @@ class Rule(JsonShape):
         return self.says.format(**labels, **shown)
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(
+RULES: Final[tuple[AlertRule, ...]] = (
+    AlertRule(
         "state_size",
         "holdfast_state_bytes",
         QUERY,
@@ -85,7 +85,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="the state of query {query} has grown to {value}, over {threshold}",
         advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
     ),
-    Rule(
+    AlertRule(
         "checkpoint_duration",
         "holdfast_checkpoint_duration_seconds",
         QUERY,
@@ -93,7 +93,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="a batch of query {query} takes {value}, over {threshold}",
         advice="see which phase takes it in `holdfast_batch_phase_seconds`; smaller batches commit sooner",
     ),
-    Rule(
+    AlertRule(
         "checkpoint_failures",
         "holdfast_checkpoint_failures_lately",
         JOB,
@@ -101,7 +101,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="failed batches in the last ten minutes: {value}",
         advice="read why in `holdfast status`; the driver's log has the whole error",
     ),
-    Rule(
+    AlertRule(
         "access_latency",
         "holdfast_state_access_seconds",
         OPERATOR,
@@ -111,7 +111,7 @@ RULES: Final[tuple[Rule, ...]] = (
         advice="for RocksDB, look at the cache hits and the disk below Spark's local directory, and give it"
         " more memory; for a database, look at its load and at the network to it",
     ),
-    Rule(
+    AlertRule(
         "recovery_time",
         "holdfast_recovery_lately_seconds",
         JOB,
@@ -119,7 +119,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="recovery takes {value}, over {threshold}",
         advice="see the attempts in `holdfast status`; `holdfast drill` says where the time goes",
     ),
-    Rule(
+    AlertRule(
         "full_within",
         "holdfast_state_full_seconds",
         QUERY,
@@ -129,14 +129,14 @@ RULES: Final[tuple[Rule, ...]] = (
         says="the state of query {query} reaches its limit in {value} if it goes on growing",
         advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
     ),
-    Rule(
+    AlertRule(
         "watermark_stuck",
         "holdfast_watermark_stuck_seconds",
         QUERY,
         says="the watermark of query {query} has not moved for {value} though rows come in",
         advice="an empty source holds all others back; look for one without events, or with old ones",
     ),
-    Rule(
+    AlertRule(
         "lag",
         "holdfast_lag_seconds",
         QUERY,
@@ -145,7 +145,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="query {query} is {value} behind its sources, over {threshold}",
         advice="see by how many records in `holdfast status`, and what would be right under SIZING there",
     ),
-    Rule(
+    AlertRule(
         "lag_growing",
         "holdfast_lag_growing_seconds",
         QUERY,
@@ -153,7 +153,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="query {query} has fallen further behind its sources for {value}",
         advice="more comes in than is worked off: see under SIZING in `holdfast status` what would be right",
     ),
-    Rule(
+    AlertRule(
         "offsets_expiring",
         "holdfast_lag_seconds",
         QUERY,
@@ -161,7 +161,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="records that query {query} has not read are {value} old; their topic keeps them for a time",
         advice="let the topic keep records for longer (retention.ms) first: what it drops is lost",
     ),
-    Rule(
+    AlertRule(
         "late_rows",
         "holdfast_late_rows_ratio",
         QUERY,
@@ -170,7 +170,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="{value} of the rows of query {query} come late and are dropped, over {threshold}",
         advice="a longer delay of the watermark keeps more of them, and more state",
     ),
-    Rule(
+    AlertRule(
         "skew",
         "holdfast_skew_ratio",
         STORE,
@@ -179,21 +179,21 @@ RULES: Final[tuple[Rule, ...]] = (
         says="one partition of operator {operator} of query {query} has {value} times the mean",
         advice="see which keys it is with `holdfast skew`; split hot ones, or rescale",
     ),
-    Rule(
+    AlertRule(
         "savepoint_age",
         "holdfast_savepoint_age_seconds",
         QUERY,
         says="the newest savepoint of query {query} is {value} old, over {threshold}",
         advice="see why none was taken in `holdfast status`",
     ),
-    Rule(
+    AlertRule(
         "drill_time",
         "holdfast_drill_seconds",
         QUERY,
         says="the last drill of query {query} took {value}, over {threshold}",
         advice="`holdfast drill` says which phase takes it; savepoints of less state recover sooner",
     ),
-    Rule(
+    AlertRule(
         "snapshots_repaired",
         "holdfast_snapshots_repaired_lately",
         QUERY,
@@ -201,7 +201,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="Spark could not read {value} snapshots of query {query} and made them anew from older ones",
         advice="the storage loses or damages files: `holdfast checkpoint verify` names them",
     ),
-    Rule(
+    AlertRule(
         "format_version",
         "holdfast_state_format_version",
         QUERY,
@@ -209,7 +209,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says="query {query} writes state-checkpoint format {value}, where a repeated task overwrites files",
         advice="new checkpoints of `hf.configure` and `holdfast run` have format 2; till then, savepoints",
     ),
-    Rule(
+    AlertRule(
         "job_failed",
         "holdfast_job_failed",
         JOB,
@@ -219,7 +219,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
 )
 
-BY_RULE: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
+BY_RULE: Final[Mapping[str, AlertRule]] = {rule.name: rule for rule in RULES}
 
 
 def shown_value(value: float, unit: str) -> str:

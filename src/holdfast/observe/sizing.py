@@ -1,4 +1,4 @@
-"""Whether a query has the partitions, cores and memory that its batches need.
+"""The sizing of a query: partitions, cores and memory compared with what its batches need.
 
 After Qubole's StreamingLens: what a batch took, and the least that it would take with any number of cores
 (its critical time), are held against the time that it may take.
@@ -15,8 +15,8 @@ from typing import Final
 from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress
+from holdfast.observe.job_metrics import cache_hit_ratio, operator_bytes
 from holdfast.observe.metrics import LATELY_MS
-from holdfast.observe.operator_numbers import cache_hit_ratio, operator_bytes
 
 # Of the newest batches with rows so many are looked at.
 BATCHES: Final = 50
@@ -47,7 +47,7 @@ _EVEN: Final = 2.0
 
 
 class Provision(str, Enum):
-    """How what a query has compares with what it needs."""
+    """The comparison of a query's resources with its needs."""
 
     NO_NEW_BATCHES = "no_new_batches"
     OVER_PROVISIONED = "over_provisioned"
@@ -63,7 +63,7 @@ class Provision(str, Enum):
 
 
 class Sureness(str, Enum):
-    """How sure a verdict is."""
+    """The confidence of a verdict."""
 
     HIGH = "high"
     FAIR = "fair"
@@ -72,7 +72,7 @@ class Sureness(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizing(JsonShape):
-    """What a query has, and what would be right.
+    """The resources of a query, and the suggested ones.
 
     Attributes:
         state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores would do),
@@ -113,7 +113,7 @@ class Sizing(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What the batches that are looked at have in common; each number is that of nine of ten batches."""
+    """The load of the examined batches; each figure covers nine of ten batches."""
 
     batches: tuple[BatchProgress, ...]
     allowed_ms: int
@@ -129,7 +129,7 @@ class _Load:
 
 
 def batch_limit_ms(thresholds: Mapping[str, float]) -> float | None:
-    """How long a batch may take by the thresholds of a job's alerts."""
+    """Return the limit of a batch's duration by the thresholds of a job's alerts."""
     seconds = thresholds.get("checkpoint_duration")
     return None if seconds is None else seconds * 1000
 
@@ -229,14 +229,14 @@ def _load(batches: tuple[BatchProgress, ...], allowed_ms: int) -> _Load:
 
 
 def driver_ms(batch: BatchProgress) -> int:
-    """What a batch spent in the driver alone; where its jobs are not known, what it spent around its rows."""
+    """Return the time of a batch in the driver alone; if its jobs are unknown, the time around its rows."""
     if batch.tasks is None:
         return max(batch.duration_ms - batch.phases_ms.get("addBatch", batch.duration_ms), 0)
     return max(batch.duration_ms - batch.tasks.jobs_ms, 0)
 
 
 def critical_ms(batch: BatchProgress) -> int:
-    """What a batch would take at least with any number of cores: the driver's time, and the longest tasks."""
+    """Return the shortest duration with any number of cores: the driver's time, and the longest tasks."""
     longest = 0 if batch.tasks is None else batch.tasks.longest_ms
     return min(driver_ms(batch) + longest, batch.duration_ms)
 
@@ -246,7 +246,7 @@ def _rows(batch: BatchProgress) -> int:
 
 
 def _most_of(values: Iterable[int]) -> int | None:
-    """What nine of ten values do not exceed."""
+    """Return the value that nine of ten values do not exceed."""
     ordered = sorted(values)
     return ordered[math.ceil(0.9 * len(ordered)) - 1] if ordered else None
 
@@ -302,7 +302,7 @@ def _partitions(load: _Load) -> int | None:
 
 
 def _memory(batches: Sequence[BatchProgress]) -> tuple[int | None, int | None]:
-    """What the stores took at most, and what would be right: more where reads miss their cache, and room."""
+    """Return the largest memory of the stores, and a suggestion: more if reads miss their cache."""
     if not batches[-1].operators:
         return None, None
     used = max(sum(operator.memory_bytes for operator in batch.operators) for batch in batches)
@@ -357,7 +357,7 @@ def _why(
 
 
 def _uneven(load: _Load) -> bool:
-    """Whether the longest tasks take more than twice what they would if all tasks were alike."""
+    """Return whether the longest tasks take more than twice their share."""
     if not load.cores:
         return False
     tasks = [batch.tasks for batch in load.batches if batch.tasks is not None]

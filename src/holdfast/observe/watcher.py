@@ -7,18 +7,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.alert_settings import Alerts
 from holdfast.model import BatchProgress
-from holdfast.observe.alert_store import TOLD, WAITING, AlertStore
-from holdfast.observe.alerting import Alert, AlertEvent, ended, evaluate
+from holdfast.observe.alerting import TOLD, WAITING, Alert, AlertEvent, AlertStore, ended, evaluate
 from holdfast.observe.alerting import Key as AlertKey
 from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.files import FileFacts, alone_samples, file_samples
 from holdfast.observe.growth import state_limit
-from holdfast.observe.job_numbers import JobFacts, job_samples
+from holdfast.observe.job_metrics import JobFacts, JobTotals, job_samples
 from holdfast.observe.metrics import Sample, sample
 from holdfast.observe.sizing import batch_limit_ms
-from holdfast.observe.totals import Totals
 
 BATCHES_KEPT: Final = 1000
 # Numbers alone are written down no more often than this; what happens to an alert is written at once.
@@ -51,7 +49,7 @@ class Watcher:
         self._history: dict[str, deque[BatchProgress]] = {}
         self._busy: dict[str, int] = {}
         self._files: dict[str, FileFacts] = {}
-        self._totals = Totals(None if diary is None else diary.totals(job))
+        self._totals = JobTotals(None if diary is None else diary.totals(job))
         self._standing: dict[AlertKey, Alert] = {} if diary is None else diary.standing(job)
         self._samples: tuple[Sample, ...] = ()
         self._written_ms: int | None = None
@@ -65,7 +63,7 @@ class Watcher:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """What stood at the last evaluation, firing and pending."""
+        """The open alerts of the last evaluation, firing and pending."""
         return tuple(self._standing.values())
 
     @property

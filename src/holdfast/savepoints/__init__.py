@@ -15,12 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from holdfast.formats.savepoint.savepoint_label import LabelChange
-    from holdfast.savepoints.catalog.catalog import Listed
-    from holdfast.savepoints.catalog.removal import Removal
-    from holdfast.savepoints.differences.manifest_diff import Difference
-    from holdfast.savepoints.proof.digests import Digested
-    from holdfast.savepoints.proof.proof import Proof
+    from holdfast.formats.manifest import LabelChange
+    from holdfast.savepoints.catalog import Listed
+    from holdfast.savepoints.digests import Digested
+    from holdfast.savepoints.manifest_diff import Difference
+    from holdfast.savepoints.proof import Proof
+    from holdfast.savepoints.removal import Removal
     from holdfast.savepoints.restoring import Restored
     from holdfast.savepoints.savepoint_api import (
         delete,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         take,
         verify,
     )
-    from holdfast.savepoints.taking.taking import Taken
+    from holdfast.savepoints.taking import Taken
 
 __all__ = [
     "Difference",
@@ -66,14 +66,14 @@ __all__ = [
 ]
 
 _OTHERS: Final = {
-    "Difference": "differences.manifest_diff",
-    "Digested": "proof.digests",
-    "LabelChange": "taking.labels",
-    "Listed": "catalog.catalog",
-    "Proof": "proof.proof",
-    "Removal": "catalog.removal",
+    "Difference": "manifest_diff",
+    "Digested": "digests",
+    "LabelChange": "labels",
+    "Listed": "catalog",
+    "Proof": "proof",
+    "Removal": "removal",
     "Restored": "restoring",
-    "Taken": "taking.taking",
+    "Taken": "taking",
 }
 
 

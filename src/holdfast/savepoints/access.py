@@ -1,4 +1,4 @@
-"""How public calls open what people name: a savepoint, or a checkpoint that is to be changed in a copy."""
+"""Open what an address names for public calls: a savepoint, or a checkpoint to be changed in a copy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints import record_of
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.external.view import open_checkpoint
-from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.catalog.savepoint_names import savepoint_address
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.names import savepoint_address
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.rewrite.working_copy import Source
+    from holdfast.savepoints.rewrite.working_copy import ChangeSource
 
 Address = str | os.PathLike[str]
 
@@ -40,7 +40,7 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
     return open_storage(address, "savepoint"), savepoint_id
 
 
-def source_of(address: Address, home: Address | None = None) -> Source:
+def source_of(address: Address, home: Address | None = None) -> ChangeSource:
     """A checkpoint or a savepoint, whose state is to be changed in a copy.
 
     Args:
@@ -51,18 +51,18 @@ def source_of(address: Address, home: Address | None = None) -> Source:
     Raises:
         Invalid, NotFound: As `opened`.
     """
-    from holdfast.savepoints.rewrite.working_copy import Source
+    from holdfast.savepoints.rewrite.working_copy import ChangeSource
 
     whole = savepoint_address(os.fspath(address))
     if catalogs.is_savepoint(whole):
-        return Source(*opened(whole))
+        return ChangeSource(*opened(whole))
     checkpoint = open_checkpoint(whole)
-    return Source(checkpoint, record=record_of(checkpoint, home))
+    return ChangeSource(checkpoint, record=record_of(checkpoint, home))
 
 
 @contextmanager
 def source_guard(
-    source: Source, verb: str, *, stopped: bool, tell: ProgressCallback | None
+    source: ChangeSource, verb: str, *, stopped: bool, tell: ProgressCallback | None
 ) -> Iterator[CheckpointGuard | None]:
     """The guard of what is to be changed in a copy; a savepoint needs none.
 
@@ -76,8 +76,8 @@ def source_guard(
         yield guard
 
 
-def source_usage(source: Source) -> CheckpointUsage | None:
-    """Who may be using a checkpoint; None of a savepoint, which nobody uses.
+def source_usage(source: ChangeSource) -> CheckpointUsage | None:
+    """Return who may be using a checkpoint; None for a savepoint, which has no user.
 
     Raises:
         Conflict: A job holds it, or a process has it open.
@@ -87,8 +87,8 @@ def source_usage(source: Source) -> CheckpointUsage | None:
 
 def move_of(
     source: Address, checkpoint: Address | None, ending: str, home: Address | None = None
-) -> tuple[Source, Storage]:
-    """What is to be moved, and where to.
+) -> tuple[ChangeSource, Storage]:
+    """Return the source and the target of a move.
 
     Args:
         source: A checkpoint that no job holds, or a savepoint.

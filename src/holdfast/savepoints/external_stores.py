@@ -9,15 +9,13 @@ from itertools import chain
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
 from holdfast.external.databases import Databases, address_of, database_at, require_named
 from holdfast.external.named_addresses import name_database
-from holdfast.external.packed_rows import PLAIN, packed, prefixed
-from holdfast.external.store_port import ExternalStore, index_of
+from holdfast.external.store_port import PLAIN, ExternalStore, index_of, packed, prefixed
 from holdfast.external.view import (
     DESCRIPTION,
     description_path,
@@ -25,7 +23,7 @@ from holdfast.external.view import (
     render_description,
     with_confs,
 )
-from holdfast.formats.logs.offset_log import ROW_CHECKSUM, parse_offsets
+from holdfast.formats.logs.batch_logs import ROW_CHECKSUM, parse_offsets
 from holdfast.formats.providers import ExternalState, external_state
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.unsafe_row import RowCodec
@@ -36,7 +34,7 @@ _WRITING: Final = "writing state to the database"
 
 
 def outside(external: ExternalState | None, database: str | None, where: str) -> ExternalState | None:
-    """Where the state of a savepoint goes: where it was, or to another database of the kind.
+    """Return the database for a savepoint's state: its own, or a different one of the same kind.
 
     Cost: the database is asked whether it answers.
 

@@ -1,4 +1,4 @@
-"""Who makes a checkpoint: of all that name one target one process, for as long as it lives.
+"""The claim on a target: of all processes that name it, one makes the checkpoint while it lives.
 
 On a local disk it holds a lock on the file that says what is being made; no crash leaves that lock behind.
 Elsewhere it holds a lease within the target, which it takes away at the end. Where the owner of such a lease
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.guard.checkpoint_guard import MACHINE_TIMING, Timing
 from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S, CheckpointLease
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import LeadershipLost, myself
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.config.locations import local_path
+from holdfast.checkpoints.guard.lease import LeadershipLost, LeaseElection, myself
+from holdfast.config.checks import local_path
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage

@@ -1,4 +1,4 @@
-"""Whether a directory may become a checkpoint or a catalog: not where it would lie within another one."""
+"""Check whether a directory may become a checkpoint or a catalog; nested ones are refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import layout
-from holdfast.config.locations import local_path
+from holdfast.config.checks import local_path
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.savepoints.catalog.catalog import OBJECTS, SAVEPOINTS
+from holdfast.savepoints.catalog import OBJECTS, SAVEPOINTS
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 

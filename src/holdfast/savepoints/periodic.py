@@ -8,19 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
-from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
-from holdfast.savepoints.catalog.catalog import described, ids_of_query
-from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.catalog.removal import delete
+from holdfast.savepoints.catalog import described, ids_of_query
+from holdfast.savepoints.copying import Pace
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.removal import delete
 from holdfast.savepoints.rewrite.whole_take import take
-from holdfast.savepoints.taking.pace import Pace
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Taken
+from holdfast.savepoints.taking import Taken
 from holdfast.storage.port import Storage
 
 # What tells savepoints that may be deleted by themselves from those that somebody took.
@@ -29,7 +29,7 @@ LABEL: Final = "periodic"
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTake(JsonShape):
-    """What one turn has done.
+    """The result of one turn.
 
     Attributes:
         query_id: The query.
@@ -107,7 +107,7 @@ def take_and_retain(
 
 
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
-    """When the newest savepoint of a kind was taken; None if there is none."""
+    """Return when the newest savepoint of a kind was taken; None without one."""
     return max(
         (manifest.created_ms for manifest in _of_a_kind(catalog, query_id, checkpoint, label)), default=None
     )

@@ -1,4 +1,4 @@
-"""Make a checkpoint of a savepoint: one that its query goes on from, or one of a new query."""
+"""Make a checkpoint of a savepoint, for its own query or for a new one."""
 
 from __future__ import annotations
 
@@ -14,43 +14,82 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.copy.file_set import CutFile, How
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree, read
+from holdfast.checkpoints.copy import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import MACHINE_TIMING, Timing
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path, place_word
+from holdfast.config.checks import local_path, place_word
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.external.view import with_state
-from holdfast.formats.logs.offset_log import of_spark_4
-from holdfast.formats.logs.query import QueryMetadata
+from holdfast.formats.logs.batch_logs import QueryMetadata, of_spark_4
+from holdfast.formats.logs.table_logs import LOG_DIRECTORY, empty_log
+from holdfast.formats.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.providers import ExternalState, external_state
-from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
-from holdfast.savepoints.catalog.catalog import (
-    copies_by_itself,
-    object_path,
-    same_disk,
-    same_file,
-    savepoint_uri,
-)
-from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
+from holdfast.savepoints.leases import Chance, Clock
 from holdfast.savepoints.making import Claim, claimed, refuse_claimed
 from holdfast.savepoints.nesting import check_apart, check_target
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.sink_table import prepare, require_new
-from holdfast.savepoints.taking.taking import never_changes
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.taking import never_changes
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
-from holdfast.storage.bulk import in_bulk
-from holdfast.storage.hadoop_address import hadoop_address
+from holdfast.storage.atomic_swap import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
+from holdfast.storage.remote import hadoop_address
+
+_NEW_TABLE: Final = "name a new directory; a table that has rows is not changed"
+
+
+def open_table(address: str | os.PathLike[str], checkpoint: Storage) -> Storage:
+    """Open the directory of a table that the query of a new checkpoint will write to.
+
+    Raises:
+        Invalid: The address is not valid, or table and checkpoint are inside one another.
+    """
+    table = open_storage(os.fspath(address), "table")
+    check_apart(checkpoint, table, "table", hint="name the directory that the query writes its files to")
+    return table
+
+
+def require_new(table: Storage, batch_id: int) -> None:
+    """Require that a table has nothing but the log that `prepare` writes, or a part of it.
+
+    Raises:
+        Conflict: The directory has files.
+    """
+    names = set(table.list().names) - {LOG_DIRECTORY}
+    wanted = empty_log(batch_id)
+    entries = set(table.list(LOG_DIRECTORY).names)
+    other = sorted(names) or sorted(
+        f"{LOG_DIRECTORY}/{name}"
+        for name in entries
+        if name not in wanted or table.read(f"{LOG_DIRECTORY}/{name}") != wanted[name]
+    )
+    if other:
+        raise Conflict(
+            "the table exists", where=table.uri, found=other[0], expected="no files", hint=_NEW_TABLE
+        )
+
+
+def prepare(table: Storage, batch_id: int) -> None:
+    """Write the log of a new table, so that a query can resume after a batch.
+
+    Without it Spark's file sink fails for good at its next compaction, up to ten batches later, since its log
+    has no entries of the batches before.
+
+    Raises:
+        Conflict: The directory has files.
+    """
+    require_new(table, batch_id)
+    for name, data in empty_log(batch_id).items():
+        table.write(f"{LOG_DIRECTORY}/{name}", data, replace=True)
+
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
 ORIGIN: Final = layout.ORIGIN
@@ -61,8 +100,8 @@ _NEW: Final = "name a new directory; a checkpoint is never overwritten"
 _FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
 
 
-class Operation(str, Enum):
-    """What makes the checkpoint: the same query's, a new one's, or the same with state or offsets moved."""
+class RestoreKind(str, Enum):
+    """The operation behind a checkpoint: for the same query, a new one, or with changed state or offsets."""
 
     RESTORE = "restore"
     FORK = "fork"
@@ -72,12 +111,12 @@ class Operation(str, Enum):
     OFFSETS = "offsets"
 
 
-_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE, Operation.EVOLVE, Operation.OFFSETS)
+_CHANGED: Final = (RestoreKind.RESCALE, RestoreKind.MIGRATE, RestoreKind.EVOLVE, RestoreKind.OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan(JsonShape):
-    """What a restore or a fork would do; the savepoint has been proved by now.
+    """The plan of a restore or a fork, after the savepoint was proved.
 
     Attributes:
         operation: Which of them.
@@ -93,7 +132,7 @@ class RestorePlan(JsonShape):
         table: The address of a new table whose log is prepared for the query; None where none was named.
     """
 
-    operation: Operation
+    operation: RestoreKind
     savepoint: str
     original: str = field(metadata=NOT_IN_JSON)
     checkpoint: str
@@ -120,7 +159,7 @@ class RestorePlan(JsonShape):
 
     @property
     def has_formats(self) -> bool:
-        """Whether the Spark that wrote the state can be told a state-checkpoint format."""
+        """Return whether the Spark that wrote the state has a setting for the state-checkpoint format."""
         confs = self.manifest.fields.get("confs")
         return isinstance(confs, dict) and of_spark_4(confs)
 
@@ -157,7 +196,7 @@ def plan_restore(
     catalog: Storage,
     savepoint_id: str,
     target: Storage,
-    operation: Operation,
+    operation: RestoreKind,
     *,
     chance: Chance = os.urandom,
     named: tuple[str, str] | None = None,
@@ -206,7 +245,7 @@ def plan_restore(
         raise _taken(target, f"a finished {operation.value} of this savepoint", _FINISHED)
     original = manifest.checkpoint if named is None else named[1]
     query_id = manifest.query_id
-    if operation is Operation.FORK:
+    if operation is RestoreKind.FORK:
         query_id = str(origin["query_id"]) if origin else str(uuid.UUID(bytes=chance(16), version=4))
     external = None
     if not in_files:
@@ -229,7 +268,7 @@ def plan_restore(
 
 def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
     """Refuse a savepoint with a file that no take saves: whoever wrote the catalog chose its name."""
-    strange = (layout.Unknown, layout.Temporary)
+    strange = (layout.UnknownFile, layout.Temporary)
     for file in manifest.files:
         if isinstance(layout.parse_covered(file.path), strange):
             raise Corrupt(
@@ -242,7 +281,7 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
 
 
 def free(
-    target: Storage, savepoint: str, operation: Operation
+    target: Storage, savepoint: str, operation: RestoreKind
 ) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
     """See that nothing is at a target but what a killed try of the same has left.
 
@@ -259,7 +298,7 @@ def free(
 
 
 def _left_over(
-    target: Storage, savepoint: str, operation: Operation
+    target: Storage, savepoint: str, operation: RestoreKind
 ) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
     left = _present(target)
     origin = _origin(target) if left else None
@@ -398,16 +437,16 @@ class _Restore:
     links: bool
 
     def wanted(self, file: SavedFile) -> bool:
-        """Whether a file is written with the others: not what comes last, nor what a new id makes wrong."""
-        if file.path in (layout.METADATA, ORIGIN, layout.HadoopChecksum(ORIGIN).render()):
+        """Return whether a file is written with the others, and neither last nor replaced by a new id's."""
+        if file.path in (layout.METADATA, ORIGIN, layout.HadoopChecksumFile(ORIGIN).render()):
             return False
         sums = (
-            layout.HadoopChecksum(layout.METADATA).render(),
-            layout.SparkChecksum(layout.METADATA).render(),
+            layout.HadoopChecksumFile(layout.METADATA).render(),
+            layout.SparkChecksumFile(layout.METADATA).render(),
         )
         if self.plan.external is not None and isinstance(layout.parse(file.path), layout.StoreFile):
             return False
-        return self.plan.operation is not Operation.FORK or file.path not in sums
+        return self.plan.operation is not RestoreKind.FORK or file.path not in sums
 
     def put(self, file: SavedFile) -> None:
         """Put a file in place."""
@@ -434,7 +473,7 @@ class _Restore:
 
     def metadata(self) -> bytes:
         """The file with the query's id."""
-        if self.plan.operation is Operation.FORK:
+        if self.plan.operation is RestoreKind.FORK:
             return QueryMetadata(self.plan.query_id).render()
         return self._read(next(file for file in self.plan.manifest.files if file.path == layout.METADATA))
 
@@ -447,11 +486,11 @@ class _Restore:
         return CutFile(file.path, How.SCHEMA_PATHS, file.path).content(data, hadoop_address(self.target.uri))
 
     def _changes(self, file: SavedFile) -> bool:
-        """Whether the checkpoint gets other bytes than the savepoint has."""
+        """Return whether the checkpoint gets different bytes than the savepoint has."""
         return file.how == SCHEMA_PATHS or self._pins(file)
 
     def _pins(self, file: SavedFile) -> bool:
-        """Whether a file says that the state is in files, and it is not to be."""
+        """Return whether a file pins the state to files, which it is to leave."""
         place = layout.parse(file.path)
         logs = isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS
         return logs and self.plan.external is not None
@@ -476,7 +515,7 @@ def _present(target: Storage) -> tuple[str, ...]:
 
 
 def _origin(target: Storage) -> Mapping[str, Any] | None:
-    """What a restore has left there about itself."""
+    """Return the mark of a restore."""
     with suppress(NotFound, ValueError):
         given = foreign_json(target.read(ORIGIN))
         if isinstance(given, dict) and isinstance(given.get("query_id"), str):
@@ -504,12 +543,12 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
 def _as_begun(plan: RestorePlan, origin: Mapping[str, Any] | None) -> RestorePlan:
     """A plan with the names that a killed try has given to what it has made."""
     begun = origin or {}
-    query_id = str(begun["query_id"]) if origin and plan.operation is Operation.FORK else plan.query_id
+    query_id = str(begun["query_id"]) if origin and plan.operation is RestoreKind.FORK else plan.query_id
     return replace(plan, query_id=query_id, stores=str(begun.get(_STORES) or plan.stores))
 
 
 def _says(origin: Mapping[str, Any] | None, plan: RestorePlan) -> bool:
-    """Whether a mark says what is being made, whenever that was begun."""
+    """Return whether a mark belongs to this plan, whenever it began."""
     wanted = json.loads(_origin_file(plan, 0))
     return origin is not None and {**origin, _MADE_MS: 0} == wanted
 

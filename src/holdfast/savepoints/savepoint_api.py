@@ -9,23 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoints import record_of
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.guard.checkpoint_guard import (
     CheckpointGuard,
     held_between_drivers,
     held_for_making,
 )
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.external.view import open_checkpoint
-from holdfast.formats.limits import PARTITIONS
-from holdfast.formats.savepoint.manifest import Manifest
-from holdfast.formats.savepoint.savepoint_label import LabelChange
+from holdfast.formats.manifest import LabelChange, Manifest
+from holdfast.formats.text import PARTITIONS
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
-from holdfast.savepoints import restoring
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints import digests, labels, removal, restoring, taking
 from holdfast.savepoints.access import (
     Address,
     move_of,
@@ -34,34 +34,28 @@ from holdfast.savepoints.access import (
     source_of,
     source_usage,
 )
-from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.catalog import removal
-from holdfast.savepoints.catalog.catalog import Listed
-from holdfast.savepoints.catalog.leases import require_no_turn
-from holdfast.savepoints.catalog.removal import Removal
-from holdfast.savepoints.catalog.savepoint_names import savepoint_address
-from holdfast.savepoints.differences.manifest_diff import Difference, compare
+from holdfast.savepoints.catalog import Listed
+from holdfast.savepoints.copying import Pace, seems_to_run
+from holdfast.savepoints.digests import Digested
+from holdfast.savepoints.leases import require_no_turn
+from holdfast.savepoints.manifest_diff import Difference, compare
+from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.nesting import check_apart
-from holdfast.savepoints.places import place_of, workplace
-from holdfast.savepoints.proof import digests
-from holdfast.savepoints.proof.digests import Digested
-from holdfast.savepoints.proof.proof import Proof, prove
-from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore
+from holdfast.savepoints.planning import TakePlan, plan_take
+from holdfast.savepoints.proof import Proof, prove
+from holdfast.savepoints.removal import Removal
+from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table, plan_restore
 from holdfast.savepoints.rewrite import whole_take
-from holdfast.savepoints.sink_table import open_table
-from holdfast.savepoints.taking import labels, taking
-from holdfast.savepoints.taking.lost_id import is_lost_id, lost_id_hint, with_query_id
-from holdfast.savepoints.taking.pace import Pace, seems_to_run
-from holdfast.savepoints.taking.planning import TakePlan, plan_take
-from holdfast.savepoints.taking.taking import Taken
+from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
+from holdfast.savepoints.view import place_of, workplace
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.differences.key_diff import StatesDifference
-    from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
-    from holdfast.savepoints.rewrite.working_copy import Source
+    from holdfast.savepoints.key_diff import StatesDifference
+    from holdfast.savepoints.rewrite.state_move import Rescaled, RescalePlan
+    from holdfast.savepoints.rewrite.working_copy import ChangeSource
 
 
 def take(
@@ -153,7 +147,7 @@ def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that 
 
 
 def show(savepoint: Address) -> Manifest:
-    """What a savepoint says of itself, with the label that it has by now.
+    """Return the manifest of a savepoint, with its current label.
 
     Raises:
         NotFound: There is no such savepoint.
@@ -229,7 +223,7 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
 def diff(
     first: Address, second: Address, *, samples: int = 5, tell: ProgressCallback | None = None
 ) -> StatesDifference:
-    """What differs between two states key by key: keys added, removed and changed, with some of them.
+    """Compare two states key by key: added, removed and changed keys, with samples.
 
     Partitions, files and providers may be different, and the two may be of different queries. Holdfast's own
     keyed operators are compared by the keys of their users.
@@ -247,14 +241,14 @@ def diff(
         Unsupported: A state is of a kind that cannot be read.
         Invalid: An argument cannot be right.
     """
-    from holdfast.savepoints.differences.key_diff import compare_states
+    from holdfast.savepoints.key_diff import compare_states
 
     whole(samples, "samples", least=0)
     return compare_states(place_of(first), place_of(second), samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
-    """What differs between two savepoints, by their manifests: position, settings, operators, state files.
+    """Compare two savepoints by their manifests: position, settings, operators, state files.
 
     Nothing of the state is read. Other files may hold the same state; `diff` tells.
 
@@ -304,7 +298,7 @@ def restore(
     make = _make_without_expired if drop_expired else _make
     if claim:
         require_no_turn(opened(savepoint)[0])
-    made = make(savepoint, checkpoint, Operation.RESTORE, tell, database=database, table=table)
+    made = make(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
     if claim:
         try:
             delete(savepoint)
@@ -341,7 +335,7 @@ def fork(
         Unsupported: What had expired cannot be dropped.
     """
     make = _make_without_expired if drop_expired else _make
-    return make(savepoint, checkpoint, Operation.FORK, tell, database=database, table=table)
+    return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
 
 
 def rescale(
@@ -398,36 +392,36 @@ def rescale_between_drivers(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Rescaled:
-    """As `rescale`, for the supervisor of a job that runs no driver meanwhile: nobody else has to say so.
+    """Rescale as `rescale` does, without confirmation, for the supervisor of a job without a driver.
 
     Raises:
         As `rescale`.
     """
-    from holdfast.savepoints.rewrite import rescaling
+    from holdfast.savepoints.rewrite import state_move
 
     given, into = source_of(checkpoint, home), open_storage(os.fspath(target))
-    plan = rescaling.plan_rescale(given, into, partitions)
+    plan = state_move.plan_rescale(given, into, partitions)
     with held_between_drivers(given.storage, "rescale") as guard:
         return _rescaled(given, into, plan, guard, master, tell)
 
 
 def _rescaled(
-    given: Source,
+    given: ChangeSource,
     target: Storage,
     plan: RescalePlan,
     guard: CheckpointGuard | None,
     master: str | None,
     tell: ProgressCallback | None,
 ) -> Rescaled:
-    from holdfast.engine.state.repartition import repartitioning
-    from holdfast.savepoints.rewrite import rescaling
+    from holdfast.engine.spark_state import repartitioning
+    from holdfast.savepoints.rewrite import state_move
 
     with workplace(target, "rescale") as work:
-        return rescaling.rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
+        return state_move.rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
 
 
 def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
-    """What `rescale` would do; changes nothing, and starts no Spark.
+    """Plan a rescale. Changes nothing, and starts no Spark.
 
     Raises:
         As `rescale`.
@@ -466,12 +460,12 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
 
 def _rescale(
     source: Address, checkpoint: Address | None, partitions: int, home: Address | None = None
-) -> tuple[Source, Storage, RescalePlan]:
-    from holdfast.savepoints.rewrite import rescaling
+) -> tuple[ChangeSource, Storage, RescalePlan]:
+    from holdfast.savepoints.rewrite import state_move
 
     whole(partitions, "partitions", least=1, most=PARTITIONS)
     given, target = move_of(source, checkpoint, f"p{partitions}", home)
-    return given, target, rescaling.plan_rescale(given, target, partitions)
+    return given, target, state_move.plan_rescale(given, target, partitions)
 
 
 def plan_of_take(
@@ -496,14 +490,14 @@ def plan_of_take(
 
 
 def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
-    """As `restore`, but what an earlier call has finished, and no query has used, will do.
+    """Restore as `restore` does; a finished result of an earlier call is accepted if no query has used it.
 
     For who may be killed between the restore and the start of the query, and does both again.
 
     Raises:
         As `restore`.
     """
-    return _make(savepoint, checkpoint, Operation.RESTORE, None, again=True)
+    return _make(savepoint, checkpoint, RestoreKind.RESTORE, None, again=True)
 
 
 def _digest(
@@ -521,20 +515,20 @@ def _digest(
 def plan_restore_once(
     savepoint: Address, checkpoint: Address, *, tell: ProgressCallback | None = None
 ) -> RestorePlan:
-    """What `restore_once` would do; the savepoint is proved, and nothing is changed.
+    """Plan `restore_once`; the savepoint is proved, and nothing is changed.
 
     Raises:
         As `restore`.
     """
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    return plan_restore(catalog, savepoint_id, target, Operation.RESTORE, again=True, tell=tell)
+    return plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, again=True, tell=tell)
 
 
 def _make(
     savepoint: Address,
     checkpoint: Address,
-    operation: Operation,
+    operation: RestoreKind,
     tell: ProgressCallback | None,
     *,
     again: bool = False,
@@ -577,7 +571,7 @@ def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> H
 def _make_without_expired(
     savepoint: Address,
     checkpoint: Address,
-    operation: Operation,
+    operation: RestoreKind,
     tell: ProgressCallback | None,
     *,
     database: str | None = None,
@@ -613,7 +607,7 @@ def _without_expired(
     deep: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """What `hf.drop_expired` makes: it reads keyed state, of which this room knows nothing."""
+    """Call `hf.drop_expired`, which reads keyed state and is in a higher room."""
     import holdfast
 
     return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)

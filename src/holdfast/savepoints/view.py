@@ -1,18 +1,27 @@
-"""A savepoint as the checkpoint that it would become: a storage to read from."""
+"""A savepoint as the checkpoint that it would become, and the location of state at a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from holdfast import layout
-from holdfast.errors import Unsupported
-from holdfast.formats.savepoint.manifest import SavedFile
-from holdfast.savepoints.catalog.catalog import object_path
+from holdfast.config.checks import local_path
+from holdfast.errors import Invalid, Unavailable, Unsupported
+from holdfast.external.view import open_checkpoint
+from holdfast.formats.manifest import SavedFile
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.catalog import object_path
+from holdfast.savepoints.names import savepoint_address
+from holdfast.storage import open_storage
+from holdfast.storage.atomic_swap import sandbox
 from holdfast.storage.local import file_of
-from holdfast.storage.port import Names, Storage, full, no_file
-from holdfast.storage.read_only import ReadOnly
+from holdfast.storage.port import Names, ReadOnly, Storage, full, no_file
 
 
 class SavepointView(ReadOnly):
@@ -64,7 +73,7 @@ class SavepointView(ReadOnly):
         return None if file is None else file.size_bytes
 
     def file_of(self, path: str) -> Path | None:
-        """Where a file is on this machine; None if the catalog is not on it."""
+        """Return the local path of a file; None if the catalog is not on this machine."""
         file = self._files.get(path)
         return None if file is None else file_of(self._catalog, object_path(file.sha256))
 
@@ -74,3 +83,91 @@ class SavepointView(ReadOnly):
             where=full(self._uri, path),
             hint="make a checkpoint of it with `holdfast restore` or `holdfast fork`",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StateLocation:
+    """The state that an address names.
+
+    Attributes:
+        storage: A checkpoint, or a savepoint's view.
+        batch_id: The batch; None for the newest of a checkpoint.
+        name: The address, as messages show it.
+        is_savepoint: Whether it is a savepoint.
+    """
+
+    storage: Storage
+    batch_id: int | None
+    name: str
+    is_savepoint: bool = False
+
+
+def place_of(address: str | os.PathLike[str], batch: int | None = None) -> StateLocation:
+    """The place of a savepoint's address, or of a checkpoint's with `@BATCH` behind it for another batch.
+
+    Args:
+        address: The address.
+        batch: The batch, where the address does not name one.
+
+    Raises:
+        NotFound: There is no such savepoint. A checkpoint is not looked at.
+        Corrupt: Its manifest is damaged.
+        Invalid: The address cannot be one, or names another batch or several savepoints.
+    """
+    text = savepoint_address(os.fspath(address))
+    if catalogs.is_savepoint(text):
+        catalog_uri, savepoint_id = catalogs.split_address(text)
+        catalog = open_storage(catalog_uri, "savepoint")
+        manifest = catalogs.load(catalog, savepoint_id)
+        uri = catalogs.savepoint_uri(catalog, savepoint_id)
+        if batch not in (None, manifest.batch_id):
+            raise Invalid(
+                "a savepoint holds one batch",
+                where=uri,
+                found=f"batch {batch}",
+                expected=str(manifest.batch_id),
+                hint="leave the batch out, or name a savepoint of that batch",
+            )
+        return StateLocation(
+            SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True
+        )
+    base, at, number = text.rpartition("@")
+    if at and number.isascii() and number.isdigit():
+        if batch not in (None, int(number)):
+            raise Invalid(
+                "two batches are named", found=f"{text} and batch {batch}", hint="leave one of the two out"
+            )
+        text, batch = base, int(number)
+    storage = open_checkpoint(text)
+    return StateLocation(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
+
+
+def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
+    """A directory to work on what is to become a checkpoint or savepoint: on its disk if that is local.
+
+    Args:
+        target: A checkpoint or a catalog.
+        purpose: What it is for: a part of its name.
+    """
+    local = local_path(target.uri)
+    folder = Path(tempfile.gettempdir()) if local is None else local.parent
+    return sandbox(folder, purpose, os.urandom(8).hex())
+
+
+@contextmanager
+def scratch(target: Storage) -> Iterator[Path]:
+    """A directory for what is only looked at, and kept by nobody.
+
+    It is beside the checkpoint, so that files of state are linked and not copied; among the temporary files
+    where nothing may be written there.
+
+    Args:
+        target: A checkpoint.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(workplace(target, "plan"))
+        except Unavailable:
+            elsewhere = sandbox(Path(tempfile.gettempdir()), "plan", os.urandom(8).hex())
+            folder = stack.enter_context(elsewhere)
+        yield folder

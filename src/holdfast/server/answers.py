@@ -1,4 +1,4 @@
-"""Answers as both kinds of resources give them: JSON, and errors in the shape that the path asks for."""
+"""Responses of both APIs: JSON, and errors in the shape of the path."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Json(Response):
 
 
 def is_own(path: str) -> bool:
-    """Whether a path is one of our own resources, and errors have our own shape."""
+    """Return whether a path is one of our own resources, and errors have our own shape."""
     return path.startswith(OWN) or path in ("/api", "/login", "/login/once", "/logout") or is_page(path)
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is one of the dashboard's, which answers people."""
+    """Return whether a path is one of the dashboard's, with responses for people."""
     return path in ("/", "/ui") or path.startswith("/ui/")
 
 
@@ -59,7 +59,7 @@ def form_of(path: str, headers: Mapping[str, str]) -> Form:
 
 
 def wants_page(path: str, headers: Mapping[str, str]) -> bool:
-    """Whether somebody asks for a page of the dashboard, and not for what is in it."""
+    """Return whether a request is for a page of the dashboard, and not for its data."""
     return is_page(path) and form_of(path, headers) is Form.PAGE
 
 

@@ -18,15 +18,13 @@ from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs.state_home import StateHome
 from holdfast.server.access import login
-from holdfast.server.access.guard import Guard
-from holdfast.server.access.guess_limit import GuessLimit
-from holdfast.server.access.login_sessions import Sessions
+from holdfast.server.access.guard import AccessGuard, GuessLimit, Sessions
 from holdfast.server.answers import as_error, flink_problem, is_own, problem, refusal
-from holdfast.server.api_v1 import jobs, metrics, operations, savepoints, state
-from holdfast.server.api_v1.description import describe, problems
+from holdfast.server.api_v1 import jobs, operations, state
+from holdfast.server.api_v1.models import describe, problems
 from holdfast.server.control_plane import Clock, ControlPlane
 from holdfast.server.dashboard import pages
-from holdfast.server.dashboard.error_pages import ErrorPages
+from holdfast.server.dashboard.pages import ErrorPages
 from holdfast.server.flink import resources
 from holdfast.server.server_settings import ServerSettings
 
@@ -68,19 +66,20 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         generate_unique_id_function=lambda route: route.name,
         middleware=[
             Middleware(ErrorPages),
-            Middleware(Guard, settings=settings, sessions=sessions, limit=limit),
+            Middleware(AccessGuard, settings=settings, sessions=sessions, limit=limit),
         ],
     )
     made.state.plane = plane
     _tell_errors(made)
     api = APIRouter(prefix=API, responses=problems(_PROBLEMS))
-    for room in (jobs, operations, savepoints, state, metrics):
-        api.include_router(room.router(plane))
+    routers = (jobs.job_router, operations.router, jobs.savepoint_router, state.router, jobs.metric_router)
+    for router in routers:
+        api.include_router(router(plane))
     made.include_router(api)
     made.add_api_route("/health", _health, include_in_schema=False)
     made.router.routes.extend(
         [
-            metrics.for_prometheus(plane),
+            jobs.for_prometheus(plane),
             *login.routes(settings, sessions, limit),
             *pages.routes(plane),
             *resources.routes(plane),

@@ -1,4 +1,4 @@
-"""What the server knows: the jobs of a state home and what their checkpoints say, looked up once for many."""
+"""The server's view of a state home: jobs and checkpoints, looked up once for all requests."""
 
 from __future__ import annotations
 
@@ -13,32 +13,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from holdfast.checkpoints.batches import history
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state_growth import state_bytes
-from holdfast.checkpoints.values import Batch, Checkpoint, Store
+from holdfast.checkpoints.checkpoint import Batch, Checkpoint, Store, history, read, state_bytes
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.named_addresses import name_databases_of
 from holdfast.external.view import open_checkpoint
-from holdfast.jobs.monitoring.checkpoint_history import measured_batches
-from holdfast.jobs.monitoring.job_cost import job_cost
-from holdfast.jobs.monitoring.lag_report import job_lags
-from holdfast.jobs.monitoring.sizing_report import QuerySizing, sizings
+from holdfast.jobs.checkpoint_watch import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
-from holdfast.jobs.registry.operation_arguments import Arguments
-from holdfast.jobs.registry.operation_log import Operation, Operations
+from holdfast.jobs.registry.operation_log import Arguments, Operation, Operations
 from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.reports import QuerySizing, job_cost, job_lags, sizings
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import QueryStarted
 from holdfast.observe.lag import Lag
-from holdfast.savepoints.catalog.catalog import Listed
+from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.server_settings import ServerSettings
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
-    from holdfast.advice.cost.report import CostReport
-    from holdfast.jobs.recovery.prediction import Prediction
+    from holdfast.advice.cost_report import CostReport
+    from holdfast.jobs.recovery import Prediction
 
 Clock = Callable[[], int]
 T = TypeVar("T")
@@ -92,7 +86,7 @@ class TtlCache:
 
 
 class _Version:
-    """Whether anybody has written to the registry, at the price of a glance.
+    """A cheap check for changes of the registry.
 
     SQLite counts for a connection that stays open what others have committed since. It is closed when nobody
     asks any more, and where another file has come in the place of the one that it is of.
@@ -107,7 +101,7 @@ class _Version:
         self._close: Callable[[], object] = lambda: None
 
     def now(self) -> tuple[int, int] | None:
-        """What changes with the registry; None where there is no telling."""
+        """Return a value that changes with the registry; None if it cannot be read."""
         with self._lock:
             try:
                 found = self._path.stat()
@@ -216,7 +210,7 @@ class ControlPlane:
         return self._known(job, None, look)
 
     def _known(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
-        """What is known of a job, looked up again where the registry has moved; its state is always new."""
+        """Return the data of a job, read again if the registry has changed; its state is always current."""
         status = self.status(job)
         key, version = ("details", status.job.name, batches), self._version.now()
         return replace(self.cache.get(key, lambda: look(status.job.name), version=version), status=status)
@@ -230,7 +224,7 @@ class ControlPlane:
         return None if job is None else self.status(job).job.name
 
     def prediction(self, details: JobDetails) -> Prediction | None:
-        """How long the next recovery of a job will take, looked up in the folders of its checkpoints.
+        """Predict the next recovery of a job, from the folders of its checkpoints.
 
         Raises:
             HoldfastError: They cannot be read.
@@ -239,11 +233,11 @@ class ControlPlane:
         return self.cache.get(key, lambda: self.control.prediction(details), PREDICTED_S)
 
     def sizings(self, details: JobDetails) -> tuple[QuerySizing, ...]:
-        """Whether the queries of a job have what they need, told from the batches in these details."""
+        """Return the sizing of a job's queries, from the batches in these details."""
         return sizings(details, self.home, self.clock())
 
     def lags(self, details: JobDetails) -> tuple[Lag, ...]:
-        """How far the queries of a job are behind their sources, told from the batches in these details."""
+        """Return the lag of a job's queries, from the batches in these details."""
         return job_lags(details, self.clock())
 
     def savepoints(self, catalog: str) -> tuple[Listed, ...]:
@@ -269,7 +263,7 @@ class ControlPlane:
         raise NotFound(fact, where=job, found=names, hint="name one of them")
 
     def checkpoint(self, uri: str) -> Checkpoint:
-        """What a query's checkpoint says at its newest committed batch.
+        """Read a query's checkpoint at its newest committed batch.
 
         Raises:
             NotFound: There is none yet.
@@ -278,7 +272,7 @@ class ControlPlane:
         return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
 
     def cost(self, details: JobDetails, uri: str) -> CostReport:
-        """What the state of one of a job's queries costs, by the default prices.
+        """Return the cost of the state of one of a job's queries, by the default prices.
 
         Raises:
             NotFound: There is no checkpoint yet.
@@ -313,7 +307,7 @@ class ControlPlane:
         return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]
 
     def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
-        """What the newest committed batches added to a checkpoint, oldest first.
+        """Return the additions of the newest committed batches to a checkpoint, oldest first.
 
         Raises:
             NotFound: There is no checkpoint yet.

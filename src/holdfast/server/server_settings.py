@@ -1,4 +1,4 @@
-"""How a server is reached, and by whom."""
+"""The address of a server, and the access to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.secrets import TOKEN_VARIABLE
+from holdfast.config.checks import TOKEN_VARIABLE
 from holdfast.errors import Invalid, NotFound
 
 PORT: Final = 8081
@@ -21,7 +21,7 @@ _LOOPBACK_NAMES: Final = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server is reached.
+    """The address of a server, and its token.
 
     Attributes:
         host: The address that it listens on.
@@ -85,7 +85,7 @@ class ServerSettings:
 
     @property
     def warning(self) -> str | None:
-        """What a person should know about how it is reached, before anybody asks."""
+        """Return the caution about the server's address, for its start."""
         if self.token is None or self.tls_cert is not None or is_loopback(self.host):
             return None
         return (
@@ -101,7 +101,7 @@ class ServerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
+    """Return whether an address can be reached from this machine alone."""
     address = ip_address(host)
     return host in _LOOPBACK_NAMES if address is None else address.is_loopback
 

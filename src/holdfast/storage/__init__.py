@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.locations import canonical_uri, local_path, parse_storage
+from holdfast.config.checks import canonical_uri, local_path, parse_storage
 
 if TYPE_CHECKING:
     from holdfast.storage.port import Storage

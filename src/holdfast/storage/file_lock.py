@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.private_files import make_directory
+from holdfast.config.settings import make_directory
 
 _TRIES: Final = 5
 _AGAIN_S: Final = 0.01
@@ -119,7 +119,7 @@ class FileLock:
             self._descriptor = None
 
     def holds(self) -> bool:
-        """Whether this one has it still: the file is the one that was locked."""
+        """Return whether this process still holds it: the file is the one that was locked."""
         if self._descriptor is None:
             return False
         try:
@@ -128,7 +128,7 @@ class FileLock:
             return False
 
     def taken(self) -> bool:
-        """Whether somebody has it. Leaves no trace, not even in a folder that does not exist.
+        """Return whether a process holds it. Leaves no trace, not even in a folder that does not exist.
 
         Any number may look at the same time without seeing each other.
         """

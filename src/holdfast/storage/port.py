@@ -1,4 +1,4 @@
-"""The port of storage: what every kind of it can do, and what may be relied on.
+"""The interface of storage, and its guarantees.
 
 A storage is rooted at a directory. Paths are relative to it, with `/` between their parts; none starts
 with `/` or holds `..`. Errors are Holdfast's: `NotFound` for what is not there, `Conflict` for what is there
@@ -8,14 +8,41 @@ address.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, NoReturn, Protocol, runtime_checkable
 
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, Unavailable
+
+_GIVEN_UP: Final[ContextVar[threading.Event | None]] = ContextVar("holdfast_given_up", default=None)
+
+
+@contextmanager
+def until(given_up: threading.Event) -> Iterator[None]:
+    """Let all that is done in this block, and in threads that inherit its context, end with an event."""
+    token = _GIVEN_UP.set(given_up)
+    try:
+        yield
+    finally:
+        _GIVEN_UP.reset(token)
+
+
+def go_on() -> None:
+    """Do nothing, at the cost of a glance, as long as somebody waits.
+
+    Raises:
+        Unavailable: Nobody does any more.
+    """
+    given_up = _GIVEN_UP.get()
+    if given_up is not None and given_up.is_set():
+        raise Unavailable("this took too long and was given up", hint="ask for less at a time")
 
 
 class Listing(Protocol):
-    """What is in a directory.
+    """The content of a directory.
 
     The names are those of one moment, at the latest when they are first asked for. A name may be gone by the
     time it is looked at: a running query deletes what it no longer needs.
@@ -57,7 +84,7 @@ class Storage(Protocol):
         """
 
     def list(self, path: str = "") -> Listing:
-        """What is in a directory; one that does not exist, and a file, is empty.
+        """List a directory; a missing one, and a file, is empty.
 
         Object stores know no directories, so an empty one and a missing one cannot be told apart there,
         and are not told apart anywhere.
@@ -141,3 +168,23 @@ def file_exists(uri: str, path: str) -> Conflict:
 def full(uri: str, path: str) -> str:
     """The address of a path, for messages."""
     return f"{uri.rstrip('/')}/{path}" if path else uri
+
+
+class ReadOnly(ABC):
+    """Refuses every change; what it is, and what to do instead, says the kind of storage."""
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(path)
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(target)
+
+    def delete(self, path: str) -> None:
+        """Refused."""
+        self._refuse(path)
+
+    @abstractmethod
+    def _refuse(self, path: str) -> NoReturn:
+        """Raise the error for a change of this path."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.private_files import make_file
+from holdfast.config.settings import make_file
 from holdfast.errors import Corrupt, Unavailable, Unsupported
 
 PATIENCE_S: Final = 15.0
@@ -17,8 +17,8 @@ _TRY_AGAIN: Final = "see that the disk is there and has room, then try again: an
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What is in such a file.
+class DatabaseShape:
+    """The tables and versions of a shared database.
 
     Attributes:
         what: What people know it by, for messages.
@@ -49,7 +49,7 @@ class SharedDatabase:
     """
 
     def __init__(
-        self, path: Path, shape: Shape, patience_s: float = PATIENCE_S, *, read_only: bool = False
+        self, path: Path, shape: DatabaseShape, patience_s: float = PATIENCE_S, *, read_only: bool = False
     ) -> None:
         self.path = path
         self._shape = shape

@@ -1,1 +1,1 @@
-"""What people write pipelines with: operators and sinks, over Spark's own plan."""
+"""Operators and sinks for pipelines, over Spark's own plan."""

@@ -1,4 +1,4 @@
-"""A watermark that does not hold back a query while its stream is idle."""
+"""A watermark that an idle stream does not hold back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.config.units import Duration, parse_duration
-from holdfast.engine.plans.described import IDLE_PLACE
-from holdfast.engine.plans.plan_sources import IDLE_SOURCES, IDLE_TICKS, sources_in
+from holdfast.engine.described import IDLE_PLACE, IDLE_SOURCES, IDLE_TICKS, sources_in
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, require_stream, require_time, spark_interval, with_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 _WHERE: Final = "holdfast.watermarked(…)"
 _IS_TICK: Final = "holdfast_is_tick"

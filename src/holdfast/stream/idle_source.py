@@ -1,4 +1,4 @@
-"""The source of ticks that stands beside a stream which may be idle, as a Python data source of Spark.
+"""The source of ticks next to a stream that may be idle, as a Python data source of Spark.
 
 It runs on the driver's machine, in a process of its own that Spark starts for it. Most of the time it answers
 that there is nothing new, which costs no batch.
@@ -12,8 +12,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from holdfast.clock import now_ms
-from holdfast.engine.plans.described import IDLE_PLACE
-from holdfast.engine.plans.plan_sources import IDLE_TICKS
+from holdfast.engine.described import IDLE_PLACE, IDLE_TICKS
 from holdfast.storage import open_storage
 from holdfast.stream.idleness import IdleWatch, Told, offset_of, tick_of, ticks_between
 
@@ -23,7 +22,7 @@ AT_MS = "at_ms"
 
 
 class IdleTicks(DataSource):
-    """What Spark asks for a reader."""
+    """The data source of ticks."""
 
     @classmethod
     def name(cls) -> str:

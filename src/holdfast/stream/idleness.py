@@ -1,11 +1,11 @@
-"""When a stream is idle, decided from the offset log of its query.
+"""Decide from the offset log of a query whether a stream is idle.
 
 A stream is idle when the position of its source has not changed for a given time, in which Spark has asked
 it for rows. The time that one batch takes, and the time in which the query was down, prove nothing of a
 source: rows may have been waiting. So only what the offset log says of planned batches counts, and looks of
 Spark that found nothing at all.
 
-The decision to send a tick is an offset of the source of ticks. It stands in the offset log before its batch
+The decision to send a tick is an offset of the source of ticks. It is in the offset log before its batch
 runs, so a batch that is repeated has the same tick.
 """
 
@@ -16,22 +16,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs import Logs
 from holdfast.errors import Invalid
-from holdfast.formats.logs.offset_log import TICK_AT
+from holdfast.formats.logs.batch_logs import TICK_AT
 
 if TYPE_CHECKING:
-    from holdfast.formats.logs.offset_log import OffsetLog
+    from holdfast.formats.logs.batch_logs import OffsetLog
     from holdfast.storage.port import Storage
+
 
 # In so many steps is the time until a stream is idle; a tick comes once in each while it is.
 _STEPS: Final = 10
+
+
 _SHORTEST_STEP_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a source of ticks is told when its query starts.
+    """The start parameters of a source of ticks.
 
     Attributes:
         checkpoint: The checkpoint of the query.
@@ -49,7 +52,7 @@ class Told:
 
     @classmethod
     def read(cls, place: str) -> Told:
-        """What was left in a file.
+        """Read them from a file.
 
         Raises:
             Invalid: Nobody has left anything: the query was not started by Holdfast.
@@ -80,7 +83,7 @@ def ticks_between(start: dict[str, int], end: dict[str, int]) -> list[int]:
 
 
 def step_ms(idle_after_ms: int) -> int:
-    """How far apart ticks are, and how often the offset log is looked at."""
+    """Return the interval of ticks, and of looks at the offset log."""
     return max(_SHORTEST_STEP_MS, idle_after_ms // _STEPS)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.queries.late_watermark import COLUMN, late_watermark, reads_late_watermark
+from holdfast.engine.queries.batch_facts import COLUMN, late_watermark, reads_late_watermark
 from holdfast.engine.queries.watch import late_events
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, refuse_repeated, require_stream
@@ -48,8 +48,8 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
         Invalid: A frame is no stream or has an operator with state in it, two streams read one source, or a
             column has the name of a side column.
     """
-    from holdfast.engine.plans.described import relations, steps_of
-    from holdfast.worker.lane import SIDE_COLUMNS
+    from holdfast.engine.described import relations, steps_of
+    from holdfast.worker.packets import SIDE_COLUMNS
 
     for frame in frames:
         require_stream(frame, where=where, hint="leave side_outputs=True out: no row at rest is late")
@@ -81,7 +81,7 @@ def with_late_rows(main: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.worker.lane import SIDE_COLUMNS
+    from holdfast.worker.packets import SIDE_COLUMNS
 
     none = F.lit(None).cast("string")
     whole = main.select("*", *(none.alias(name) for name in SIDE_COLUMNS))

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.copy.replay_input import batch_files, empty_batch
-from holdfast.checkpoints.logs.logs import Logs
-from holdfast.engine.plans.plan_sources import FILES, IDLE_TICKS, SourceRead, sources_in
-from holdfast.engine.plans.plans import watermark_count
+from holdfast.checkpoints.copy import batch_files, empty_batch
+from holdfast.checkpoints.logs import Logs
+from holdfast.engine.described import FILES, IDLE_TICKS, SourceRead, sources_in
+from holdfast.engine.file_manager import choose_file_manager
+from holdfast.engine.planned_state import watermark_count
 from holdfast.engine.queries.watch import await_end, failure_text, frame_of, load_ms, written_mode
-from holdfast.engine.state.file_manager import choose_file_manager
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.model import TrialBatch
 from holdfast.storage import open_storage
@@ -45,7 +45,7 @@ class QueryFailed(Exception):
 
 
 class _Enough(Exception):
-    """As many batches have run as were asked for."""
+    """The requested number of batches has run."""
 
 
 class Trial:
@@ -88,7 +88,7 @@ class Trial:
 
     @property
     def watermarks(self) -> int:
-        """How many watermarks the query keeps apart."""
+        """Return the number of watermarks that the query tracks."""
         return watermark_count(self.frame)
 
     def run(self, most: int) -> tuple[TrialBatch, ...]:

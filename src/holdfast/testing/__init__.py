@@ -1,8 +1,7 @@
-"""What tests of your own need: a processor with a manual clock and no JVM. It needs the extra `spark`."""
+"""A test harness for processors, with a manual clock and no JVM. It needs the extra `spark`."""
 
 try:
-    from holdfast.testing.harness import Harness
-    from holdfast.testing.streams import broadcast
+    from holdfast.testing.harness import Harness, broadcast
 except ModuleNotFoundError as error:
     from holdfast.extras import missing_package
 

@@ -1,4 +1,4 @@
-"""Run a processor without Spark: the same rules, a manual clock, state that can be looked at."""
+"""Run a processor without Spark, with a manual clock and inspectable state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -15,21 +15,35 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
-from holdfast.testing.inspection import Inspection
-from holdfast.testing.reading import read_state, read_timers
+from holdfast.worker.arrays import whole
 from holdfast.worker.build import Options, assemble, splitter_of
-from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
-from holdfast.worker.declarations.processor import Definition, definition_of
-from holdfast.worker.declarations.state_descriptors import SETTLED
+from holdfast.worker.declarations.processor import ProcessorDefinition, definition_of
+from holdfast.worker.declarations.state_descriptors import (
+    SETTLED,
+    Keyed,
+    KeyedTable,
+    Operator,
+    State,
+    StateKind,
+)
 from holdfast.worker.declarations.types import schema_of
-from holdfast.worker.interface import Moment
-from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
-from holdfast.worker.packer import Packer
+from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
+from holdfast.worker.packets import (
+    HASH,
+    NOW,
+    SIDE_COLUMNS,
+    Combiner,
+    InputStream,
+    Lane,
+    Packer,
+    Placement,
+    Spreader,
+)
 from holdfast.worker.passes import Packet, packets_in
-from holdfast.worker.placement import Placement
-from holdfast.worker.runtime.arrow_columns import Unfit, table_of
-from holdfast.worker.runtime.features.broadcast import Broadcast
-from holdfast.worker.runtime.features.instances import (
+from holdfast.worker.runtime.broadcast import Broadcast
+from holdfast.worker.runtime.columns import Unfit, table_of, values_of
+from holdfast.worker.runtime.partial_aggregates import Split
+from holdfast.worker.runtime.runner_spec import (
     INSTANCE,
     MOST_INSTANCES,
     Instances,
@@ -37,15 +51,92 @@ from holdfast.worker.runtime.features.instances import (
     redistributed,
     settled_counts,
 )
-from holdfast.worker.runtime.features.partial_aggregates import Split
-from holdfast.worker.runtime.timers import Timer, ms_of
-from holdfast.worker.state.census import Totals
-from holdfast.worker.state.key_group import group_of
+from holdfast.worker.runtime.timers import Timer, decode, ms_of, timer_of
 from holdfast.worker.state.key_index import Keys
-from holdfast.worker.state.operator_layout import Period, continued
+from holdfast.worker.state.layout import Period, continued, group_of
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables.runs import empty_run
+from holdfast.worker.state.tables import empty_run
+from holdfast.worker.state.upkeep import Totals, expired
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A harness as it stands after its last batch.
+
+    Attributes:
+        store: The records and blobs of all key groups. A change to it is a change to the harness's state.
+        lane: How events travel to the state, and the layout of the state.
+        definition: What the processor declares.
+        moment: The clocks and the number of the next batch.
+        partition: Makes the partition that the next batch would work on; no group of it is open.
+    """
+
+    store: MemoryStore
+    lane: Lane
+    definition: ProcessorDefinition
+    moment: Moment
+    partition: Callable[[], Partition]
+
+
+def read_state(states: Sequence[State], key: Keys, moment: Moment) -> dict[str, Any]:
+    """The value of each state of the one key: a plain value, a list, or a dictionary."""
+    return {state.name: _read(state, key, moment) for state in states}
+
+
+def read_timers(key: Keys) -> tuple[Timer, ...]:
+    """The timers of the one key, in the order of their times."""
+    stored = decode(key.stored(TIMERS)[0].as_py())
+    timers = [timer_of(name, at_ms) for name, at_ms in stored.items()]
+    return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))
+
+
+def _read(state: State, key: Keys, moment: Moment) -> Any:
+    if state.has_elements:
+        return _elements(state, key, moment)
+    value = key.stored(f"{VALUE_PREFIX}{state.name}")
+    if state.ttl is not None and state.ttl.visibility == "never_return_expired":
+        stamp = key.stored(f"{STAMP_PREFIX}{state.name}")
+        if expired(stamp, state.ttl, moment)[0]:
+            value = value.slice(0, 0)
+    (stored,) = values_of(value) or [None]
+    if stored is None:
+        return state.default
+    if state.kind is StateKind.AGGREGATING and state.aggregate is not None:
+        return state.aggregate.result(stored)
+    return stored
+
+
+def _elements(state: State, key: Keys, moment: Moment) -> Any:
+    rows = key.elements(state.name).rows
+    if state.ttl is not None and state.ttl.visibility == "never_return_expired":
+        rows = rows.filter(pa.array(~expired(whole(rows.column("t")), state.ttl, moment)))
+    values = values_of(whole(rows.column("v")))
+    if state.kind is StateKind.LIST:
+        return values
+    return dict(zip(values_of(whole(rows.column("k"))), values, strict=True))
+
+
+def broadcast(
+    columns: Any,
+    *,
+    key: str | Sequence[str],
+    version: str | None = None,
+    withdrawn: str | None = None,
+    name: str = "broadcast",
+) -> Broadcast:
+    """Describe a broadcast stream for a `Harness`; the arguments mean what they do in `hf.broadcast`.
+
+    Args:
+        columns: Its columns: "rule string, limit double", or a schema.
+        key: The columns that tell its rows apart.
+        version: The column by which rows are ordered.
+        withdrawn: The column that takes a row back.
+        name: The stream's name.
+    """
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    return Broadcast(name, schema_of(columns), keys, version, withdrawn)
+
 
 Events = str | Mapping[str, Any]
 
@@ -193,7 +284,7 @@ class Harness:
     # Looking
 
     def state(self, *key: Any) -> dict[str, Any]:
-        """What a read of each state of a key would give now; nothing is changed or renewed by it."""
+        """Return the current value of each state of a key; nothing is changed or renewed by it."""
         states = [state for state in self._definition.states if state.name != SETTLED]
         return read_state(states, self._keys(key), self._moment())
 
@@ -208,7 +299,7 @@ class Harness:
         return list(zip(*columns, strict=True))
 
     def totals(self) -> Totals:
-        """How many keys, timers, and entries of each state the store holds, expired ones included.
+        """Return the numbers of keys, timers, and entries of each state in the store, expired ones included.
 
         They are the numbers that the metrics of a query have.
         """
@@ -217,7 +308,7 @@ class Harness:
 
     @property
     def inspect(self) -> Inspection:
-        """What lies below states and timers: the store, its partition, and the layout of the state."""
+        """Return the store, its partition, and the layout of the state."""
         store = self._store
         return Inspection(store, self._lane, self._definition, self._moment(), lambda: self._partition(store))
 
@@ -301,7 +392,7 @@ class Harness:
 
     def _use(self, processor: Keyed | KeyedTable, drop: tuple[str, ...] = ()) -> None:
         self._processor = processor
-        self._definition: Definition = definition_of(
+        self._definition: ProcessorDefinition = definition_of(
             processor, list(self._schemas), None if self._broadcast is None else self._broadcast.name
         )
         if drop:
@@ -317,12 +408,12 @@ class Harness:
         self._lane = self._operator.lane
         self._splitter = splitter_of(processor, self._definition, streams, self._options)
 
-    def _stream(self, name: str) -> Stream:
+    def _stream(self, name: str) -> InputStream:
         """A stream as it reaches the state: its events, or what they are combined to before."""
         combined = getattr(self._processor, "combined", None) if self._definition.combines else None
         schema = schema_of(combined or self._schemas[name])
         time = self._times.get(name)
-        return Stream(name, schema, self._by, time if time in schema.names else None)
+        return InputStream(name, schema, self._by, time if time in schema.names else None)
 
     def _run(self, packets: Sequence[Packet]) -> list[dict[str, Any]]:
         packets = [*self._touching(), *packets]
@@ -373,7 +464,7 @@ class Harness:
         return Packer(self._lane.streams[at], at, layout, self._splitter, instances)
 
     def _touching(self) -> list[Packet]:
-        """What touches instances in each batch."""
+        """Return the packets that touch instances in each batch."""
         if self._options.instances is None:
             return []
         return self._unpacked([self._packer(0).touching()])

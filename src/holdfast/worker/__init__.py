@@ -1,1 +1,1 @@
-"""What runs inside Spark's Python workers: states, and the rules by which keyed events change them."""
+"""The keyed engine in Spark's Python workers: states, and the rules by which events change them."""

@@ -55,12 +55,12 @@ def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
 
 
 def offsets_of(counts: NDArray[Any]) -> Places:
-    """Where each of so many begins when they stand one after the other; the last is where all end."""
+    """Return the starts of concatenated parts with these sizes; the last is the end of all."""
     return np.concatenate([[0], np.cumsum(counts)])
 
 
 def starts_of(ordered: NDArray[Any]) -> Places:
-    """Where another value begins in an array whose equal values stand together."""
+    """Return the starts of runs of equal values in a sorted array."""
     if not len(ordered):
         return np.zeros(0, np.int64)
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -121,7 +121,7 @@ def comparable(cell: Any) -> Hashable:
 
 
 def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
+    """Return a mask of certainly equal cells; nested ones count as different unless both are null."""
     left, right = whole(left), whole(right)
     neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
     if pa.types.is_nested(left.type):

@@ -9,15 +9,13 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
-from holdfast.worker.declarations.code import names_any
-from holdfast.worker.declarations.processor import Definition
+from holdfast.worker.declarations.processor import ProcessorDefinition, names_any
+from holdfast.worker.declarations.state_descriptors import Keyed, KeyedTable
 from holdfast.worker.interface import Placing
-from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.operator import Operator
-from holdfast.worker.runtime.features.broadcast import Broadcast, Keeper
-from holdfast.worker.runtime.features.instances import Instances
-from holdfast.worker.runtime.features.partial_aggregates import (
+from holdfast.worker.operator import TaskOperator
+from holdfast.worker.packets import SIDE_COLUMNS, InputStream, Lane
+from holdfast.worker.runtime.broadcast import Broadcast, Keeper
+from holdfast.worker.runtime.partial_aggregates import (
     EVENTS,
     Split,
     Splitter,
@@ -26,12 +24,11 @@ from holdfast.worker.runtime.features.partial_aggregates import (
     parts_schema,
 )
 from holdfast.worker.runtime.row_runner import RowRunner
-from holdfast.worker.runtime.runner_spec import RunnerSpec
+from holdfast.worker.runtime.runner_spec import Instances, RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner, check_name
-from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.external.blob_store import Blobs
+from holdfast.worker.state.blob_store import Blobs
 from holdfast.worker.state.group_numbers import EVEN, Numbering
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.layout import Layout, form_of
 
 EVENT, PROCESSING = "event", "processing"
 # What errors call the stream of parts of hot keys.
@@ -43,7 +40,7 @@ TIME_WORDS = frozenset({"now", "now_ms"})
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user chooses for an operator beside its processor.
+    """The options of an operator besides its processor.
 
     Attributes:
         name: The operator's name.
@@ -78,14 +75,14 @@ class Options:
 
 def assemble(
     processor: Keyed | KeyedTable,
-    definition: Definition,
-    streams: Sequence[Stream],
+    definition: ProcessorDefinition,
+    streams: Sequence[InputStream],
     output: pa.Schema,
     options: Options,
     started_ms: int,
     broadcast: Broadcast | None = None,
-) -> Operator:
-    """What the workers of an operator run, with all that they must know.
+) -> TaskOperator:
+    """Build the operator of the workers.
 
     Args:
         processor: The user's.
@@ -153,13 +150,16 @@ def assemble(
     keeper = None
     if broadcast is not None:
         keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
-    return Operator(lane, runner, keeper, options.event_time, options.blobs, definition.has_timers)
+    return TaskOperator(lane, runner, keeper, options.event_time, options.blobs, definition.has_timers)
 
 
 def splitter_of(
-    processor: Keyed | KeyedTable, definition: Definition, streams: Sequence[Stream], options: Options
+    processor: Keyed | KeyedTable,
+    definition: ProcessorDefinition,
+    streams: Sequence[InputStream],
+    options: Options,
 ) -> Splitter | None:
-    """What takes the events of hot keys together before the shuffle, where that was asked for."""
+    """Return the function that merges the events of hot keys before the shuffle; None if not requested."""
     if options.split is None:
         return None
     stream, alone = streams[0], apart(definition)
@@ -174,17 +174,19 @@ def splitter_of(
     return Splitter(options.split, runner, alone.states, keys, timed)
 
 
-def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:
+def _more(
+    definition: ProcessorDefinition, stream: InputStream, keys: pa.Schema, options: Options
+) -> tuple[InputStream, ...]:
     """A stream that is not of the user's: of the parts of hot keys, or of instances to be touched."""
     if options.instances is not None:
-        return (Stream(INSTANCES, keys, stream.keys),)
+        return (InputStream(INSTANCES, keys, stream.keys),)
     if options.split is None:
         return ()
     check_split(definition, event_time=options.event_time, late=options.late, on_error=options.on_error)
-    return (Stream(PARTS, parts_schema(definition.states, keys), stream.keys, counts=EVENTS),)
+    return (InputStream(PARTS, parts_schema(definition.states, keys), stream.keys, counts=EVENTS),)
 
 
-def _check_clocks(definition: Definition, *, event_time: bool) -> None:
+def _check_clocks(definition: ProcessorDefinition, *, event_time: bool) -> None:
     for state in definition.states:
         if state.ttl is not None and state.ttl.clock == EVENT and not event_time:
             raise Invalid(

@@ -1,4 +1,4 @@
-"""What the tasks of a keyed operator count, and what each count is called in a query's progress."""
+"""The counts of a keyed operator's tasks, and their names in a query's progress."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ OWN_PREFIX = "holdfast_"
 
 
 def count_of(state: str, what: str) -> str:
-    """What a count of a state is called: `state.visits.entries`."""
+    """Return the name of a state's count: `state.visits.entries`."""
     return f"state.{state}.{what}"

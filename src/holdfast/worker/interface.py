@@ -1,4 +1,4 @@
-"""What passes between the state of a partition and the code that runs a processor over it.
+"""The interface between the state of a partition and the code that runs a processor over it.
 
 The state layer finds the keys that a batch touches and shows them as `Touched`; a `Runner` calls the
 processor and returns an `Outcome`, which the state layer then keeps. Neither knows how the other works.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
 
 VALUE_PREFIX = "s:"
 STAMP_PREFIX = "t:"
@@ -42,7 +43,7 @@ class Touched(Protocol):
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         ...
 
     @property
@@ -74,7 +75,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a pass happens.
+    """The time of a pass.
 
     Attributes:
         now_ms: The batch's processing time, one value for the whole batch; 0 where it is not known.
@@ -90,12 +91,12 @@ class Moment:
 
     @property
     def event_time_ms(self) -> int | None:
-        """How far event time is: the watermark, or None as long as there is none, which Spark gives as 0."""
+        """The event time: the watermark, or None as long as there is none, which Spark gives as 0."""
         return self.watermark_ms or None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedEvent:
     """An event that was set aside because the processor could not take it.
 
     Attributes:
@@ -111,7 +112,7 @@ class Failed:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a pass leaves behind.
+    """The result of a pass.
 
     Attributes:
         columns: The changed columns of the row table, one cell for each touched key; a column that
@@ -125,7 +126,7 @@ class Outcome:
     columns: dict[str, pa.Array]
     elements: dict[str, pa.Table]
     output: pa.Table
-    failed: list[Failed] = field(default_factory=list)
+    failed: list[FailedEvent] = field(default_factory=list)
 
 
 class Shared(Protocol):
@@ -143,7 +144,7 @@ class Shared(Protocol):
 
 
 class Placing(Protocol):
-    """What decides a key's group, where its hash does not."""
+    """A placement of keys into groups by something other than their hash."""
 
     def moved(self, keys: pa.Table, h: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """The hashes of keys, each brought into the range of the group where the key is to be."""

@@ -1,7 +1,13 @@
-"""What an operator runs in a task: collect a partition's packets, run them, answer.
+"""An operator in a task: collect the packets of a partition, run them, answer.
+
+The serializer of `transformWithState` takes the rows apart one by one, and puts out a batch for each group,
+most of them empty. For a task with an operator of ours the two streams carry tables. Spark's loop over the
+groups runs all the same and finds none: it calls once for timers, and once at the end.
 
 The packets are only collected until there are enough of them or no more come, so that a whole partition is
 one piece of work.
+
+Spark calls it once for timers and once at the end; the rows come in tables, see `worker.exchange`.
 """
 
 from __future__ import annotations
@@ -9,24 +15,124 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.interface import Moment, Runner
-from holdfast.worker.lane import WAKE, Lane
-from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
-from holdfast.worker.process_memory import give_back, prepare
-from holdfast.worker.state.external.blob_database import database_at
-from holdfast.worker.state.external.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask
+from holdfast.worker.packets import WAKE, Lane, answer_schema
+from holdfast.worker.passes import Packet, Pass, TaskOutput, counted, packets_in, totalled
+from holdfast.worker.state.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask, database_at
+from holdfast.worker.state.layout import Layout, periods_from_text
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.operator_layout import Layout, periods_from_text
 from holdfast.worker.state.partition import Partition
-from holdfast.worker.state.store import Store
-from holdfast.worker.task_facts import batch_number, local_property, partition_id
+from holdfast.worker.state.store import PartitionStore
+from holdfast.worker.task_facts import batch_number, give_back, local_property, partition_id, prepare
 
 if TYPE_CHECKING:
-    from holdfast.worker.runtime.features.broadcast import Keeper
+    from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+
+    from holdfast.worker.runtime.broadcast import Keeper
+
+
+class Exchanging(Protocol):
+    """A reader of a task's rows that returns results as tables."""
+
+    def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
+        """Learn where the rows of the task come from."""
+        ...
+
+    def answers(self) -> Iterator[pa.RecordBatch]:
+        """Return the results since the last call; called after each of Spark's calls."""
+        ...
+
+
+class _Graft:
+    """Stands in for the two methods of Spark's serializer; hands on what is not for a task of ours."""
+
+    def __init__(self) -> None:
+        self._task: Exchanging | None = None
+        self._is_in = False
+
+    def expect(self, task: Exchanging) -> None:
+        self._task = task
+        if not self._is_in:
+            self._put_in()
+            self._is_in = True
+
+    def _put_in(self) -> None:
+        from pyspark.sql.pandas import serializers
+
+        # Up to 4.2 the serializer finds the groups; since then the loop does, over plain tables.
+        of_groups = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
+        spoken_for: Any = of_groups or serializers.ArrowStreamSerializer
+        load, dump = spoken_for.load_stream, spoken_for.dump_stream
+
+        def load_stream(serializer: Any, stream: IO[bytes]) -> Iterator[Any]:
+            task, self._task = self._task, None
+            serializer.holdfast_task = task
+            if task is None:
+                groups: Iterator[Any] = load(serializer, stream)
+                return groups
+            task.receive(iter(pa.ipc.open_stream(stream)))
+            return _no_groups() if of_groups is not None else iter(())
+
+        def dump_stream(serializer: Any, calls: Iterator[Any], stream: IO[bytes]) -> None:
+            task = getattr(serializer, "holdfast_task", None)
+            if task is None:
+                dump(serializer, calls, stream)
+            else:
+                _write(task, calls, stream)
+
+        spoken_for.load_stream, spoken_for.dump_stream = load_stream, dump_stream
+
+
+_graft = _Graft()
+
+
+def expect(task: Exchanging) -> None:
+    """Let the task that this worker is setting up exchange tables.
+
+    To be called while the worker unpickles the task's function: the serializer's methods are looked up after
+    that. Functions of others go on as they were.
+    """
+    _graft.expect(task)
+
+
+def _no_groups() -> Iterator[Any]:
+    """Return the input of Spark's loop up to 4.2 for a partition without rows."""
+    from pyspark.sql.streaming.stateful_processor_util import (
+        TransformWithStateInPandasFuncMode as Mode,
+    )
+
+    yield Mode.PROCESS_TIMER, None, None
+    yield Mode.COMPLETE, None, None
+
+
+def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
+    """Let Spark's loop make its calls, and write what the task answers to each."""
+    from pyspark.serializers import write_int
+    from pyspark.sql.pandas.serializers import SpecialLengths
+
+    answers = (answer for _ in calls for answer in task.answers())
+    first = next(answers, None)
+    if first is None:
+        return
+    # Spark waits for this word until the first answer is there, so that an error before it can be told.
+    write_int(SpecialLengths.START_ARROW_STREAM, stream)  # type: ignore[no-untyped-call]  # it carries no types
+    with pa.RecordBatchStreamWriter(stream, _column(first).schema) as writer:
+        for answer in chain((first,), answers):
+            writer.write_batch(_column(answer))
+
+
+def _column(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as one column with a field for each of its own, which is how Spark takes it."""
+    return pa.RecordBatch.from_arrays(
+        [pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))], names=["_0"]
+    )
 
 
 # Packets are worked off when they have this share of the memory: with what is made of them, a pass takes
@@ -46,8 +152,8 @@ _MOST_COUNTED = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """What a keyed operator runs in the tasks of Spark.
+class TaskOperator:
+    """A keyed operator in the tasks of Spark.
 
     Attributes:
         lane: What the workers know.
@@ -65,7 +171,7 @@ class Operator:
     blobs: Blobs | None = None
     has_timers: bool = False
 
-    def store(self, spark_store: Store) -> Store:
+    def store(self, spark_store: PartitionStore) -> PartitionStore:
         """The store of a task with the blobs that are kept elsewhere.
 
         Raises:
@@ -93,12 +199,12 @@ class Operator:
         return BlobStore(spark_store, self.blobs, task, database)
 
     def passes(self, partition: Partition) -> Pass:
-        """What works off the packets of a partition."""
+        """Return the passes over the packets of a partition."""
         return Pass(self.lane, partition, self.runner(), self.keeper() if self.keeper is not None else None)
 
     def one_group(
-        self, store: Store, group: int, packets: Sequence[Packet], moment: Moment
-    ) -> Iterator[Answer]:
+        self, store: PartitionStore, group: int, packets: Sequence[Packet], moment: Moment
+    ) -> Iterator[TaskOutput]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
         partition = Partition(told(self.lane.layout), self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
@@ -108,7 +214,7 @@ class Operator:
 class Task:
     """One task of Spark's: the packets so far, and the partition's state."""
 
-    def __init__(self, operator: Operator, store: Store, moment: Moment) -> None:
+    def __init__(self, operator: TaskOperator, store: PartitionStore, moment: Moment) -> None:
         prepare()
         self.moment = moment
         self._layout = layout = told(operator.lane.layout)
@@ -121,7 +227,7 @@ class Task:
         self._partition = Partition(layout, operator.store(store), token=fresh_token, copies=_copies(layout))
         self._pass = operator.passes(self._partition)
 
-    def collect(self, packets: Iterable[Packet]) -> Iterator[Answer]:
+    def collect(self, packets: Iterable[Packet]) -> Iterator[TaskOutput]:
         """Keep packets, which come group by group; work those before off where they have become many."""
         for packet in packets:
             if self._size >= self._limit and packet.group != self._packets[-1].group:
@@ -133,7 +239,7 @@ class Task:
                 self._packets.append(packet)
                 self._size += 0 if packet.payload is None else len(packet.payload)
 
-    def finish(self, waking: Sequence[int]) -> Iterator[Answer]:
+    def finish(self, waking: Sequence[int]) -> Iterator[TaskOutput]:
         """Work off what is left, with the groups whose timers are due.
 
         Args:
@@ -144,7 +250,7 @@ class Task:
         self._partition.close()
         give_back(self._layout.memory_bytes)
 
-    def _answers(self, waking: Sequence[int]) -> Iterator[Answer]:
+    def _answers(self, waking: Sequence[int]) -> Iterator[TaskOutput]:
         packets, self._packets, self._size = self._packets, [], 0
         # A group that was worked off with its packets has fired its timers then.
         woken, self._waking = self._waking | set(waking), set()
@@ -158,8 +264,8 @@ class Task:
             groups = range(self._layout.key_groups)
         return self._partition.due_groups(groups, self.moment)
 
-    def _totals(self) -> Iterator[Answer]:
-        """What the partition holds. In each batch one key group is counted that an older Holdfast wrote."""
+    def _totals(self) -> Iterator[TaskOutput]:
+        """Return the totals of the partition. Each batch also counts one key group of an older Holdfast."""
         groups = _groups(self._layout, self._partition, self.moment)
         if groups is None or len(groups) > _MOST_COUNTED:
             return
@@ -169,7 +275,7 @@ class Task:
             self._partition.open([group], self.moment)
             self._partition.write(self.moment)
             counts = {**totalled(self._partition, groups, self.moment)[0], **counted(self._partition)}
-        yield Answer(counts=counts)
+        yield TaskOutput(counts=counts)
 
 
 def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[int] | None:
@@ -212,3 +318,90 @@ def _copies(layout: Layout) -> Copies | None:
     times = len([period for period in layout.periods if period.mark == layout.form.fingerprint.hex()])
     form = layout.form.fingerprint + bytes(max(0, times - 1))
     return Copies(place, form, fresh_token().hex())
+
+
+class Dispatcher:
+    """Answers Spark's calls for one operator; unpickled anew for each task."""
+
+    def __init__(self, operator: TaskOperator) -> None:
+        self._operator = operator
+        self._arriving: Iterator[pa.RecordBatch] = iter(())
+        self._answers: Iterator[TaskOutput] = iter(())
+
+    def __getstate__(self) -> TaskOperator:
+        return self._operator
+
+    def __setstate__(self, operator: TaskOperator) -> None:
+        Dispatcher.__init__(self, operator)
+        expect(self)
+
+    def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
+        """Learn where the packets of the task come from."""
+        self._arriving = arriving
+
+    def answers(self) -> Iterator[pa.RecordBatch]:
+        """The rows and counts that have come of Spark's last call."""
+        schema = answer_schema(self._operator.lane.output)
+        answers, self._answers = self._answers, iter(())
+        names = self._operator.lane.count_names
+        for answer in answers:
+            yield answer_batch(answer, schema, names)
+
+    def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
+        """Answer one of Spark's calls."""
+        from pyspark.sql.streaming.stateful_processor_api_client import (
+            StatefulProcessorHandleState as State,
+        )
+        from pyspark.sql.streaming.stateful_processor_util import (
+            TransformWithStateInPandasFuncMode as Mode,
+        )
+
+        from holdfast.worker.state.spark_store import PipelinedStore
+
+        if mode == Mode.PRE_INIT:
+            client.set_handle_state(State.PRE_INIT)
+            PipelinedStore(client, self._operator.lane.layout.numbering).declare()
+        elif mode == Mode.PROCESS_TIMER:
+            self._answers = self._run(client)
+        else:
+            client.set_handle_state(State.TIMER_PROCESSED)
+            client.remove_implicit_key()
+            client.set_handle_state(State.CLOSED)
+        return iter(())
+
+    def _run(self, client: StatefulProcessorApiClient) -> Iterator[TaskOutput]:
+        """All of a task: its packets, then the groups whose timers are due."""
+        from pyspark.sql.streaming.stateful_processor_api_client import (
+            ExpiredTimerIterator,
+            StatefulProcessorHandleState,
+        )
+
+        from holdfast.worker.state.spark_store import PipelinedStore
+
+        numbering = self._operator.lane.layout.numbering
+        store = PipelinedStore(client, numbering)
+        store.declare()
+        client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
+        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
+        moment = Moment(client._get_batch_timestamp(), watermark, batch_number())
+        task = Task(self._operator, store, moment)
+        for batch in self._arriving:
+            yield from task.collect(packets_in(batch, numbering))
+        client.set_handle_state(StatefulProcessorHandleState.DATA_PROCESSED)
+        waking: list[int] = []
+        if moment.watermark_ms is not None:
+            timers = ExpiredTimerIterator(client, moment.watermark_ms)
+            waking = [numbering.group_at(int(number)) for (number,), _ in timers]
+        yield from task.finish(waking)
+
+
+def answer_batch(answer: TaskOutput, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
+    """An answer as a row for Spark: the rows of it in one list, and its counts in another."""
+    of_rows = schema.field("rows").type
+    if answer.rows is None:
+        rows = pa.nulls(1, of_rows)
+    else:
+        struct = pa.StructArray.from_arrays(answer.rows.columns, fields=list(of_rows.value_type))
+        rows = pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
+    counts = pa.array([answer.listed(names)], schema.field("counts").type)
+    return pa.RecordBatch.from_arrays([rows, counts], schema=schema)

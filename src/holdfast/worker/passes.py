@@ -13,20 +13,21 @@ import pyarrow.compute as pc
 
 from holdfast.worker.arrays import numbers, whole
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, count_of
-from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
-from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.runtime.features.broadcast import SharedRows
-from holdfast.worker.state.tables.runs import Run
-from holdfast.worker.state.tally import Tally
+from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Runner
+from holdfast.worker.packets import HASH, PACKET, SIDE_COLUMNS, InputStream, Lane
+from holdfast.worker.runtime.broadcast import SharedRows
+from holdfast.worker.state.tables import Run
+from holdfast.worker.state.upkeep import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.arrays import Hashes
     from holdfast.worker.interface import Outcome
-    from holdfast.worker.runtime.features.broadcast import Keeper
+    from holdfast.worker.runtime.broadcast import Keeper
     from holdfast.worker.state.group_numbers import Numbering
     from holdfast.worker.state.partition import Partition
+
 
 # What one run of the processor works on has this share of the memory, and so have the elements of lists
 # and maps that it may read; where there is more, key groups are run some at a time.
@@ -55,8 +56,8 @@ def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
 
 
 @dataclass(slots=True)
-class Answer:
-    """What a task gives back: rows of the output, or some of the lane's counts."""
+class TaskOutput:
+    """The output of a task: rows, or some of the lane's counts."""
 
     rows: pa.RecordBatch | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Pass:
         self._keeper = keeper
         self._side_columns = len(SIDE_COLUMNS) if lane.side_outputs else 0
 
-    def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[Answer]:
+    def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[TaskOutput]:
         """Process all packets and the groups that are to be woken; state is written at the end."""
         partition = self._partition
         partition.open(sorted({packet.group for packet in packets} | set(waking)), moment)
@@ -98,15 +99,15 @@ class Pass:
             for part, woken in self._parts(in_time, due):
                 outcome = self._process(part, woken, moment)
                 counts["failed"] += len(outcome.failed)
-                yield from map(Answer, self._rows(outcome))
+                yield from map(TaskOutput, self._rows(outcome))
                 yield from self._failed(outcome.failed)
         yield from self._failed(refused)
         for stream, missed in zip(self._lane.streams, late, strict=True):
             yield from self._late(stream, missed)
         partition.write(moment)
-        yield Answer(counts=counts | counted(partition))
+        yield TaskOutput(counts=counts | counted(partition))
 
-    def _share(self, packets: Sequence[Packet], moment: Moment) -> list[Failed]:
+    def _share(self, packets: Sequence[Packet], moment: Moment) -> list[FailedEvent]:
         """Take in the rows of the broadcast stream, and show all to the handlers.
 
         Every group has the same packets of it, so one group's are read and all groups' copies are written.
@@ -120,7 +121,7 @@ class Pass:
         partition = self._partition
         rows = SharedRows(broadcast, keeper, partition.shared(broadcast.name))
         arrived = [packet for packet in packets if packet.stream == len(self._lane.streams)]
-        failed: list[Failed] = []
+        failed: list[FailedEvent] = []
         if arrived:
             first = min(packet.group for packet in arrived)
             events = self._table(broadcast.schema, [packet for packet in arrived if packet.group == first])
@@ -135,7 +136,7 @@ class Pass:
         return failed
 
     def _count(self, streams: Sequence[pa.Table]) -> int:
-        """How many events there are; a row may be of several."""
+        """Count the events; a row may have several."""
         return sum(
             events.num_rows if stream.counts is None else pc.sum(events.column(stream.counts)).as_py() or 0
             for stream, events in zip(self._lane.streams, streams, strict=True)
@@ -192,7 +193,9 @@ class Pass:
         ]
         return pa.Table.from_batches(batches, schema).combine_chunks()
 
-    def _without_late(self, stream: Stream, events: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:
+    def _without_late(
+        self, stream: InputStream, events: pa.Table, moment: Moment
+    ) -> tuple[pa.Table, pa.Table]:
         """The events that are in time, and those that the watermark has passed."""
         none = events.slice(0, 0)
         if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
@@ -210,30 +213,30 @@ class Pass:
         limit = max(1, (self._lane.layout.memory_bytes // 32) // row_bytes)
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
-    def _failed(self, failed: Sequence[Failed]) -> Iterator[Answer]:
+    def _failed(self, failed: Sequence[FailedEvent]) -> Iterator[TaskOutput]:
         """The events that were set aside, where they are to be put out."""
         if failed and self._lane.side_outputs:
             yield self._side(
                 [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
             )
 
-    def _late(self, stream: Stream, events: pa.Table) -> Iterator[Answer]:
+    def _late(self, stream: InputStream, events: pa.Table) -> Iterator[TaskOutput]:
         """The events that came too late, where they are to be put out."""
         if events.num_rows and self._lane.side_outputs:
             rows = events.drop_columns(HASH).to_pylist()
             yield self._side([("late", stream.name, as_text(row), None) for row in rows])
 
-    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> Answer:
+    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> TaskOutput:
         schema = self._lane.output
         columns = list(zip(*rows, strict=True))
         own = len(schema) - self._side_columns
         arrays = [pa.nulls(len(rows), field.type) for field in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
-        return Answer(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        return TaskOutput(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 def counted(partition: Partition) -> dict[str, int]:
-    """What has been done to a partition since the last time, by the names that lanes have for it."""
+    """Return the work on a partition since the last call, by the names of the lanes."""
     done, partition.tally = partition.tally, Tally()
     return {
         **{name: getattr(done, name) for name in COUNTS if hasattr(done, name)},
@@ -244,7 +247,7 @@ def counted(partition: Partition) -> dict[str, int]:
 
 
 def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tuple[dict[str, int], list[int]]:
-    """What these groups of a partition hold, and which of them are not counted in it."""
+    """Return the totals of these groups of a partition, and the groups that are not counted in it."""
     totals, size, uncounted = partition.totals(groups, moment)
     counts = {
         "total_keys": totals.keys,
@@ -258,7 +261,7 @@ def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tup
 
 
 def _cut(load: NDArray[np.float64], limit: float) -> list[int]:
-    """Where to begin anew so that each part has at most so much, or is a single group."""
+    """Return where to cut so that each part is within the limit, or a single group."""
     starts, room = [0], limit
     for group in np.flatnonzero(load).tolist():
         if load[group] > room and room < limit:
@@ -269,7 +272,7 @@ def _cut(load: NDArray[np.float64], limit: float) -> list[int]:
 
 
 def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
-    """Which event times the watermark has reached or passed; a null time is never late."""
+    """Return a mask of event times that the watermark has reached or passed; a null time is never late."""
     ticks = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     micros = numbers(ticks.fill_null(np.iinfo(np.int64).max))
     late: NDArray[np.bool_] = micros <= watermark_ms * 1000

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import holdfast as hf
 from holdfast.engine.queries.watch import await_end, failure_text
 from holdfast.errors import HoldfastError
-from holdfast.jobs.failures import summary
+from holdfast.jobs import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,10 +81,10 @@ def failed(make: Callable[[], StreamingQuery]) -> dict[str, Any]:
     try:
         query = make()
     except Exception as error:
-        return told(summary.from_exception(error, str(error), label="start"))
+        return told(failures.from_exception(error, str(error), label="start"))
     await_end(query)
     text = failure_text(query)
-    return told(summary.from_text(text, label="query")) if text else {"line": "nothing"}
+    return told(failures.from_text(text, label="query")) if text else {"line": "nothing"}
 
 
 def failed_sink(sink: hf.Sink, place: Path) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def failed_sink(sink: hf.Sink, place: Path) -> dict[str, Any]:
     try:
         await_end(sink.start(checkpoint=str(place), trigger=hf.available_now()))
     except HoldfastError as error:
-        return told(summary.from_exception(error, "", label="start"))
+        return told(failures.from_exception(error, "", label="start"))
     if sink.error is None:
         return {"line": "nothing"}
-    return told(summary.from_exception(sink.error, str(sink.error), label="batch"))
+    return told(failures.from_exception(sink.error, str(sink.error), label="batch"))
 
 
 def main(asked: dict[str, Any]) -> None:

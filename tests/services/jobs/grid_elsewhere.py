@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, asked: dict[str, Any]) -> dict[int, list[Any]]:
-    from holdfast.engine.state.file_manager import choose_file_manager
+    from holdfast.engine.file_manager import choose_file_manager
 
     kind, batches = KINDS[asked["kind"]], {}
 

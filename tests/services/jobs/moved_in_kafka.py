@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.savepoints.offsets.offset_lists import listed_offsets
 from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets
 from holdfast.savepoints.offsets.position_changes import (
     RenameTopic,
@@ -22,6 +21,7 @@ from holdfast.savepoints.offsets.position_changes import (
     SyncPoint,
     ToOffset,
     Translate,
+    listed_offsets,
 )
 
 

@@ -28,7 +28,7 @@ def main(asked: dict[str, Any]) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     found = {}
-    given = spark.conf.get(FORMAT_KEY)
+    given = str(spark.conf.get(FORMAT_KEY))
     for sink, move in asked["cells"]:
         spark.conf.set(FORMAT_KEY, given)  # a move to the heap leaves that of the heap
         expected, rows = sink_grid.run_cell(spark, folder / f"{sink}-{move}", sink, move)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.jobs.trials.output_diff import compare_outputs
+from holdfast.jobs.trials.comparison import compare_outputs
 from holdfast.jobs.trials.state_diff import compare_states
 from holdfast.storage.local import LocalStorage
 from holdfast.stream.trials import Trial

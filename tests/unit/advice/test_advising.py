@@ -9,17 +9,28 @@ import pytest
 from made_facts import MB, facts
 
 from golden import NAMES, STATELESS, UNNAMED, golden
-from holdfast.advice.advising.advice import Advice, Sureness, Topic
-from holdfast.advice.advising.advising import ALL_TOPICS, KINDS, Planned, on_checkpoint, on_plan
-from holdfast.advice.advising.evidence import Evidence, Needs, read_evidence
-from holdfast.advice.advising.figures import CASSANDRA, GUIDE, GUIDE_TEXT, Measured
-from holdfast.advice.catalogue.rules import RULES
-from holdfast.advice.cost.prices import Prices
-from holdfast.advice.cost.requests import QueryShape, daily_requests
-from holdfast.advice.facts.checkpoint_checks import checkpoint_findings
-from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles
-from holdfast.advice.facts.place import Lasting, Place
+from holdfast.advice.advice import Advice, Confidence, Topic
+from holdfast.advice.advising import ALL_TOPICS, KINDS, Planned, on_checkpoint, on_plan
+from holdfast.advice.checkpoint_checks import (
+    CheckpointFacts,
+    CheckpointLocation,
+    FileCounts,
+    Lasting,
+    checkpoint_findings,
+)
+from holdfast.advice.evidence import (
+    CASSANDRA,
+    GUIDE,
+    GUIDE_TEXT,
+    Evidence,
+    MeasuredBackends,
+    Needs,
+    read_evidence,
+)
 from holdfast.advice.findings import Severity
+from holdfast.advice.prices import Prices
+from holdfast.advice.rules import RULES
+from holdfast.advice.usage import QueryShape, daily_requests
 from holdfast.config.spark_defaults import (
     ABORTABLE_MANAGER,
     CASSANDRA_PROVIDER,
@@ -28,12 +39,12 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
     SHUFFLE_PARTITIONS_KEY,
 )
-from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.model import BatchProgress, OperatorProgress
 
 GB = 1 << 30
-GUIDES = Measured(GUIDE, GUIDE_TEXT)
-SHARED = Place(Lasting.SHARED, "nfs4")
+GUIDES = MeasuredBackends(GUIDE, GUIDE_TEXT)
+SHARED = CheckpointLocation(Lasting.SHARED, "nfs4")
 BOUNDED = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
 S3 = "s3a://bucket/ck"
 ON_S3 = {BOUNDED: "true", FILE_MANAGER_KEY: ABORTABLE_MANAGER}
@@ -62,7 +73,7 @@ def evidence(
     gap_ms: float | None = 60_000,
     span_ms: int | None = 300_000,
     kept_bytes: int = 0,
-    place: Place = SHARED,
+    place: CheckpointLocation = SHARED,
     job: tuple[BatchProgress, ...] = (),
     conf: Mapping[str, str] | None = None,
     prices: Prices | None = None,
@@ -111,12 +122,12 @@ PAIRS = [
         evidence(IN_CASSANDRA, job=batches(updated=2000)),
         evidence(IN_CASSANDRA, job=batches(updated=1999)),
     ),
-    ("AD201", evidence(place=Place(Lasting.DISK, "ext4")), evidence()),
+    ("AD201", evidence(place=CheckpointLocation(Lasting.DISK, "ext4")), evidence()),
     # Four files each 3.4 seconds are 101,647 a day, each 3.5 seconds 98,743.
     ("AD202", evidence(gap_ms=3_400), evidence(gap_ms=3_500)),
     ("AD202", evidence(gap_ms=3_400), evidence(facts(new_bytes=64 << 10), gap_ms=3_400)),
     ("AD202", evidence(gap_ms=3_400), evidence(gap_ms=3_400, latency_ms=9_999)),
-    ("AD203", evidence(facts(files=StoreFiles(2, 0))), evidence(facts(files=StoreFiles(2, 1)))),
+    ("AD203", evidence(facts(files=FileCounts(2, 0))), evidence(facts(files=FileCounts(2, 1)))),
     ("AD204", evidence(facts(changes=21)), evidence(facts(changes=20))),
     (
         "AD205",
@@ -216,7 +227,7 @@ def test_files_that_partitions_too_many_write() -> None:
 def test_time_of_idle_cores() -> None:
     """4 of 16 cores have a partition: of 4 s of work 12 of 16 parts."""
     advice = only(evidence(cores=16, gap_ms=6_000, job=batches(duration_ms=5_000)))
-    assert (advice.id, advice.sureness) == ("AD302", Sureness.LIKELY)
+    assert (advice.id, advice.sureness) == ("AD302", Confidence.LIKELY)
     assert advice.cost.batch_ms == 3_000
 
 
@@ -253,9 +264,9 @@ def test_requests_of_renames() -> None:
     """
     advice = only(evidence(facts(uri=S3)))
     assert advice.cost.requests_a_day == 6 * 1_440 * 16
-    assert (advice.sureness, advice.rule) == (Sureness.GUESS, "HF408")
+    assert (advice.sureness, advice.rule) == (Confidence.GUESS, "HF408")
     usual = {BOUNDED: "true", FILE_MANAGER_KEY: "org.apache.Usual"}
-    assert only(evidence(facts(uri=S3), conf=usual)).sureness is Sureness.CERTAIN
+    assert only(evidence(facts(uri=S3), conf=usual)).sureness is Confidence.CERTAIN
 
 
 def test_time_of_a_long_replay() -> None:
@@ -301,11 +312,11 @@ def test_memory_of_unbounded_stores() -> None:
     """8 stores, each with 8 MiB of cache and two buffers of 64 MiB; or as the session has set them."""
     made = facts(partitions=8)
     guess = only(evidence(made, conf={"x": "y"}))
-    assert (guess.sureness, guess.cost.memory_bytes) == (Sureness.GUESS, 8 * 136 * MB)
+    assert (guess.sureness, guess.cost.memory_bytes) == (Confidence.GUESS, 8 * 136 * MB)
     rocksdb = "spark.sql.streaming.stateStore.rocksdb"
     conf = {BOUNDED: "false", f"{rocksdb}.blockCacheSizeMB": "200", f"{rocksdb}.writeBufferSizeMB": "10"}
     certain = only(evidence(made, conf=conf))
-    assert (certain.sureness, certain.cost.memory_bytes) == (Sureness.CERTAIN, 8 * 220 * MB)
+    assert (certain.sureness, certain.cost.memory_bytes) == (Confidence.CERTAIN, 8 * 220 * MB)
     assert only(evidence(made, conf={BOUNDED: "false"}, own_session=True)).id == "AD401"
     assert ids(evidence(made, conf={"x": "y"}, own_session=True)) == []
 
@@ -313,14 +324,14 @@ def test_memory_of_unbounded_stores() -> None:
 def test_state_in_memory_is_what_the_job_reports() -> None:
     made = facts(provider=MEMORY_PROVIDER, store_bytes=[25 * MB] * 4)
     reckoned, told = only(evidence(made)), only(evidence(made, job=batches(1, memory_bytes=GB)))
-    assert (reckoned.sureness, reckoned.cost.memory_bytes) == (Sureness.LIKELY, 200 * MB)
-    assert (told.sureness, told.cost.memory_bytes) == (Sureness.CERTAIN, GB)
+    assert (reckoned.sureness, reckoned.cost.memory_bytes) == (Confidence.LIKELY, 200 * MB)
+    assert (told.sureness, told.cost.memory_bytes) == (Confidence.CERTAIN, GB)
 
 
 def test_the_worst_comes_first() -> None:
     known = evidence(
         facts(GROWING, watermark_ms=None, watermarks=(None, None), partitions=32, rows=10),
-        place=Place(Lasting.MEMORY, "tmpfs"),
+        place=CheckpointLocation(Lasting.MEMORY, "tmpfs"),
         conf={"x": "y"},
     )
     # An error, what is likely, what is a guess, then a note.
@@ -328,7 +339,7 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_a_topic_narrows_it() -> None:
-    known = evidence(facts(partitions=32, rows=99), place=Place(Lasting.DISK, "ext4"))
+    known = evidence(facts(partitions=32, rows=99), place=CheckpointLocation(Lasting.DISK, "ext4"))
     report = on_checkpoint(known, {Topic.PARTITIONS})
     assert [each.id for each in report.advice] == ["AD301"]
     assert (report.topics, report.backends, report.places) == ((Topic.PARTITIONS,), (), ())
@@ -336,7 +347,7 @@ def test_a_topic_narrows_it() -> None:
 
 def test_nothing_is_said_in_two_ways() -> None:
     """What advice covers is not among the rules that lint has more of; what it does not cover is."""
-    known = evidence(facts(form=1, files=StoreFiles(2, 0)))
+    known = evidence(facts(form=1, files=FileCounts(2, 0)))
     report = on_checkpoint(known, ALL_TOPICS)
     assert [each.rule for each in report.advice] == ["HF308"]
     assert report.lint == ("HF310",)

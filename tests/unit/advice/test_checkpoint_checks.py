@@ -6,12 +6,10 @@ import pytest
 from made_facts import MB, facts
 
 from golden import NAMES, STATELESS, UNNAMED, golden, golden_files, golden_with_confs
-from holdfast.advice.catalogue.progress_rules import PROGRESS_RULES
-from holdfast.advice.catalogue.rules import RULES
-from holdfast.advice.facts.checkpoint_checks import checkpoint_findings
-from holdfast.advice.facts.checkpoint_facts import CheckpointFacts, StoreFiles, read_facts
-from holdfast.advice.findings import Evidence
-from holdfast.checkpoints.state_growth import state_bytes
+from holdfast.advice.checkpoint_checks import CheckpointFacts, FileCounts, checkpoint_findings, read_facts
+from holdfast.advice.findings import FindingEvidence
+from holdfast.advice.rules import PROGRESS_RULES, RULES
+from holdfast.checkpoints.checkpoint import state_bytes
 from holdfast.config.spark_defaults import MEMORY_PROVIDER
 from holdfast.storage.memory import MemoryStorage
 
@@ -43,7 +41,7 @@ PAIRS = [
     ),
     ("HF307", facts(kept=2), facts(kept=3)),
     ("HF307", facts(kept=2), facts(kept=2, batch_id=9)),
-    ("HF308", facts(files=StoreFiles(2, 0)), facts(files=StoreFiles(2, 1))),
+    ("HF308", facts(files=FileCounts(2, 0)), facts(files=FileCounts(2, 1))),
     (
         "HF309",
         facts(confs={f"{STREAMING}stateStore.rowChecksum.enabled": "false"}),
@@ -98,7 +96,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 def test_every_rule_of_facts_has_a_pair() -> None:
     # Batches have their own, in test_progress_checks; output beside a checkpoint in test_lint_api.
     elsewhere = {"HF413", "HF414", *(rule.id for rule in PROGRESS_RULES)}
-    wanted = {rule.id for rule in RULES.values() if Evidence.FACTS in rule.evidence} - elsewhere
+    wanted = {rule.id for rule in RULES.values() if FindingEvidence.FACTS in rule.evidence} - elsewhere
     assert {rule for rule, _, _ in PAIRS} == wanted
 
 

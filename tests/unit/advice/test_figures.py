@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.advice.advising.figures import GUIDE, ROCKSDB, figures
+from holdfast.advice.evidence import GUIDE, ROCKSDB, figures
 from holdfast.errors import Invalid, NotFound
 
 SIDE: dict[str, Any] = {

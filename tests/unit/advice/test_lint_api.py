@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from golden import golden_on_disk
-from holdfast.advice.findings import Evidence, Severity
+from holdfast.advice.findings import FindingEvidence, Severity
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 
 JOB = 'events = spark.readStream.table("events")\ncounts = events.groupBy("country").count()'
@@ -26,7 +26,7 @@ def test_a_file_is_reported_with_its_place(tmp_path: Path) -> None:
     report = hf.lint(job(tmp_path, JOB))
     (finding,) = report.findings
     assert (finding.rule, finding.line, finding.column) == ("HF102", 2, 36)
-    assert (finding.severity, finding.evidence) == (Severity.WARNING, (Evidence.SOURCE,))
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, (FindingEvidence.SOURCE,))
     assert (report.errors, report.warnings, report.notes) == (0, 1, 0)
     assert pickle.loads(pickle.dumps(report)) == report
 
@@ -76,7 +76,7 @@ def test_output_that_would_be_lost_is_an_error(
     for name in ("CK", "OUT"):
         code = code.replace(name, str(tmp_path / name))
     findings = [finding for finding in hf.lint(job(tmp_path, code)).findings if finding.rule == "HF413"]
-    assert [finding.evidence for finding in findings] == ([] if lost is None else [(Evidence.FACTS,)])
+    assert [finding.evidence for finding in findings] == ([] if lost is None else [(FindingEvidence.FACTS,)])
     assert all(finding.line == 2 and finding.seen.endswith(f": {lost} would be lost") for finding in findings)
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from lint_corpus import CORPUS, expected, scored
 
-from holdfast.advice.catalogue.rules import BAD_SUPPRESSION, GROUPS, PRELUDE, RULES
-from holdfast.advice.findings import Evidence, Rule, Severity
+from holdfast.advice.findings import FindingEvidence, Rule, Severity
 from holdfast.advice.lint_api import lint_path as lint
+from holdfast.advice.rules import BAD_SUPPRESSION, GROUPS, PRELUDE, RULES
 from holdfast.advice.source.source_lint import source_hits
 
 ROOT = Path(__file__).resolve().parents[3]
 OF_SOURCE = [
-    rule for rule in RULES.values() if Evidence.SOURCE in rule.evidence and rule is not BAD_SUPPRESSION
+    rule for rule in RULES.values() if FindingEvidence.SOURCE in rule.evidence and rule is not BAD_SUPPRESSION
 ]
 # A query within a query is not followed.
 MISSED = ("sql_inner_bad HF102 group by customer",)

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from holdfast.advice.facts.place import Lasting, local_place, place_of
+from holdfast.advice.checkpoint_checks import Lasting, local_place, place_of
 
 MOUNTS = """\
 overlay / overlay rw,relatime 0 0

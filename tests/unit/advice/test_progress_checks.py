@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.advice.catalogue.progress_rules import PROGRESS_RULES
-from holdfast.advice.facts.progress_checks import progress_findings
+from holdfast.advice.checkpoint_checks import progress_findings
+from holdfast.advice.rules import PROGRESS_RULES
 from holdfast.model import BatchProgress, HeavyKey, OperatorProgress, SkewReport
 
 STORE = {"updated": 1, "removed": 0, "late_rows": 0, "memory_bytes": 0, "commit_ms": 0, "partitions": 4}

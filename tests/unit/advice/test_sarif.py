@@ -14,9 +14,9 @@ import pytest
 from lint_corpus import CORPUS
 
 from golden import golden_on_disk
-from holdfast.advice.catalogue.rules import RULES
 from holdfast.advice.lint_api import lint_path as lint
-from holdfast.advice.sarif import sarif
+from holdfast.advice.reports import sarif
+from holdfast.advice.rules import RULES
 
 
 def closed(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:

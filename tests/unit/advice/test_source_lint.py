@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.advice.lint_api import lint_path as lint
+from holdfast.advice.source.query_checks import delay_ms
 from holdfast.advice.source.source_lint import source_hits
-from holdfast.advice.source.state_checks import delay_ms
 
 READ = 'from pyspark.sql import functions as F\nevents = spark.readStream.table("events")\n'
 

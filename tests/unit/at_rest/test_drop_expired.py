@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.expiry import expired_rows
-from holdfast.at_rest.expiry.expired_rows import WithoutExpired, without_expired
-from holdfast.at_rest.keyed.changes import GroupChange
+from holdfast.at_rest import expiry
+from holdfast.at_rest.expiry import WithoutExpired, without_expired
 from holdfast.at_rest.keyed.group_writer import write_groups
-from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_states
-from holdfast.checkpoints.keyed.key_rows import KeyTimer
+from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader, keyed_states
+from holdfast.at_rest.keyed.store_rows import GroupChange
+from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.cli import app
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.storage.local import LocalStorage
 from holdfast.worker.interface import Moment
-from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tables import Run
+from holdfast.worker.state.upkeep import Cleaner
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +133,7 @@ def test_a_group_that_is_not_what_it_should_be_is_no_savepoint(
             return kept.slice(0, 0) if wrong == "too much" else kept.slice(0, max(0, kept.num_rows - 1))
 
     state = kept(filled(NOW, WATERMARK))
-    monkeypatch.setattr(expired_rows, "Cleaner", Faulty)
+    monkeypatch.setattr(expiry, "Cleaner", Faulty)
     with pytest.raises(Internal, match="not what it should be"):
         without_expired(state)
 
@@ -200,7 +200,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return place
 
 
-def _clocked(state: KeyedState) -> Shop:
+def _clocked(state: KeyedStateReader) -> Shop:
     assert state.operator.watermark_ms is not None
     return filled(state.operator.planned_ms, state.operator.watermark_ms)
 

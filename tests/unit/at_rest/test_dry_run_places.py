@@ -13,7 +13,7 @@ import holdfast as hf
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.errors import Unavailable
-from holdfast.savepoints.places import scratch
+from holdfast.savepoints.view import scratch
 from holdfast.storage.local import LocalStorage
 
 

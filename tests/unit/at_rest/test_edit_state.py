@@ -18,10 +18,10 @@ from holdfast.at_rest.edit.editing import Edited, EditPlan, edit, plan_edit
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.undoing import change_of, plan_undo, undo
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
-from holdfast.savepoints.catalog.catalog import load, object_path
-from holdfast.savepoints.catalog.savepoint_names import savepoint_address
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.taking.labels import set_label
+from holdfast.savepoints.catalog import load, object_path
+from holdfast.savepoints.labels import set_label
+from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.proof import prove
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow

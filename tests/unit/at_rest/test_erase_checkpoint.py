@@ -14,7 +14,7 @@ from mended import all_rows, leaks
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.engine.state.ownership import lock_path
+from holdfast.engine.ownership import lock_path
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 

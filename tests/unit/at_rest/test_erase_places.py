@@ -20,27 +20,24 @@ import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.erase.certificate import Searched
-from holdfast.at_rest.erase.key_places import KEY_PLACES, Root, Treatment, place_at
+from holdfast.at_rest.erase.key_places import KEY_PLACES, Root, Treatment, WordSearch, place_at
 from holdfast.at_rest.erase.keyed_erasing import unsearched_keyed
-from holdfast.at_rest.erase.matching import subject, unsearched
-from holdfast.at_rest.erase.word_search import WordSearch
+from holdfast.at_rest.erase.searching import subject, unsearched
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
-from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.record import RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.record import Recorder, RecordFile, record_path
 from holdfast.cli import app
-from holdfast.engine.state.ownership import lock_path
+from holdfast.engine.ownership import lock_path
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.rows.spark_types import Array, Atom, Struct
-from holdfast.jobs.registry.operation_arguments import Verify
-from holdfast.jobs.registry.operation_log import Operations
+from holdfast.jobs.registry.operation_log import Operations, Verify
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import JobState
-from holdfast.observe.alert_store import AlertStore
-from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.catalog import drills
-from holdfast.savepoints.catalog.catalog import object_path
+from holdfast.observe.alerting import AlertStore
+from holdfast.savepoints import catalog
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.catalog import object_path
 from holdfast.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]
@@ -227,8 +224,8 @@ def test_holdfasts_other_places_are_searched_and_told(saved: str, tmp_path: Path
     job = JobRecord("shop", "1", "x.py", "ck", "retain", JobState.FAILED, f"died of {key}", 1, 1, 1, 1)
     Registry(place.registry).start_job(job)
     Operations(place).ask("0" * 32, "verify", "shop", Verify(f"sp/… {key}"), 1)
-    drill = drills.Drill(1, saved, "q", 1, f"for {key}", False, {}, None)
-    drills.note(LocalStorage(tmp_path / "sp"), drill, b"1234")
+    drill = catalog.Drill(1, saved, "q", 1, f"for {key}", False, {}, None)
+    catalog.note(LocalStorage(tmp_path / "sp"), drill, b"1234")
     (home / "notes.txt").write_text("unlike it: customer-bø")
     (home / "savepoints").mkdir()
     made = hf.erase(key, everywhere=tmp_path / "sp")
@@ -308,7 +305,7 @@ def test_no_path_of_a_state_home_or_catalog_is_without_a_row() -> None:
     for file in root.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         # These look into the homes of Java and Spark.
-        if "home" not in text.lower() or file.name in ("java.py", "user_conf.py"):
+        if "home" not in text.lower() or file.name in ("installed.py", "jars.py", "java.py"):
             continue
         constants = {
             target.id: node.value.value
@@ -329,7 +326,7 @@ def test_no_path_of_a_state_home_or_catalog_is_without_a_row() -> None:
     elsewhere = {"MANIFEST", "CONTENT", "RECORDED", "PENDING"}
     folders = [
         value
-        for name, value in {**vars(catalogs), **vars(drills)}.items()
+        for name, value in {**vars(catalogs), **vars(catalog)}.items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str) and name not in elsewhere
     ]
     assert {"objects", "savepoints", "takes", "staging", "sweep.json", "drills"} <= set(folders)

@@ -17,7 +17,7 @@ from mended import all_rows, leaks, view_of
 
 from golden import KEYED, golden_on_disk
 from holdfast.at_rest.erase.erasing import erase, plan_erase
-from holdfast.at_rest.erase.matching import subject
+from holdfast.at_rest.erase.searching import subject
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
@@ -27,14 +27,14 @@ from holdfast.formats.files.snapshot import METADATA
 from holdfast.formats.files.sst import sst_entries
 from holdfast.formats.rows.spark_types import parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
-from holdfast.layout import Kind, SparkChecksum, StoreFile, StoreId
-from holdfast.savepoints.catalog.catalog import ids, load, manifest_path, object_path
-from holdfast.savepoints.proof.digests import digest, recorded
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.restoring import Operation
-from holdfast.savepoints.rewrite.open_store import OpenStore
-from holdfast.savepoints.taking import facts
-from holdfast.savepoints.taking.labels import label_changes, set_label
+from holdfast.layout import FileKind, SparkChecksumFile, StoreFile, StoreId
+from holdfast.savepoints import planning
+from holdfast.savepoints.catalog import ids, load, manifest_path, object_path
+from holdfast.savepoints.digests import digest, recorded
+from holdfast.savepoints.labels import label_changes, set_label
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.rewrite.stores import OpenStore
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,7 @@ def test_nothing_of_a_key_is_left_in_any_byte(name: str, tmp_path: Path) -> None
         assert prove(catalog, each, deep=True).problems == ()
         # A savepoint that is restored goes on as it would have.
         target = LocalStorage(tmp_path / f"restored-{each}")
-        hands.make(catalog, each, target, Operation.RESTORE)
+        hands.make(catalog, each, target, RestoreKind.RESTORE)
         assert all_rows(target) == without(rows, "c3")
     assert "c3" not in found.render().decode().replace(found.key_sha256, "").split('"')
     again = erased(catalog, hands, tmp_path, "c3")
@@ -121,8 +121,8 @@ def forgotten(
         work: A directory for it.
     """
     last = operator.chain(checkpoint, store)[-1]
-    file = StoreFile(store, last.version, Kind.ZIP, last.unique_id)
-    sums = SparkChecksum(file.render()).render()
+    file = StoreFile(store, last.version, FileKind.ZIP, last.unique_id)
+    sums = SparkChecksumFile(file.render()).render()
     work.mkdir()
     families = (gone, f"$rowCounter_{gone}")
     with OpenStore(checkpoint, operator, store, work / "with") as opened:
@@ -287,7 +287,7 @@ def test_a_later_label_and_the_digests_of_before_go_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums of all rows before and after would tell the hash of the rows between them."""
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     hands = Hands()
     checkpoint = LocalStorage(golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck"))
     catalog = LocalStorage(tmp_path / "catalog")

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.at_rest.evolve.aggregate_functions import kept_columns, parse_step
-from holdfast.at_rest.evolve.evolution_plan import OperatorChange, operator_columns, steps_for
-from holdfast.at_rest.evolve.widening import value_from_text, widening
-from holdfast.at_rest.evolve.wishes import Wishes
-from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
+from holdfast.at_rest.column_changes import Wishes, value_from_text, widening
+from holdfast.at_rest.evolving import OperatorChange, operator_columns, steps_for
+from holdfast.at_rest.state_columns import kept_columns, parse_step
+from holdfast.checkpoints.state.states import OperatorShape, StoreShape
 from holdfast.errors import HoldfastError, Invalid, Unsupported
-from holdfast.formats.logs.plan_note import Plan, PlanStep
-from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.formats.logs.notes import PlanStep, QueryPlan
+from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Struct
 
 AGGREGATE, DEDUPE, JOIN = "stateStoreSave", "dedupe", "symmetricHashJoin"
@@ -46,15 +45,15 @@ def operator(number: int, kind: str, key: str, value: str) -> OperatorShape:
     return OperatorShape(number, kind, (StoreShape("default", (family,)),), {}, {})
 
 
-def plan(*texts: str) -> Plan:
+def plan(*texts: str) -> QueryPlan:
     steps = [PlanStep("Aggregate" if text.startswith("[") else "Dedupe", text, text, True) for text in texts]
-    return Plan((), tuple(steps))
+    return QueryPlan((), tuple(steps))
 
 
 def steps(
     old: list[OperatorShape],
     new: list[OperatorShape],
-    plans: tuple[Plan | None, Plan | None],
+    plans: tuple[QueryPlan | None, QueryPlan | None],
     **said: Any,
 ) -> list[OperatorChange]:
     wishes = Wishes(

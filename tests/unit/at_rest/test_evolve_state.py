@@ -13,29 +13,31 @@ import pytest
 from catalogs import Hands, catalog, target
 
 from golden import golden, golden_files
-from holdfast.at_rest.evolve.column_changes import RowChange, row_change
-from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_columns, steps_for
-from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
-from holdfast.at_rest.evolve.row_conversion import RowConversion
-from holdfast.at_rest.evolve.state_columns import OperatorColumns
-from holdfast.at_rest.evolve.wishes import Wishes
-from holdfast.checkpoints.checkpoint import read
+from holdfast.at_rest.column_changes import OperatorConversion, Wishes, row_change
+from holdfast.at_rest.evolving import (
+    EvolutionPlan,
+    Evolved,
+    NewCode,
+    RowConversion,
+    apply_evolution,
+    operator_columns,
+    steps_for,
+)
+from holdfast.at_rest.state_columns import OperatorColumns
+from holdfast.checkpoints.checkpoint import Tree, read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
-from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape, shapes
-from holdfast.checkpoints.state.states import StateCodec, StateName
-from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.state.states import OperatorShape, StateCodec, StateName, StoreShape, shapes
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import HoldfastError, Internal, Invalid, Unsupported
-from holdfast.formats.logs.offset_log import parse_offsets
-from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.logs.plan_note import NOTE, Plan, PlanStep, parse_note
-from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema
+from holdfast.formats.logs.batch_logs import parse_offsets
+from holdfast.formats.logs.notes import PLAN_NOTE, PlanStep, QueryPlan, parse_note
+from holdfast.formats.logs.operator_metadata import ColumnFamily, StateSchema, parse_operator
 from holdfast.formats.rows.row_forms import KeyForm, ValueForm
 from holdfast.layout import OperatorMetadataFile, OwnFile, SchemaFile
-from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.rewrite.state_move import state_at_rest
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -68,7 +70,7 @@ class Code:
     """New code of a query, by what Spark would note of it before its first batch."""
 
     def __init__(self, *texts: str) -> None:
-        self.plan = Plan((), tuple(PlanStep("Step", text, text, True) for text in texts))
+        self.plan = QueryPlan((), tuple(PlanStep("Step", text, text, True) for text in texts))
         self.state = MemoryStorage()
 
     def operator(self, number: int, kind: str, key: str, value: str, prefix: int = 0) -> Code:
@@ -82,8 +84,10 @@ class Code:
         return self
 
 
-def planned(source: Source, into: Storage, code: Code, old: Plan | None = None, **said: Any) -> EvolutionPlan:
-    state = state_at_rest(source, into, Operation.EVOLVE)
+def planned(
+    source: ChangeSource, into: Storage, code: Code, old: QueryPlan | None = None, **said: Any
+) -> EvolutionPlan:
+    state = state_at_rest(source, into, RestoreKind.EVOLVE)
     path = f"offsets/{state.batch_id}"
     confs = parse_offsets(state.view.read(path), path).confs
     wishes = Wishes(
@@ -111,11 +115,11 @@ def planned(source: Source, into: Storage, code: Code, old: Plan | None = None, 
 
 
 def do(
-    source: Source, into: Storage, folder: Path, code: Code, old: Plan | None = None, **said: Any
+    source: ChangeSource, into: Storage, folder: Path, code: Code, old: QueryPlan | None = None, **said: Any
 ) -> Evolved:
     plan = planned(source, into, code, old, **said)
     folder.mkdir(exist_ok=True)
-    shape = state_at_rest(source, into, Operation.EVOLVE).shape
+    shape = state_at_rest(source, into, RestoreKind.EVOLVE).shape
     return apply_evolution(source, into, plan, NewCode(code.state, code.plan), folder, shape=shape)
 
 
@@ -167,8 +171,8 @@ def wider() -> Code:
 def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> None:
     old, new = golden(name), target()
     before = rows(old)
-    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
-    made = do(Source(old), new, tmp_path / "w", wider(), was, initial={"paid": "5"})
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    made = do(ChangeSource(old), new, tmp_path / "w", wider(), was, initial={"paid": "5"})
     assert old.files == golden_files(name)
     assert rows(new) == {key: (total, None, 5, n) for key, (n, total) in before.items()}
     assert len(before) > 3
@@ -176,7 +180,7 @@ def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> No
     assert len(set(places(old).values())) == 2
     assert made.rows == len(before)
     assert verify(new).problems == ()
-    note = parse_note(new.read(OwnFile(NOTE).render()), "")
+    note = parse_note(new.read(OwnFile(PLAN_NOTE).render()), "")
     assert note is not None
     assert note.at(made.batch_id) == wider().plan
 
@@ -184,8 +188,8 @@ def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> No
 def test_a_savepoint(tmp_path: Path) -> None:
     into, new = catalog(), target()
     taken = Hands().take(golden("4.2/aggregate-memory"), into)
-    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
-    source = Source(into, taken.manifest.savepoint_id)
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    source = ChangeSource(into, taken.manifest.savepoint_id)
     made = do(source, new, tmp_path / "w", wider(), was, initial={"paid": "5"})
     assert (made.plan.source, made.plan.checkpoint) == (taken.uri, new.uri)
     assert made.as_dict()["operation"] == "evolve"
@@ -205,11 +209,11 @@ def test_a_column_of_the_key_goes_and_rows_are_put_together(tmp_path: Path) -> N
         0, AGGREGATE, json.dumps(key), fields("count long!")
     )
     with pytest.raises(Invalid, match="rows get the same key") as refused:
-        do(Source(old), new, tmp_path / "a", code)
+        do(ChangeSource(old), new, tmp_path / "a", code)
     shared = len(before) - len(sums)
     assert str(refused.value.found).startswith(f"{shared} rows with the key of another one without customer")
     assert new.files == {}
-    made = do(Source(old), new, tmp_path / "b", code, merge=True)
+    made = do(ChangeSource(old), new, tmp_path / "b", code, merge=True)
     assert rows(new) == {(window,): (count,) for window, count in sums.items()}
     assert 0 < shared == made.merged
 
@@ -220,7 +224,7 @@ def test_keys_go_where_spark_has_put_them(tmp_path: Path) -> None:
     code = Code("[customer], [customer, count(1) AS n]").operator(
         0, AGGREGATE, fields("customer string"), fields("count long!")
     )
-    do(Source(old), new, tmp_path / "w", code, merge=True)
+    do(ChangeSource(old), new, tmp_path / "w", code, merge=True)
     sums: dict[Any, int] = {}
     for (_, customer), (count,) in rows(old).items():
         sums[customer] = sums.get(customer, 0) + count
@@ -238,9 +242,9 @@ def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:
     code = Code("[window], [window, first(1) AS n]").operator(
         0, AGGREGATE, json.dumps(key), fields("first long", "valueSet boolean", "count long!")
     )
-    code.plan = Plan((), (PlanStep("Step", "?", "?", True),))
+    code.plan = QueryPlan((), (PlanStep("Step", "?", "?", True),))
     wishes: dict[str, Any] = {"merge": True, "initial": {"first": "1", "valueSet": "true"}}
-    plan = planned(Source(old), target(), code, **wishes)
+    plan = planned(ChangeSource(old), target(), code, **wishes)
     [step] = plan.steps
     assert step.rows is not None
     assert step.rows.merges
@@ -254,7 +258,7 @@ def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:
         0, "sessionWindowStateStoreSaveExec", json.dumps(key), json.dumps(value)
     )
     with pytest.raises(Unsupported, match="sessions cannot be kept by fewer columns"):
-        planned(Source(sessions), target(), code, merge=True, drop=["customer"])
+        planned(ChangeSource(sessions), target(), code, merge=True, drop=["customer"])
 
 
 def test_sessions_keep_their_windows(tmp_path: Path) -> None:
@@ -269,7 +273,7 @@ def test_sessions_keep_their_windows(tmp_path: Path) -> None:
     code = Code("[session_window, who], [session_window, who, sum(amount) AS total, count(1) AS n]").operator(
         0, "sessionWindowStateStoreSaveExec", json.dumps(key), json.dumps(value), prefix=1
     )
-    do(Source(old), new, tmp_path / "w", code, rename={"customer": "who"}, initial={"total": "0"})
+    do(ChangeSource(old), new, tmp_path / "w", code, rename={"customer": "who"}, initial={"total": "0"})
     assert rows(new) == {
         each: (window, customer, 0, count) for each, (window, customer, count) in before.items()
     }
@@ -295,7 +299,7 @@ def test_operators_are_inserted_before_and_behind(name: str, tmp_path: Path) -> 
         .operator(1, AGGREGATE, family.key_schema, family.value_schema)
         .operator(2, "dedupe", fields("serial long"), fields("__dummy__ void"))
     )
-    made = do(Source(old), new, tmp_path / "w", code)
+    made = do(ChangeSource(old), new, tmp_path / "w", code)
     assert [each.change for each in made.plan.operators] == ["inserted", "kept", "inserted"]
     assert rows(new, 1) == rows(old)
     assert rows(new, 0) == rows(new, 2) == {}
@@ -303,7 +307,7 @@ def test_operators_are_inserted_before_and_behind(name: str, tmp_path: Path) -> 
     # And back again, without them.
     back = Code("[customer], …").operator(0, AGGREGATE, family.key_schema, family.value_schema)
     again = target("memory://again")
-    made = do(Source(new), again, tmp_path / "back", back)
+    made = do(ChangeSource(new), again, tmp_path / "back", back)
     assert [each.change for each in made.plan.operators] == ["kept", "removed", "removed"]
     assert rows(again) == rows(old)
     assert verify(again).problems == ()
@@ -320,7 +324,7 @@ def test_keyed_state_moves_with_its_notes(tmp_path: Path) -> None:
             code.state.write(there, parse_operator(old.read(path), path).renumbered(1).render())
         elif isinstance(place, SchemaFile):
             code.state.write(there, old.read(path))
-    made = do(Source(old), new, tmp_path / "w", code)
+    made = do(ChangeSource(old), new, tmp_path / "w", code)
     assert [each.change for each in made.plan.operators] == ["inserted", "kept"]
     assert verify(new).problems == ()
     before = {state.state.label: (state.rows, state.digest) for state in contents(old)}
@@ -343,10 +347,10 @@ def test_cut_off_anywhere(kill: bool, tmp_path: Path) -> None:
     """The target's storage fails at each step in turn; then a second try makes what the first would have."""
     name = "4.2/aggregate-memory"
     old, whole = golden(name), target()
-    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
 
     def make(into: Storage, folder: str) -> None:
-        do(Source(old), into, tmp_path / folder, wider(), was, initial={"paid": "5"})
+        do(ChangeSource(old), into, tmp_path / folder, wider(), was, initial={"paid": "5"})
 
     make(whole, "whole")
     counting = FaultyStorage(target())
@@ -365,9 +369,9 @@ def test_cut_off_anywhere(kill: bool, tmp_path: Path) -> None:
 
 def test_what_the_new_code_does_not_accept_is_not_made(tmp_path: Path) -> None:
     old, new = golden("4.2/aggregate-memory"), target()
-    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
-    plan = planned(Source(old), new, wider(), was, initial={"paid": "5"})
-    shape = state_at_rest(Source(old), new, Operation.EVOLVE).shape
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    plan = planned(ChangeSource(old), new, wider(), was, initial={"paid": "5"})
+    shape = state_at_rest(ChangeSource(old), new, RestoreKind.EVOLVE).shape
 
     def refuses(made: Storage) -> None:
         assert verify(made).problems == ()
@@ -376,7 +380,7 @@ def test_what_the_new_code_does_not_accept_is_not_made(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     code = NewCode(wider().state, wider().plan)
     with pytest.raises(Unsupported, match="no"):
-        apply_evolution(Source(old), new, plan, code, tmp_path / "w", shape=shape, accepts=refuses)
+        apply_evolution(ChangeSource(old), new, plan, code, tmp_path / "w", shape=shape, accepts=refuses)
     assert new.files == {}
 
 
@@ -386,9 +390,16 @@ def test_rows_that_do_not_read_as_they_were_written_are_not_published(
     convert = RowConversion.rows
     monkeypatch.setattr(RowConversion, "rows", lambda self, pairs: list(convert(self, pairs))[1:])
     new = target()
-    was = Plan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
     with pytest.raises(Internal, match="not what they should be"):
-        do(Source(golden("4.2/aggregate-memory")), new, tmp_path / "w", wider(), was, initial={"paid": "5"})
+        do(
+            ChangeSource(golden("4.2/aggregate-memory")),
+            new,
+            tmp_path / "w",
+            wider(),
+            was,
+            initial={"paid": "5"},
+        )
     assert new.files == {}
 
 
@@ -400,7 +411,7 @@ def word(text: bytes, at: int) -> bytes:
     return struct.pack("<q", at << 32 | len(text))
 
 
-def converted(change: RowChange, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+def converted(change: OperatorConversion, key: bytes, value: bytes) -> tuple[bytes, bytes]:
     family = change.old.shape.stores[0].families[0]
     codec = StateCodec(StateName(0, "default", "default"), ValueForm(rocksdb=True), family, KeyForm(), "sp")
     [row] = RowConversion(change, codec).rows([(b"\0" + key, b"\0" + value)])
@@ -409,11 +420,11 @@ def converted(change: RowChange, key: bytes, value: bytes) -> tuple[bytes, bytes
 
 def by_hand(
     old: tuple[str, str, str], new: tuple[str, str, str], confs: dict[str, str] | None = None, **said: Any
-) -> RowChange:
+) -> OperatorConversion:
     made: list[OperatorColumns] = []
     for key, value, text in (old, new):
         store = StoreShape("default", (ColumnFamily("default", key, value),))
-        plan = Plan((), (PlanStep("Aggregate", text, text, True),))
+        plan = QueryPlan((), (PlanStep("Aggregate", text, text, True),))
         made += operator_columns([OperatorShape(0, AGGREGATE, (store,), {}, {})], plan, confs or {}, "sp")
     before, after = made
     return row_change(

@@ -16,13 +16,13 @@ from kept_state import Shop, groups_of, hold, kept
 from python_steps import steps_of
 
 import holdfast as hf
-from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
 from holdfast.at_rest.keyed.group_changes import changed, without_shared
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.checkpoints.keyed.key_rows import KeyTimer
+from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader
+from holdfast.at_rest.keyed.store_rows import GroupChange, KeyChange
+from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.testing import Harness
-from holdfast.worker.runtime.features.broadcast import Broadcast
+from holdfast.worker.runtime.broadcast import Broadcast
 from holdfast.worker.state import partition
 
 EVENTS = "who string, n long"
@@ -176,7 +176,7 @@ def coarse(keys: pa.Table) -> Any:
 def test_two_keys_with_one_hash() -> None:
     made = Coarse(Everything(), by="who", events=EVENTS, output="said string", now=5)
     made.send(*({"who": who, "n": n} for n, who in enumerate(["ann", "bob", "cyd"])))
-    state = KeyedState(kept(made).operator, kept(made).source, coarse)
+    state = KeyedStateReader(kept(made).operator, kept(made).source, coarse)
     assert len({row.h for row in state.rows()}) == 1
     asked = [KeyChange("ann", remove=True), KeyChange("bob", {"all": [9]}), KeyChange("dan", {"total": 4})]
     apply(made, changed(state, asked))
@@ -199,7 +199,7 @@ def test_what_a_changed_key_costs_does_not_grow_with_the_keys_of_its_hash() -> N
         names = [f"{at:04}" for at in range(size)]
         made = Coarse(Count(), by="who", events=EVENTS, output="said string", now=5)
         made.send(*({"who": who, "n": 1} for who in names))
-        state = KeyedState(kept(made).operator, kept(made).source, coarse)
+        state = KeyedStateReader(kept(made).operator, kept(made).source, coarse)
         new = [f"{at:04}" for at in range(size, 2 * size)]
         asked = [KeyChange(who, {"n": 7}) for who in [*names, *new]]
         return steps_of(lambda: changed(state, asked))
@@ -325,7 +325,7 @@ def test_a_group_that_only_the_former_version_has_written() -> None:
     made.restart(Renamed())
     today = replace(state.operator, form=kept(made).operator.form, states=kept(made).operator.states)
     with pytest.raises(Unsupported, match="a former version"):
-        changed(KeyedState(today, state.source), [KeyChange("ann", {"m": 10})])
+        changed(KeyedStateReader(today, state.source), [KeyChange("ann", {"m": 10})])
 
 
 # Rows of a broadcast stream

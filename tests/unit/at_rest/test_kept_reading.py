@@ -18,15 +18,13 @@ from kept_state import Shop, groups_of, kept, timers_of
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files
-from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import KeptState, keyed_operators
-from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_states
-from holdfast.checkpoints.keyed.key_groups import KeyGroup
-from holdfast.checkpoints.keyed.key_rows import KeyTimer, shared_rows
+from holdfast.at_rest.keyed.keyed_reader import GroupsInMemory, KeyedStateReader, keyed_states
+from holdfast.checkpoints.keyed import KeyGroup, KeyTimer, shared_rows
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
-from holdfast.formats.logs.plan_note import Plan, PlanNote
+from holdfast.formats.logs.notes import PlanNote, QueryPlan
 from holdfast.storage.memory import MemoryStorage
-from holdfast.worker.runtime.features.broadcast import Broadcast
+from holdfast.worker.runtime.broadcast import Broadcast
 from holdfast.worker.state import partition
 
 EVENTS = "shop string, till int, amount long, drink string"
@@ -280,7 +278,7 @@ def test_rows_of_a_type_that_only_the_program_reads() -> None:
     kind = pa.struct([("x", pa.int64())])
     today = replace(state.operator, states=(KeptState("at", "value", kind),))
     with pytest.raises(Unsupported, match="former type"):
-        list(KeyedState(today, state.source).scan("at"))
+        list(KeyedStateReader(today, state.source).scan("at"))
 
 
 class Dated(hf.Keyed):
@@ -296,10 +294,10 @@ def test_a_group_that_is_damaged(shop: Shop) -> None:
     first = groups[0]
     cut = KeyGroup(first.group, first.meta, first.forms, first.base, (first.log[0][:-30], *first.log[1:]))
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(KeyedState(kept(shop).operator, GroupsInMemory([cut])).rows())
+        list(KeyedStateReader(kept(shop).operator, GroupsInMemory([cut])).rows())
     formless = KeyGroup(first.group, first.meta, b"{}", first.base, first.log)
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(KeyedState(kept(shop).operator, GroupsInMemory([formless])).rows())
+        list(KeyedStateReader(kept(shop).operator, GroupsInMemory([formless])).rows())
 
 
 # A real checkpoint, of a query that was started without Holdfast
@@ -369,7 +367,7 @@ def test_notes_that_do_not_say_whose_they_are() -> None:
     assert [each.name for each in keyed_operators(with_notes(**two))] == ["operator-0"]
     other = {"visits": note(form), "orders": note(form, key_groups=9)}
     assert [each.name for each in keyed_operators(with_notes(**other))] == ["visits"]
-    plan = Plan(sources=(), steps=(), operators=("orders",))
+    plan = QueryPlan(sources=(), steps=(), operators=("orders",))
     storage = with_notes(**two)
     storage.write("_holdfast/plan.json", PlanNote(((0, plan),)).render().encode())
     assert [each.name for each in keyed_operators(storage)] == ["orders"]

@@ -8,7 +8,7 @@ import golden_model as model
 import pytest
 
 from golden import KEYED, NAMES, golden, golden_files
-from holdfast.at_rest.insight.largest_keys import HeavyKeys, heaviest
+from holdfast.at_rest.insight import HeavyKeys, heaviest
 from holdfast.at_rest.read.state_reader import StateReader
 
 JOINS = [name for name in NAMES if "join" in name]

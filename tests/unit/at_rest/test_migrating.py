@@ -12,14 +12,14 @@ from command import Holdfast
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files, golden_on_disk, golden_with_confs
-from holdfast.at_rest.create.migrating import Migrated, apply_migration, planned_migration
 from holdfast.at_rest.keyed.keyed_operators import keyed_operators
+from holdfast.at_rest.migrating import Migrated, apply_migration, planned_migration
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.config.job.backend import Memory
+from holdfast.config.backend import Memory
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -30,7 +30,7 @@ JOIN = "4.2/join-memory"
 
 
 def do(
-    source: Source,
+    source: ChangeSource,
     into: Storage,
     folder: Path,
     backend: str | None = None,
@@ -46,7 +46,7 @@ def do(
 @pytest.mark.parametrize("name", [JOIN, "4.2/session-rocksdb", "4.3/state-format2"])
 def test_everything_at_once(name: str, tmp_path: Path) -> None:
     old, new = golden(name), target()
-    made = do(Source(old), new, tmp_path / "w", "rocksdb", 5, 2)
+    made = do(ChangeSource(old), new, tmp_path / "w", "rocksdb", 5, 2)
     assert old.files == golden_files(name)
     assert made.before == made.after == contents(old) == contents(new)
     assert made.rows > 0
@@ -66,18 +66,18 @@ def test_everything_at_once(name: str, tmp_path: Path) -> None:
 
 def test_what_is_not_said_stays() -> None:
     for name, formats in ((JOIN, (1, 2)), ("4.2/aggregate-rocksdb", (1, 1)), ("4.2/join-format2", (2, 2))):
-        plan = planned_migration(Source(golden(name)), target(), backend="rocksdb")
+        plan = planned_migration(ChangeSource(golden(name)), target(), backend="rocksdb")
         assert (plan.before.state_format, plan.after.state_format) == formats
         assert plan.after.partitions == plan.before.partitions == 2
-    plan = planned_migration(Source(golden("4.2/join-format2")), target(), backend="HashMap")
+    plan = planned_migration(ChangeSource(golden("4.2/join-format2")), target(), backend="HashMap")
     assert (plan.after.rocksdb, plan.after.state_format) == (False, 1)
-    assert planned_migration(Source(golden(JOIN)), target(), partitions=3).after.rocksdb is False
+    assert planned_migration(ChangeSource(golden(JOIN)), target(), partitions=3).after.rocksdb is False
 
 
 def test_a_savepoint(tmp_path: Path) -> None:
     into = catalog()
     taken = Hands().take(golden(JOIN), into)
-    made = do(Source(into, taken.manifest.savepoint_id), target(), tmp_path / "w", "rocksdb")
+    made = do(ChangeSource(into, taken.manifest.savepoint_id), target(), tmp_path / "w", "rocksdb")
     assert (made.plan.source, made.plan.original) == (taken.uri, golden(JOIN).uri)
     assert made.batch_id == taken.manifest.batch_id
 
@@ -87,7 +87,7 @@ def test_a_savepoint(tmp_path: Path) -> None:
 def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     old, new = golden(name), target()
     [before] = keyed_operators(old)
-    made = do(Source(old), new, tmp_path / "w", None, partitions, None, before.key_groups + 3)
+    made = do(ChangeSource(old), new, tmp_path / "w", None, partitions, None, before.key_groups + 3)
     [after] = keyed_operators(new)
     assert after.key_groups == before.key_groups + 3
     assert made.plan.key_groups_before == {before.name: before.key_groups}
@@ -95,8 +95,8 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     assert content.keys > 0
     assert verify(new).problems == ()
     back = target()
-    do(Source(new), back, tmp_path / "v", None, None, None, before.key_groups)
-    from holdfast.at_rest.keyed.digest import keyed_contents
+    do(ChangeSource(new), back, tmp_path / "v", None, None, None, before.key_groups)
+    from holdfast.at_rest.keyed.keyed_reader import keyed_contents
 
     assert keyed_contents(back) == keyed_contents(old) == made.keyed
 
@@ -117,44 +117,44 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
 )
 def test_what_cannot_be(name: str, wanted: dict[str, object], error: type[HoldfastError], fact: str) -> None:
     with pytest.raises(error, match=fact):
-        planned_migration(Source(golden(name)), target(), **wanted)  # type: ignore[arg-type]
+        planned_migration(ChangeSource(golden(name)), target(), **wanted)  # type: ignore[arg-type]
 
 
 def test_what_is_not_known_of_a_checkpoint_is_refused() -> None:
     strict = {"statefulOperator.useStrictDistribution": "false"}
     loose = golden_with_confs(JOIN, **strict)
     with pytest.raises(Unsupported, match="not certain"):
-        planned_migration(Source(loose), target(), partitions=3)
-    assert planned_migration(Source(loose), target(), backend="rocksdb").after.rocksdb
+        planned_migration(ChangeSource(loose), target(), partitions=3)
+    assert planned_migration(ChangeSource(loose), target(), backend="rocksdb").after.rocksdb
     avro = golden_with_confs("4.2/aggregate-rocksdb", **{"stateStore.encodingFormat": "avro"})
     with pytest.raises(Unsupported, match="Avro"):
-        planned_migration(Source(avro), target(), backend="memory")
+        planned_migration(ChangeSource(avro), target(), backend="memory")
     with pytest.raises(Unsupported, match="Avro"):
-        planned_migration(Source(avro), target(), partitions=3)
-    assert planned_migration(Source(avro), target(), state_format=2).after.state_format == 2
+        planned_migration(ChangeSource(avro), target(), partitions=3)
+    assert planned_migration(ChangeSource(avro), target(), state_format=2).after.state_format == 2
     foreign = golden_with_confs(JOIN, **{"stateStore.providerClass": "com.example.Provider"})
     with pytest.raises(Unsupported, match="cannot be read from files") as unknown:
-        planned_migration(Source(foreign), target(), backend="rocksdb")
+        planned_migration(ChangeSource(foreign), target(), backend="rocksdb")
     assert unknown.value.found == "com.example.Provider"
     with pytest.raises(Invalid, match="no state to be moved"):
-        planned_migration(Source(MemoryStorage(file_query(3))), target(), backend="rocksdb")
+        planned_migration(ChangeSource(MemoryStorage(file_query(3))), target(), backend="rocksdb")
     with pytest.raises(NotFound, match="no checkpoint"):
-        planned_migration(Source(MemoryStorage({})), target(), backend="rocksdb")
+        planned_migration(ChangeSource(MemoryStorage({})), target(), backend="rocksdb")
 
 
 def test_the_target_has_to_be_free_and_the_source_at_rest(tmp_path: Path) -> None:
     taken = MemoryStorage({"notes.txt": b"mine"})
     with pytest.raises(Conflict):
-        planned_migration(Source(golden(JOIN)), taken, backend="rocksdb")
+        planned_migration(ChangeSource(golden(JOIN)), taken, backend="rocksdb")
     new = target()
-    do(Source(golden(JOIN)), new, tmp_path / "w", "rocksdb")
+    do(ChangeSource(golden(JOIN)), new, tmp_path / "w", "rocksdb")
     with pytest.raises(Conflict):
-        planned_migration(Source(golden(JOIN)), new, backend="rocksdb")
+        planned_migration(ChangeSource(golden(JOIN)), new, backend="rocksdb")
     files = dict(golden_files(JOIN))
     newest = read(golden(JOIN)).batch_id or 0
     files[f"offsets/{newest + 1}"] = files[f"offsets/{newest}"]
     with pytest.raises(Conflict, match="planned and not committed"):
-        planned_migration(Source(MemoryStorage(files)), target(), backend="rocksdb")
+        planned_migration(ChangeSource(MemoryStorage(files)), target(), backend="rocksdb")
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "failed"])
@@ -162,17 +162,17 @@ def test_old_or_new_whatever_step_fails(kill: bool, tmp_path: Path) -> None:
     """The target's storage fails at each step in turn; then a second try makes what the first would have."""
     old = golden("4.2/aggregate-memory")
     whole = target()
-    do(Source(old), whole, tmp_path / "whole", "rocksdb")
+    do(ChangeSource(old), whole, tmp_path / "whole", "rocksdb")
     counting = FaultyStorage(target())
-    do(Source(old), counting, tmp_path / "counted", "rocksdb")
+    do(ChangeSource(old), counting, tmp_path / "counted", "rocksdb")
     for at in range(1, counting.steps + 1, 9):
         into = target()
         failing = FaultyStorage(into, at, kill=kill, late=at % 2 == 0)
         with suppress(Killed, HoldfastError):
-            do(Source(old), failing, tmp_path / f"try{at}", "rocksdb")
+            do(ChangeSource(old), failing, tmp_path / f"try{at}", "rocksdb")
         assert old.files == golden_files("4.2/aggregate-memory")
         if "metadata" not in into.files:
-            do(Source(old), into, tmp_path / f"again{at}", "rocksdb")
+            do(ChangeSource(old), into, tmp_path / f"again{at}", "rocksdb")
         assert verify(into).problems == ()
         assert contents(into) == contents(old)
 

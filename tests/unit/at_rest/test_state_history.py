@@ -13,8 +13,7 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import KEYED, NAMES, golden, golden_files, golden_on_disk
-from holdfast.at_rest.insight.explaining import explain
-from holdfast.at_rest.insight.history import key_history
+from holdfast.at_rest.insight import explain, key_history
 from holdfast.at_rest.read.keys import typed_key
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import NotFound

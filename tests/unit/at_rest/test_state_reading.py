@@ -17,7 +17,7 @@ from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_
 from holdfast.at_rest.read.model import StateForm
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.savepoints.catalog.catalog import load
+from holdfast.savepoints.catalog import load
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.memory import MemoryStorage
 

@@ -9,7 +9,7 @@ import golden_model as model
 import pytest
 
 from golden import STATELESS, golden, golden_files
-from holdfast.at_rest.insight.ttl_preview import WhatIf, what_if
+from holdfast.at_rest.insight import WhatIf, what_if
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import Invalid, NotFound
 

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from golden import golden_files
-from holdfast.checkpoints.logs.batch_input import (
-    InputRange,
-    TablePosition,
-    TopicRange,
-    batch_input,
-)
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs import InputRange, Logs, TablePosition, TopicRange, batch_input
 from holdfast.storage.memory import MemoryStorage
 
 # What `sources/0/9.compact` of this checkpoint names, entry by entry, and `10` and `11` after it.

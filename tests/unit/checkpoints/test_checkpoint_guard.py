@@ -26,12 +26,11 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     refuse_held,
     watch_ms,
 )
-from holdfast.checkpoints.guard.processes import ProcessScan
-from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
-from holdfast.engine.state.ownership import Owner, fence, holder, lock_path, reserved, supervisor_lock
+from holdfast.checkpoints.guard.usage import CheckpointUsage, ProcessScan, usage_of
+from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved, supervisor_lock
 from holdfast.errors import Conflict
-from holdfast.savepoints.rewrite.rescaling import plan_rescale, rescale
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.state_move import plan_rescale, rescale
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.local import LocalStorage
@@ -257,7 +256,7 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
 ) -> None:
     """The query commits before the new checkpoint is written, or while it is."""
     target = LocalStorage(tmp_path / "new")
-    source = Source(LocalStorage(checkpoint))
+    source = ChangeSource(LocalStorage(checkpoint))
 
     def tell(_done: int, _total: int, what: str) -> None:
         new = (tmp_path / "new" / "_holdfast").exists()

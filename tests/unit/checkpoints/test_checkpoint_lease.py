@@ -30,8 +30,7 @@ from holdfast.checkpoints.guard.checkpoint_lease import (
     lease_note,
     lease_place,
 )
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import LeadershipLost, Term, myself
+from holdfast.checkpoints.guard.lease import LeadershipLost, LeaseElection, Term, myself
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

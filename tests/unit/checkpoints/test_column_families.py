@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from golden import golden
-from holdfast.checkpoints.state.families import NO_FAMILIES, Families
+from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.formats.files.snapshot import SnapshotMetadata
 

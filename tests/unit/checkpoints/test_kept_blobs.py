@@ -6,19 +6,14 @@ import json
 
 import pytest
 
-from holdfast.checkpoints.keyed.kept_blobs import (
-    KeptBlobs,
-    described,
-    operators_elsewhere,
-    product_in,
-)
+from holdfast.checkpoints.keyed import KeptBlobs, described, operators_elsewhere, product_in
 from holdfast.errors import Corrupt, Invalid
 from holdfast.layout import OwnFile, operator_note
 from holdfast.storage.memory import MemoryStorage
-from holdfast.worker.state.external.blob_name import BlobName
-from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer
-from holdfast.worker.state.external.redis_blobs import RedisBlobServer
-from holdfast.worker.state.store import Stored
+from holdfast.worker.state.blob_store import BlobName
+from holdfast.worker.state.cassandra_blobs import CassandraBlobServer
+from holdfast.worker.state.redis_blobs import RedisBlobServer
+from holdfast.worker.state.store import GroupBlobs
 
 CASSANDRA = CassandraBlobServer("one:9042,two:9042", user="reader", password="open sesame", tls=True)
 REDIS = RedisBlobServer("one", 6379, password="open sesame")
@@ -36,7 +31,7 @@ def checkpoint(**notes: object) -> MemoryStorage:
 
 def read(storage: MemoryStorage) -> None:
     """Read a group that has a name."""
-    KeptBlobs(storage).of_group(3, Stored(b"{}", (NAME,), ()))
+    KeptBlobs(storage).of_group(3, GroupBlobs(b"{}", (NAME,), ()))
 
 
 def test_a_note_says_which_database_it_is_and_no_password() -> None:
@@ -56,7 +51,7 @@ def test_operators_are_named_with_the_databases_that_have_their_blobs() -> None:
 
 
 def test_a_group_without_names_needs_no_database() -> None:
-    stored = Stored(b"{}", (b"base",), (b"log",))
+    stored = GroupBlobs(b"{}", (b"base",), (b"log",))
     assert KeptBlobs(checkpoint()).of_group(3, stored) == stored
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from golden import NAMES, golden, golden_files
-from holdfast.at_rest.read.state_catalog import named_operators
+from holdfast.at_rest.read.state_reader import named_operators
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.key_partition import Placement, partition_of_key, placing_fields
+from holdfast.checkpoints.state.key_partition import KeyPartitions, partition_of_key, placing_fields
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import StateCodec, StateName, operator_states
-from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.formats.rows.row_forms import KeyForm, KeyKind, ValueForm
 from holdfast.layout import OperatorMetadataFile
 from holdfast.storage.memory import MemoryStorage
@@ -34,7 +34,7 @@ def check_partitions(storage: Storage) -> int:
     rows = 0
     for codec, partition, pairs in state_chunks(storage, batch):
         states, operator = operators[codec.name.operator_id], found[codec.name.operator_id]
-        placement = Placement(operator, codec, storage.uri)
+        placement = KeyPartitions(operator, codec, storage.uri)
         keys = [key for key, _ in pairs]
         assert {number % operator.partitions for number in placement.hashes(keys)} == {partition}
         rows += len(keys)

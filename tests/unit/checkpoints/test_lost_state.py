@@ -12,18 +12,16 @@ from damages import Files
 
 from golden import STATELESS, golden_files, golden_on_disk, without_checksums
 from holdfast import savepoints
-from holdfast.at_rest.create.migrating import planned_migration
+from holdfast.at_rest.migrating import planned_migration
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.copy.file_set import cut
-from holdfast.checkpoints.copy.lost_state import NONE_OR_GONE
-from holdfast.checkpoints.record import Record, RecordFile, record_path
-from holdfast.checkpoints.recording import Recorder
+from holdfast.checkpoints.copy import NONE_OR_GONE, cut
+from holdfast.checkpoints.record import Record, Recorder, RecordFile, record_path
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.verification.findings import Verification
+from holdfast.checkpoints.verification.file_checks import Verification
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.providers import known_provider
-from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage
 
@@ -229,7 +227,7 @@ def test_another_vendors_provider_is_refused_by_its_whole_name(
         lambda: cut(storage),
         lambda: operator_states(storage),
         lambda: known_provider(read(storage).confs, storage.uri),
-        lambda: planned_migration(Source(storage), MemoryStorage(), partitions=3),
+        lambda: planned_migration(ChangeSource(storage), MemoryStorage(), partitions=3),
         lambda: savepoints.take(place, tmp_path / "sp"),
     ):
         with pytest.raises(Unsupported) as refused:

@@ -7,7 +7,7 @@ import pytest
 from golden import GATHERED, REPARTITIONED, golden, golden_files, without_checksums
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.copy import cut
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage

@@ -13,8 +13,7 @@ import pytest
 
 from golden import NAMES, golden, golden_files
 from holdfast import layout
-from holdfast.checkpoints.batches import history
-from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.checkpoint import history, read
 from holdfast.errors import Corrupt, NotFound
 from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage

@@ -8,10 +8,17 @@ import pytest
 from catalogs import file_query
 
 from golden import golden_files, without_checksums
-from holdfast.checkpoints.copy.file_set import cut
-from holdfast.checkpoints.record import Record, RecordFile, find_record, identity_of, record_path
-from holdfast.checkpoints.recording import Noting, Recorder
-from holdfast.checkpoints.verification.findings import Verification
+from holdfast.checkpoints.copy import cut
+from holdfast.checkpoints.record import (
+    Noting,
+    Record,
+    Recorder,
+    RecordFile,
+    find_record,
+    identity_of,
+    record_path,
+)
+from holdfast.checkpoints.verification.file_checks import Verification
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt
 from holdfast.storage.memory import MemoryStorage

@@ -7,9 +7,9 @@ import json
 import pytest
 from catalogs import file_query
 
-from holdfast.checkpoints.copy.replay_input import batch_files, empty_batch
+from holdfast.checkpoints.copy import batch_files, empty_batch
 from holdfast.errors import NotFound
-from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.batch_logs import parse_offsets
 from holdfast.storage.memory import MemoryStorage
 
 

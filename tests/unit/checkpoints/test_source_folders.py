@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.checkpoints.copy.file_set import cut
-from holdfast.checkpoints.logs.source_folders import read_twice, source_folders
+from holdfast.checkpoints.copy import cut
+from holdfast.checkpoints.logs import read_twice, source_folders
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
-from holdfast.formats.logs.offset_log import OffsetLog
+from holdfast.formats.logs.batch_logs import OffsetLog
 from holdfast.storage.memory import MemoryStorage
 
 QUERY = "7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 
 from golden import NAMES, golden
-from holdfast.checkpoints.batches import history
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state_growth import state_bytes
+from holdfast.checkpoints.checkpoint import history, read, state_bytes
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,8 +16,8 @@ from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_
 from holdfast import layout
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.files.records import Change, Record, render_records
-from holdfast.layout import Kind, StoreFile
+from holdfast.formats.files.records import RecordKind, StateRecord, render_records
+from holdfast.layout import FileKind, StoreFile
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -175,7 +175,7 @@ def test_a_provider_that_is_not_known() -> None:
         contents(MemoryStorage(files))
 
 
-def needed(name: str, kind: Kind) -> str:
+def needed(name: str, kind: FileKind) -> str:
     """The newest file of a kind of partition 0: one that the newest batch needs."""
     places = [layout.parse(path) for path in golden_files(name)]
     found = [each for each in places if isinstance(each, StoreFile) and each.kind is kind]
@@ -185,13 +185,13 @@ def needed(name: str, kind: Kind) -> str:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("4.2/aggregate-memory", Kind.DELTA),
-        ("4.2/aggregate-format2", Kind.CHANGELOG),
-        ("4.2/aggregate-format2", Kind.ZIP),
-        ("4.2/aggregate-rocksdb", Kind.ZIP),
+        ("4.2/aggregate-memory", FileKind.DELTA),
+        ("4.2/aggregate-format2", FileKind.CHANGELOG),
+        ("4.2/aggregate-format2", FileKind.ZIP),
+        ("4.2/aggregate-rocksdb", FileKind.ZIP),
     ],
 )
-def test_damage_names_the_file(name: str, kind: Kind) -> None:
+def test_damage_names_the_file(name: str, kind: FileKind) -> None:
     path = needed(name, kind)
     files = dict(golden_files(name))
     files[path] = files[path][:-9]
@@ -269,8 +269,8 @@ def test_changelogs_alone() -> None:
 def test_a_row_that_is_damaged_names_its_state(value: bytes) -> None:
     """In a file that is whole."""
     files = dict(golden_files("4.2/aggregate-memory"))
-    path = needed("4.2/aggregate-memory", Kind.DELTA)
-    files[path] = lz4_stream(render_records([Record(Change.PUT, b"\0" * 32, value)]))
+    path = needed("4.2/aggregate-memory", FileKind.DELTA)
+    files[path] = lz4_stream(render_records([StateRecord(RecordKind.PUT, b"\0" * 32, value)]))
     with pytest.raises(Corrupt, match=r"state/0, state default"):
         contents(MemoryStorage(files))
     with pytest.raises(Corrupt, match=r"state/0, state default"):

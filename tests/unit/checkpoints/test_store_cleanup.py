@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import layout
-from holdfast.checkpoints.verification.store_cleanup import unexplained
+from holdfast.checkpoints.verification.file_checks import unexplained
 from holdfast.layout import StoreFile, StoreId
 
 STORE = StoreId(0, 0)

@@ -10,7 +10,7 @@ from state_rows import state_rows
 
 from golden import UNNAMED, golden, golden_files
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.checkpoints.copy import How, cut
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.storage.memory import MemoryStorage
 

@@ -9,10 +9,8 @@ import pytest
 from command import Holdfast
 
 from golden import golden, golden_with_confs
-from holdfast.checkpoints.record import RecordFile, identity_of, record_path
-from holdfast.checkpoints.recording import Recorder
-from holdfast.checkpoints.written_by import Writer, writer_of
-from holdfast.engine.session.known_settings import InstalledSpark
+from holdfast.checkpoints.record import Recorder, RecordFile, WrittenBy, identity_of, record_path, writer_of
+from holdfast.engine.session.installed import InstalledSpark
 from holdfast.errors import NotFound, Unsupported
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -38,7 +36,7 @@ def knowing(version: str, *without: str) -> InstalledSpark:
     return InstalledSpark(version, "\0".join(known).encode())
 
 
-def written(name: str, spark: InstalledSpark, home: Path) -> Writer:
+def written(name: str, spark: InstalledSpark, home: Path) -> WrittenBy:
     return writer_of(golden(name), home, spark)
 
 

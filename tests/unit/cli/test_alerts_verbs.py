@@ -15,15 +15,14 @@ import pytest
 from command import PROGRAM, Holdfast
 
 from golden import golden_on_disk
-from holdfast.cli.sparkline import sparkline
+from holdfast.cli.status import sparkline
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, JobState, OperatorProgress, QueryStarted
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
-from holdfast.observe.export.grafana import DASHBOARD_FILE, PANELS
-from holdfast.observe.export.rule_file import RULE_FILE, rule_file
+from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent, AlertStore
+from holdfast.observe.grafana import DASHBOARD_FILE, PANELS
 from holdfast.observe.metrics import BY_NAME, COUNTER
+from holdfast.observe.prometheus import RULE_FILE, rule_file
 
 MORNING = 1_772_697_600_000  # 2026-03-05T08:00:00Z
 

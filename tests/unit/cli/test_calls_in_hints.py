@@ -13,11 +13,11 @@ from command import Holdfast
 
 from golden import golden_files, golden_on_disk
 from holdfast import savepoints
-from holdfast.advice.cost.changes import Situation, changes
-from holdfast.advice.cost.measured import measure
-from holdfast.advice.cost.prices import Prices
+from holdfast.advice.cost_report import Situation, changes
+from holdfast.advice.prices import Prices
+from holdfast.advice.usage import measure
 from holdfast.cli import next_step
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.storage.memory import MemoryStorage
 
 

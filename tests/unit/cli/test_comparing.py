@@ -11,11 +11,10 @@ from command import Holdfast
 
 from holdfast.checkpoints.state.states import StateName
 from holdfast.cli import output
-from holdfast.cli.comparing import show_compared
-from holdfast.jobs.trials.comparison import Compared
-from holdfast.jobs.trials.output_diff import BatchOutput, Outputs, RowSample
-from holdfast.jobs.trials.state_diff import States
-from holdfast.savepoints.differences.key_diff import Sample, StateDifference
+from holdfast.cli.fork import show_compared
+from holdfast.jobs.trials.comparison import BatchOutput, Compared, Outputs, RowSample
+from holdfast.jobs.trials.state_diff import FinalStates
+from holdfast.savepoints.key_diff import DifferingKey, StateDifference
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -26,12 +25,12 @@ COLUMNS = ("who string", "amount int64")
 NAME = StateName(0, "default", "default", "stateStoreSave")
 
 
-def compared(outputs: Outputs, states: States) -> Compared:
+def compared(outputs: Outputs, states: FinalStates) -> Compared:
     return Compared("file:///sp", "old.py", "new.py", (3, 4), 1234, outputs, states, None)
 
 
-def same_state(rows: int) -> States:
-    return States((StateDifference(NAME, rows, rows, 0, 0, 0, 9, 9),), ())
+def same_state(rows: int) -> FinalStates:
+    return FinalStates((StateDifference(NAME, rows, rows, 0, 0, 0, 9, 9),), ())
 
 
 def test_equal_is_said_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,11 +67,11 @@ def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixt
         (RowSample(4, 1, {"who": "bob", "amount": None}),),
     )
     samples = (
-        Sample("changed", {"who": "ann"}, {"sum": 7}, {"sum": 8}),
-        Sample("removed", "bob", {"sum": 1}, None),
-        Sample("added", "cid", None, {"sum": 2}),
+        DifferingKey("changed", {"who": "ann"}, {"sum": 7}, {"sum": 8}),
+        DifferingKey("removed", "bob", {"sum": 1}, None),
+        DifferingKey("added", "cid", None, {"sum": 2}),
     )
-    states = States(
+    states = FinalStates(
         (StateDifference(NAME, 2, 2, 1, 1, 1, 9, 9, samples),), (StateName(1, "default", "default"),)
     )
     found = compared(outputs, states)

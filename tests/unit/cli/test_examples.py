@@ -15,7 +15,7 @@ from example_place import HOME, make_place
 from parsed_call import parse_call
 from typer.core import TyperGroup
 
-from holdfast.cli import app, examples
+from holdfast.cli import app, help_text
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 
 WIDTH = 80
@@ -27,8 +27,8 @@ def group() -> TyperGroup:
     return made
 
 
-VERBS: dict[str, Any] = dict(examples.verbs("holdfast", group().commands.values()))
-LINES = [line for words, verb in VERBS.items() for line in examples.example_lines(words, verb)]
+VERBS: dict[str, Any] = dict(help_text.verbs("holdfast", group().commands.values()))
+LINES = [line for words, verb in VERBS.items() for line in help_text.example_lines(words, verb)]
 
 # What has to have more than files, and is not called here: where else it is.
 ELSEWHERE = {

@@ -9,7 +9,7 @@ import pytest
 from command import Holdfast
 
 from golden import NAMES, golden_on_disk
-from holdfast.cli.first_verbs import FIRST
+from holdfast.cli.help_text import FIRST
 
 NAME = next(name for name in NAMES if "aggregate-format2" in name)
 

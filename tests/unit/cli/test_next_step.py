@@ -20,16 +20,15 @@ from typer.core import TyperGroup
 from written_state import JOB
 
 from holdfast.cli import app, next_step, output
-from holdfast.cli.examples import verbs
+from holdfast.cli.help_text import verbs
 from holdfast.cli.state import key_words
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.trials import compatibility
 from holdfast.model import Effect, JobState, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import evaluate
+from holdfast.observe.alerting import AlertStore, evaluate
 from holdfast.observe.metrics import sample
-from holdfast.savepoints.upgrade.verdicts import OTHER_VALUE
+from holdfast.savepoints.verdicts import OTHER_VALUE
 
 TAKEN, EDITED = "savepoints/20260305T080000", "savepoints/20260306T080000"
 

@@ -12,16 +12,15 @@ from command import Holdfast
 from golden import golden_on_disk
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
+from holdfast.checkpoints.state.states import OperatorShape, StoreShape
 from holdfast.cli import check
 from holdfast.engine.queries.watch import committed_batch
 from holdfast.errors import Invalid
 from holdfast.formats.operators import KEYED_VARIABLES, OPERATORS, operator_kind, operator_names, state_name
 from holdfast.model import Effect, Try, UpgradeReport, Verdict
 from holdfast.observe.files import file_samples, look
-from holdfast.observe.totals import Totals, operator_label, shown_kind
-from holdfast.savepoints.upgrade.state_sizes import Sizes
-from holdfast.savepoints.upgrade.verdicts import compare_states, with_names
+from holdfast.observe.job_metrics import JobTotals, operator_label, shown_kind
+from holdfast.savepoints.verdicts import Sizes, compare_states, with_names
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow
@@ -179,7 +178,7 @@ def test_a_batch_of_a_running_query_has_the_names_of_its_checkpoint() -> None:
     ]
     assert [one.name for one in batch.operators] == list(kinds)
     # A counter that an older Holdfast kept under Spark's name goes on under the new one.
-    totals = Totals({("holdfast_state_rows_updated_total", ("q", "1 symmetricHashJoin")): 7.0})
+    totals = JobTotals({("holdfast_state_rows_updated_total", ("q", "1 symmetricHashJoin")): 7.0})
     totals.add(batch)
     counted = {labels[1]: value for (name, labels), value in totals.values.items() if "updated" in name}
     assert counted["1 join"] == 7.0

@@ -10,8 +10,8 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
-from holdfast.checkpoints.guard.terms import Leader
-from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.checkpoints.guard.lease import Leader
+from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import Failure, JobState, QueryStarted
@@ -38,7 +38,7 @@ def registry(home: Path, tmp_path: Path) -> Registry:
         registry.end_attempt("job", attempt, "failed", failure, 1000 * number + 500)
         phases = {**dict.fromkeys(PHASES, 0), "start": 6000, "load": load}
         registry.add_recovery(
-            "job", Recovery(number, 0, "source: gone", phases, size=StateSize(load * 100, 0))
+            "job", RecoveryTimes(number, 0, "source: gone", phases, size=StateSize(load * 100, 0))
         )
     return registry
 

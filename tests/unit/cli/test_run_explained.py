@@ -13,8 +13,8 @@ from command import Holdfast
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.guard.terms import Leader
-from holdfast.engine.state.ownership import lock_path, reserved
+from holdfast.checkpoints.guard.lease import Leader
+from holdfast.engine.ownership import lock_path, reserved
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 

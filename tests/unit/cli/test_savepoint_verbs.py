@@ -16,7 +16,7 @@ from large_state import ROWS, large_checkpoint, large_rows
 
 from golden import NAMES, golden_on_disk
 from holdfast import savepoints
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState, QueryStarted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.tables import Whole, broken, broken_text, cell, field_lines, table_lines
+from holdfast.cli.output import WholeText, broken, broken_text, cell, field_lines, table_lines
 
 IDS = ("20260305T080000.000Z-1f0c33aa-b41-9d2e", "20260305T080000.000Z-1f0c33aa-b42-0001")
 ROWS = [
-    (1, "a long text that goes on and on", None, Whole("2026-03-05 08:00:00Z"), "end"),
-    (1234567, "short", None, Whole("2026-03-05 08:00:01Z"), "another end"),
+    (1, "a long text that goes on and on", None, WholeText("2026-03-05 08:00:00Z"), "end"),
+    (1234567, "short", None, WholeText("2026-03-05 08:00:01Z"), "another end"),
 ]
 NAMES = ["COUNT", "TEXT", "NEVER", "WHEN", "LAST"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.backend import Memory, RocksDB
 from holdfast.config.checkpoint_settings import Checkpoint
-from holdfast.config.job.backend import Memory, RocksDB
 from holdfast.config.setting_report import SettingOutcome
 from holdfast.config.spark_defaults import DEFAULTS, Default, machine_defaults
 from holdfast.errors import Invalid

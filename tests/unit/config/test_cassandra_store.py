@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config.job.backend import ExternalStore
-from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
-from holdfast.engine.session.state_jar import external_settings
+from holdfast.config.backend import ExternalStore
+from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE, Cassandra
+from holdfast.engine.session.jars import external_settings
 
 SS = "spark.sql.streaming.stateStore"
 OURS = f"{SS}.holdfast"

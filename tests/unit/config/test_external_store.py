@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
+from holdfast.config.database_stores import REDIS_PASSWORD_VARIABLE, Redis
 from holdfast.config.spark_defaults import DEFAULTS
-from holdfast.engine.session.state_jar import external_settings
+from holdfast.engine.session.jars import external_settings
 
 SS = "spark.sql.streaming.stateStore"
 OURS = f"{SS}.holdfast"

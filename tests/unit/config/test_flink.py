@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.backend import Memory, RocksDB
 from holdfast.config.checkpoint_settings import Checkpoint
-from holdfast.config.flink.flink import FlinkSettings
-from holdfast.config.flink.flink_keys import FLINK_FAMILIES, FLINK_KEYS
-from holdfast.config.job.backend import Memory, RocksDB
-from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
+from holdfast.config.flink import FlinkSettings
+from holdfast.config.flink_keys import FLINK_FAMILIES, FLINK_KEYS
+from holdfast.config.policies import exponential, failure_rate, fixed_delay, no_restart
 from holdfast.config.setting_report import SettingOutcome
 from holdfast.errors import Invalid
 

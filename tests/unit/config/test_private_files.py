@@ -12,10 +12,9 @@ import pytest
 from served import Served
 
 from holdfast.checkpoints.record import Identity, Record, RecordFile
-from holdfast.config.private_files import close_to_others
-from holdfast.config.settings import Settings
+from holdfast.config.settings import Settings, close_to_others
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.observe.alert_store import AlertStore
+from holdfast.observe.alerting import AlertStore
 
 LOG = (
     "import sys; from holdfast.jobs.processes.driver import log_to;"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.restart import (
+from holdfast.config.policies import (
     Exponential,
     FailureRate,
     FixedDelay,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.job.high_availability import Leading
-from holdfast.config.settings import Settings, Source
+from holdfast.config.policies import Leading
+from holdfast.config.settings import SettingOrigin, Settings
 from holdfast.errors import Invalid, NotFound
 
 
@@ -18,7 +18,7 @@ def write(path: Path, text: str) -> Path:
 def test_the_default_lies_below_the_working_directory(tmp_path: Path) -> None:
     settings = Settings.resolve({}, {}, tmp_path)
     assert settings.home == tmp_path / ".holdfast"
-    assert settings.sources["home"] == Source("default", ".holdfast")
+    assert settings.sources["home"] == SettingOrigin("default", ".holdfast")
     assert settings.leading is None
 
 
@@ -26,7 +26,7 @@ def test_each_place_wins_over_the_next(tmp_path: Path) -> None:
     file = write(tmp_path / "holdfast.toml", '[holdfast]\nhome = "from-file"\n')
     of_the_file = Settings.resolve({"home": None}, {"HOLDFAST_HOME": ""}, tmp_path)
     assert of_the_file.home == tmp_path / "from-file"
-    assert of_the_file.sources["home"] == Source("file", str(file))
+    assert of_the_file.sources["home"] == SettingOrigin("file", str(file))
     environ = {"HOLDFAST_HOME": "from-environment"}
     of_the_environment = Settings.resolve({}, environ, tmp_path)
     assert of_the_environment.home == tmp_path / "from-environment"
@@ -90,7 +90,7 @@ def test_a_path_in_a_named_file_is_taken_from_the_file(tmp_path: Path) -> None:
     file = write(tmp_path / "etc" / "my.toml", '[holdfast]\nhome = "../state"\n')
     settings = Settings.resolve({}, {"HOLDFAST_CONFIG": "etc/my.toml"}, tmp_path)
     assert settings.home == tmp_path / "state"
-    assert settings.sources["home"] == Source("file", str(file))
+    assert settings.sources["home"] == SettingOrigin("file", str(file))
 
 
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:

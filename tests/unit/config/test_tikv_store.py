@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config.job.tikv_store import TiKV
+from holdfast.config.database_stores import TiKV
 from holdfast.config.setting_report import SettingOutcome
-from holdfast.engine.session.state_jar import external_settings
+from holdfast.engine.session.jars import external_settings
 
 SS = "spark.sql.streaming.stateStore"
 OURS = f"{SS}.holdfast"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config.job.trigger import (
+from holdfast.config.policies import (
     AvailableNow,
     Every,
     RealTime,

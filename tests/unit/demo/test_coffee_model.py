@@ -245,12 +245,12 @@ def test_the_closing_events_are_in_no_answer(tmp_path: Path) -> None:
 
 
 def test_compare_counts_rows_with_their_repeats() -> None:
-    expected = model.Answer("n", "?", ("a",), (("x",), ("x",), ("y",)))
+    expected = model.QuestionAnswer("n", "?", ("a",), (("x",), ("x",), ("y",)))
     same = model.compare(expected, [("y",), ("x",), ("x",)])
-    assert same == model.Comparison("n", equal=3, missing=0, extra=0)
+    assert same == model.RowComparison("n", equal=3, missing=0, extra=0)
     assert same.exact
     twice = model.compare(expected, [("x",), ("y",), ("y",), ("z",)])
-    assert twice == model.Comparison("n", 2, 1, 2, (("x",),), (("y",), ("z",)))
+    assert twice == model.RowComparison("n", 2, 1, 2, (("x",),), (("y",), ("z",)))
     assert not twice.exact
 
 

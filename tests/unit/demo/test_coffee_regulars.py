@@ -130,7 +130,7 @@ def test_a_day_in_any_batches_gives_the_model_s_answer(tmp_path: Path, seed: int
     assert len(shop.late_events) == model.late_counts(day)["regulars"] > 0
 
 
-def in_batches(shop: Harness, day: dict[str, model.Stream], rng: Random) -> list[dict[str, Any]]:
+def in_batches(shop: Harness, day: dict[str, model.ShopStream], rng: Random) -> list[dict[str, Any]]:
     """Run the day a file or two a batch, with the watermark that the batches before have given."""
     rows: list[dict[str, Any]] = []
     done, files = 0, len(day["orders"].reach) - 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.state import ownership
-from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, last_owner, reserved
+from holdfast.engine import ownership
+from holdfast.engine.ownership import Owner, fence, holder, holding_process, last_owner, reserved
 from holdfast.errors import Corrupt
 
 PROBE = """

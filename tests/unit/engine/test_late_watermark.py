@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.engine.queries.late_watermark import watermark_before
+from holdfast.engine.queries.batch_facts import watermark_before
 from holdfast.errors import Corrupt
 from holdfast.storage.memory import MemoryStorage
 

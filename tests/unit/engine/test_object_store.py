@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
 from holdfast.engine.session.doctor import store_checks
-from holdfast.engine.session.object_store import CLIENT, CLOUD, jar_there
+from holdfast.engine.session.jars import CLIENT, CLOUD, jar_there
 
 PACKAGES = "spark.jars.packages"
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.engine.queries.observed_metrics import observed_metrics
+from holdfast.engine.queries.skew_metric import observed_metrics
 
 
 def test_rows_of_a_server_of_connect_get_their_names() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.session.packages import unresolved_error
+from holdfast.engine.session.jars import unresolved_error
 
 REPORT = """\
 :::: WARNINGS

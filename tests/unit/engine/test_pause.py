@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.queries.pause import IDLE_MS, Pause
+from holdfast.engine.queries.boundary import IDLE_MS, Pause
 
 START = 1_000_000
 

@@ -10,7 +10,7 @@ from command import Holdfast
 
 from holdfast.config.settings import Settings, unwritable
 from holdfast.engine.session.doctor import Check, examine
-from holdfast.engine.session.platforms import platform_here
+from holdfast.engine.session.installed import platform_here
 from holdfast.errors import Invalid
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engine.cluster.shipped_code import code_archives, needs_code, package_archive, worker_path
+from holdfast.engine.cluster import code_archives, needs_code, package_archive, worker_path
 from holdfast.errors import Invalid, NotFound
 
 
@@ -25,7 +25,7 @@ def folder_with(place: Path, **files: str) -> Path:
 @pytest.mark.slow
 def test_the_archive_of_the_package_is_imported_by_a_python_that_has_not_got_it(tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "home")
-    source = "import holdfast, holdfast.worker.operator; print(holdfast.__file__, holdfast.__version__)"
+    source = "import holdfast, holdfast.worker.counts; print(holdfast.__file__, holdfast.__version__)"
     program = [sys.executable, "-S", "-c", source]
     packages = [path for path in sys.path if path.endswith("-packages")]
     found = subprocess.run(

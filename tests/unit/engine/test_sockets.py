@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.engine.session.sockets import socket_folder
+from holdfast.engine.session.workers import socket_folder
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="only Linux lists open sockets")
 

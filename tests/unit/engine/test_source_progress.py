@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.queries.source_progress import sources_in
-from holdfast.engine.queries.watch import committed_batch
+from holdfast.engine.queries.watch import committed_batch, sources_in
 from holdfast.model import BatchProgress, PartitionPosition, SourceProgress
 
 # As Spark 4.2 prints it.

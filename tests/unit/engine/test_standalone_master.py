@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.engine.cluster.standalone_master import ClusterWorker, state_in
-from holdfast.engine.session.cluster_doctor import failed_task
+from holdfast.engine.cluster import ClusterWorker, state_in
+from holdfast.engine.session.doctor import failed_task
 
 GIB = 1 << 30
 DOCUMENT = {

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.queries import table_versions
-from holdfast.engine.queries.source_progress import sources_in
-from holdfast.engine.queries.table_versions import TableVersions, newest_version, table_of, version_of
+from holdfast.engine.queries import batch_facts
+from holdfast.engine.queries.batch_facts import TableVersions, newest_version, table_of, version_of
+from holdfast.engine.queries.watch import sources_in
 from holdfast.model import VERSIONS, PartitionPosition
 
 TABLE: dict[str, Any] = {
@@ -39,7 +39,7 @@ def test_the_newest_version_is_found_with_few_questions(newest: int, left: int) 
 def test_a_progress_report_says_where_the_table_is(monkeypatch: pytest.MonkeyPatch) -> None:
     query: Any = SimpleNamespace(_jsq=None)
     kafka = {"description": "KafkaV2[Subscribe[orders]]", "endOffset": {}, "latestOffset": {}}
-    monkeypatch.setattr(table_versions, "_versions_of", lambda table, _: lambda version: version <= 9)
+    monkeypatch.setattr(batch_facts, "_versions_of", lambda table, _: lambda version: version <= 9)
     progress = {"batchId": 3, "sources": [kafka, TABLE]}
     found = TableVersions().added(progress, query)
     assert progress["sources"] == [kafka, TABLE]
@@ -59,7 +59,7 @@ def test_a_table_whose_log_cannot_be_looked_at_is_not_asked_for_ever(monkeypatch
             return lambda version: version <= 9
         raise OSError("no such bucket")
 
-    monkeypatch.setattr(table_versions, "_versions_of", fails)
+    monkeypatch.setattr(batch_facts, "_versions_of", fails)
     tables, query = TableVersions(), cast(Any, SimpleNamespace(_jsq=None))
     found = [sources_in(tables.added({"sources": [TABLE]}, query))[0].positions for _ in range(8)]
     assert [len(positions) for positions in found] == [0, 1, 0, 0, 0, 0, 0, 0]
@@ -72,7 +72,7 @@ def test_a_storage_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mo
     def hangs(_table: str, _query: object) -> Any:
         hanging.wait()
 
-    monkeypatch.setattr(table_versions, "_versions_of", hangs)
+    monkeypatch.setattr(batch_facts, "_versions_of", hangs)
     tables, query = TableVersions(patience_s=0.01), cast(Any, SimpleNamespace(_jsq=None))
     try:
         for _ in range(3):

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.external.cassandra_head import COLUMNS, DELETED, EMPTY, GRACE, TABLES, head_of
+from holdfast.external.cassandra_store import COLUMNS, DELETED, EMPTY, GRACE, TABLES, head_of
 
 SCALA = Path(__file__).parents[3] / "jvm/src/holdfast/state"
 

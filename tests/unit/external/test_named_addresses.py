@@ -9,8 +9,7 @@ import pytest
 from command import Holdfast
 from loopback import free_ports
 
-from holdfast.config.job.cassandra_store import Cassandra
-from holdfast.config.job.external_store import Redis
+from holdfast.config.database_stores import Cassandra, Redis
 from holdfast.config.spark_defaults import REDIS_PROVIDER
 from holdfast.errors import Invalid
 from holdfast.external.databases import address_of_backend, require_named

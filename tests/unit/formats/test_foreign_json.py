@@ -9,15 +9,15 @@ from catalogs import Hands, catalog, file_query, target
 
 from holdfast.at_rest.keyed.keyed_operators import _notes
 from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.verification.log_checks import check_origin
 from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.record_header import parse_header
 from holdfast.formats.text import foreign_json, json_value
-from holdfast.jobs.ha.leader_record import LeaderRecord
-from holdfast.savepoints.catalog.drills import drills
-from holdfast.savepoints.catalog.leases import clear_dead_sweep, takes
+from holdfast.jobs.candidacy import LeaderRecord
+from holdfast.savepoints.catalog import drills
+from holdfast.savepoints.leases import clear_dead_sweep, takes
 from holdfast.storage.memory import MemoryStorage
 
 _DEEP = b"[" * 100_000

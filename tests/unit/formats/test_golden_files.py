@@ -15,13 +15,10 @@ from holdfast.formats.files.records import (
     render_records,
 )
 from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot
-from holdfast.formats.logs.commit_log import parse_commit
-from holdfast.formats.logs.offset_log import parse_offsets
-from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.logs.query import parse_query
-from holdfast.formats.logs.source_log import parse_source
-from holdfast.formats.logs.state_schema import parse_schema
-from holdfast.layout import Kind
+from holdfast.formats.logs.batch_logs import parse_commit, parse_offsets, parse_query
+from holdfast.formats.logs.operator_metadata import parse_operator, parse_schema
+from holdfast.formats.logs.table_logs import parse_source
+from holdfast.layout import FileKind
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
@@ -29,7 +26,7 @@ pytestmark = pytest.mark.parametrize("name", NAMES)
 def test_text_renders_back(name: str) -> None:
     for path, data in golden_files(name).items():
         place = layout.parse(path)
-        if isinstance(place, layout.QueryMetadata):
+        if isinstance(place, layout.QueryMetadataFile):
             assert parse_query(data, path).render() == data
         elif isinstance(place, layout.LogFile):
             parse = parse_offsets if place.log is layout.Log.OFFSETS else parse_commit
@@ -47,17 +44,17 @@ def test_state_renders_back(name: str) -> None:
         place = layout.parse(path)
         if not isinstance(place, layout.StoreFile):
             continue
-        if place.kind is Kind.ZIP:
+        if place.kind is FileKind.ZIP:
             assert parse_snapshot(data, path).version == 1
             continue
         stream = decompressed(data, "lz4", path)
-        if place.kind is Kind.CHANGELOG:
+        if place.kind is FileKind.CHANGELOG:
             head = parse_head(stream, path)
-            records = list(records_of(Kind.CHANGELOG, stream, path))
+            records = list(records_of(FileKind.CHANGELOG, stream, path))
             assert render_head(head) + render_records(records, head.version) == stream
             assert (head.version in (3, 4)) == (place.unique_id is not None)
         else:
-            assert render_records(list(records_of(Kind.DELTA, stream, path))) == stream
+            assert render_records(list(records_of(FileKind.DELTA, stream, path))) == stream
 
 
 def test_the_index_of_a_snapshot_renders_back(name: str) -> None:
@@ -80,10 +77,10 @@ def test_checksums_fit_and_render_back(name: str) -> None:
     files = golden_files(name)
     for path, data in files.items():
         place = layout.parse(path)
-        if isinstance(place, layout.HadoopChecksum) and place.of in files:
+        if isinstance(place, layout.HadoopChecksumFile) and place.of in files:
             assert parse_hadoop_checksum(data, path).render() == data
             assert hadoop_checksum(files[place.of]).render() == data
-        elif isinstance(place, layout.SparkChecksum):
+        elif isinstance(place, layout.SparkChecksumFile):
             sums = parse_spark_checksum(data, path)
             assert sums.render() == data
             assert place.of not in files or sums.mismatch(files[place.of]) is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.formats.files.checksums import Comparison, HadoopChecksum, hadoop_checksum
+from holdfast.formats.files.checksums import ChecksumComparison, HadoopChecksum, hadoop_checksum
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 513, 5000 * 512 - 1, 5000 * 512 + 17])
@@ -61,7 +61,7 @@ def test_parts_that_changed_places_are_found() -> None:
 
 
 def compared(sums: HadoopChecksum, data: bytes, portion: int) -> bool:
-    comparison = Comparison(sums)
+    comparison = ChecksumComparison(sums)
     for start in range(0, len(data), portion):
         comparison.see(data[start : start + portion])
     return comparison.fits

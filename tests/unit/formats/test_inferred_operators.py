@@ -10,8 +10,8 @@ from spark_matrix import CELLS, query_of
 
 from golden import golden
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.formats.inferred_operators import inferred_operator, session_columns
-from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.formats.logs.operator_metadata import ColumnFamily
+from holdfast.formats.operators import inferred_operator, session_columns
 
 NAMES = {
     "aggregate": "stateStoreSave",

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import layout
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.ledger_note import NOTE, LedgerNote, parse_ledger_note
+from holdfast.formats.logs.notes import LEDGER_NOTE, LedgerNote, parse_ledger_note
 
 
 def test_a_note_comes_back_as_it_was_written() -> None:
@@ -53,4 +53,4 @@ def test_what_holdfast_cannot_have_written_is_damaged(fields: str) -> None:
 
 def test_its_file_is_one_of_holdfasts_own() -> None:
     """So a savepoint has it too, and a restored checkpoint."""
-    assert layout.parse(layout.OwnFile(NOTE).render()) == layout.OwnFile(NOTE)
+    assert layout.parse(layout.OwnFile(LEDGER_NOTE).render()) == layout.OwnFile(LEDGER_NOTE)

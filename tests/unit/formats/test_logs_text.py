@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.logs.commit_log import parse_commit
-from holdfast.formats.logs.offset_log import log_offset, parse_offsets
+from holdfast.formats.logs.batch_logs import log_offset, parse_commit, parse_offsets, parse_query
 from holdfast.formats.logs.operator_metadata import parse_operator, schema_place, schema_root
-from holdfast.formats.logs.query import parse_query
-from holdfast.formats.logs.source_log import SeenFile, compact_interval, parse_source
+from holdfast.formats.logs.table_logs import SeenFile, compact_interval, parse_source
 
 UUID = "7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"
 OFFSETS = (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.rows.murmur3 import partition_of, row_hash
+from holdfast.formats.rows.row_hashes import partition_of, row_hash
 
 NAN = float("nan")
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.plan_note import Plan, PlanNote, PlanSink, PlanSource, PlanStep, parse_note
+from holdfast.formats.logs.notes import PlanNote, PlanSink, PlanSource, PlanStep, QueryPlan, parse_note
 
 
-def plan(condition: str) -> Plan:
-    return Plan(
+def plan(condition: str) -> QueryPlan:
+    return QueryPlan(
         sources=(PlanSource("0", "json", {"path": "/in"}, {"customer": "STRING"}),),
         steps=(PlanStep("Filter", condition, condition, stateful=False),),
         operators=("visits",),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.logs.sink_log import committed_files, empty_log, missing_batch, newest_batch
+from holdfast.formats.logs.table_logs import committed_files, empty_log, missing_batch, newest_batch
 
 
 def entry(path: str, action: str = "add") -> str:

@@ -11,8 +11,8 @@ from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 from golden import NAMES, golden_files
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.sst import _File, check_sst, sst_entries
-from holdfast.formats.limits import Allowance
-from holdfast.savepoints.rewrite.scratch_store import Scratch
+from holdfast.formats.text import Allowance
+from holdfast.savepoints.rewrite.stores import Scratch
 
 
 def files(folder: Path) -> list[bytes]:

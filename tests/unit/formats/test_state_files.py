@@ -13,28 +13,27 @@ from google_crc32c import value as crc32c
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.files.compression import decode_utf, encode_utf
 from holdfast.formats.files.records import (
-    Change,
     Head,
-    Lineage,
-    Record,
+    RecordKind,
+    StateRecord,
+    VersionLineage,
     parse_head,
     records_of,
     render_records,
     without_keys,
 )
-from holdfast.formats.files.rocksdb_manifest import check_manifest
-from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.java_io import decode_utf, encode_utf
-from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema, parse_schema
-from holdfast.layout import Kind
+from holdfast.formats.files.snapshot import check_manifest, parse_snapshot
+from holdfast.formats.logs.operator_metadata import ColumnFamily, StateSchema, parse_schema
+from holdfast.layout import FileKind
 
 RECORDS = (
-    Record(Change.PUT, b"k1", b"value"),
-    Record(Change.DELETE, b"k2", None),
-    Record(Change.PUT, b"", b""),
+    StateRecord(RecordKind.PUT, b"k1", b"value"),
+    StateRecord(RecordKind.DELETE, b"k2", None),
+    StateRecord(RecordKind.PUT, b"", b""),
 )
-MERGED = (*RECORDS, Record(Change.MERGE, b"k1", b"more"))
+MERGED = (*RECORDS, StateRecord(RecordKind.MERGE, b"k1", b"more"))
 PLAIN = bytes.fromhex("00000002 6b31 00000005 76616c7565 00000002 6b32 ffffffff 00000000 00000000 ffffffff")
 MARKED = bytes.fromhex(
     "01 00000002 6b31 00000005 76616c7565 10 00000002 6b32 ffffffff 01 00000000 00000000 00"
@@ -43,36 +42,36 @@ LINEAGE = b'\x00\x02v4\x00\x2f[{"version":1,"checkpointUniqueId":"a-long-i"}]'
 
 
 def test_records_as_they_stand_on_disk() -> None:
-    assert tuple(records_of(Kind.DELTA, PLAIN, "f")) == RECORDS
+    assert tuple(records_of(FileKind.DELTA, PLAIN, "f")) == RECORDS
     assert render_records(RECORDS) == PLAIN
-    assert tuple(records_of(Kind.CHANGELOG, PLAIN, "f")) == RECORDS
-    assert tuple(records_of(Kind.CHANGELOG, b"\0\x02v2" + MARKED, "f")) == RECORDS
+    assert tuple(records_of(FileKind.CHANGELOG, PLAIN, "f")) == RECORDS
+    assert tuple(records_of(FileKind.CHANGELOG, b"\0\x02v2" + MARKED, "f")) == RECORDS
     assert render_records(RECORDS, 2) == MARKED
-    assert tuple(records_of(Kind.CHANGELOG, LINEAGE + MARKED, "f")) == RECORDS
+    assert tuple(records_of(FileKind.CHANGELOG, LINEAGE + MARKED, "f")) == RECORDS
 
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_merges_are_records_too(version: int) -> None:
     head = render_head(Head(version, (), 0))
-    assert tuple(records_of(Kind.CHANGELOG, head + render_records(MERGED, version), "f")) == MERGED
+    assert tuple(records_of(FileKind.CHANGELOG, head + render_records(MERGED, version), "f")) == MERGED
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_stream_without_some_keys_is_otherwise_as_it_was(version: int) -> None:
     records = [
-        Record(Change.PUT, b"stays", b"1"),
-        Record(Change.PUT, b"goes", b"22"),
-        Record(Change.DELETE, b"xgoes", None),
-        Record(Change.DELETE, b"xstays", None),
-        Record(Change.PUT, b"goes", b""),
+        StateRecord(RecordKind.PUT, b"stays", b"1"),
+        StateRecord(RecordKind.PUT, b"goes", b"22"),
+        StateRecord(RecordKind.DELETE, b"xgoes", None),
+        StateRecord(RecordKind.DELETE, b"xstays", None),
+        StateRecord(RecordKind.PUT, b"goes", b""),
     ]
     if version in (2, 4):
-        records.insert(2, Record(Change.MERGE, b"goes", b"333"))
-    head = Head(version, (Lineage(0, "a"),) if version > 2 else (), 0)
+        records.insert(2, StateRecord(RecordKind.MERGE, b"goes", b"333"))
+    head = Head(version, (VersionLineage(0, "a"),) if version > 2 else (), 0)
     stream = render_head(head) + render_records(records, version)
     left = without_keys(
         stream,
-        records_of(Kind.CHANGELOG, stream, "f"),
+        records_of(FileKind.CHANGELOG, stream, "f"),
         {b"goes"},
         lambda key: key[1:],
         parse_head(stream, "f"),
@@ -83,7 +82,7 @@ def test_a_stream_without_some_keys_is_otherwise_as_it_was(version: int) -> None
 
 def test_the_head_of_a_changelog() -> None:
     head = parse_head(LINEAGE + MARKED, "f")
-    assert (head.version, head.lineage, head.size) == (4, (Lineage(1, "a-long-i"),), len(LINEAGE))
+    assert (head.version, head.lineage, head.size) == (4, (VersionLineage(1, "a-long-i"),), len(LINEAGE))
     assert render_head(head) == LINEAGE
     assert parse_head(PLAIN, "f").version == 1
 
@@ -99,7 +98,7 @@ def test_the_head_of_a_changelog() -> None:
 )
 def test_a_stream_without_a_head_is_version_1(stream: bytes) -> None:
     assert parse_head(stream, "f") == Head(1, (), 0)
-    assert all(each.change is Change.PUT for each in records_of(Kind.CHANGELOG, stream, "f"))
+    assert all(each.change is RecordKind.PUT for each in records_of(FileKind.CHANGELOG, stream, "f"))
 
 
 @pytest.mark.parametrize("stream", [PLAIN, LINEAGE + MARKED, b"\0\x02v2" + MARKED])
@@ -108,11 +107,11 @@ def test_a_stream_that_is_cut_off_or_goes_on_is_damaged(stream: bytes) -> None:
     damaged += [stream[:length] for length in range(1, len(stream))]
     for each in damaged:
         with pytest.raises(Corrupt):
-            list(records_of(Kind.CHANGELOG, each, "f"))
+            list(records_of(FileKind.CHANGELOG, each, "f"))
 
 
 def test_a_lineage_with_a_gap_is_damaged() -> None:
-    head = render_head(Head(3, (Lineage(1, "a"), Lineage(3, "b")), 0))
+    head = render_head(Head(3, (VersionLineage(1, "a"), VersionLineage(3, "b")), 0))
     with pytest.raises(Corrupt, match="damaged"):
         parse_head(head + b"\xff\xff\xff\xff", "f")
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Internal
-from holdfast.jobs.processes.channel import Channel
-from holdfast.jobs.processes.protocol import Finished, Mended, Stopped
+from holdfast.jobs.processes.protocol import Channel, Finished, Mended, Stopped
 
 
 def test_messages_are_whole_however_the_bytes_come() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.terms import LeadershipLost
-from holdfast.engine.state.ownership import Owner
+from holdfast.checkpoints.guard.lease import LeadershipLost
+from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 

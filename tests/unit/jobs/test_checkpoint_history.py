@@ -10,8 +10,8 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast.checkpoints import history
-from holdfast.checkpoints.values import Batch
-from holdfast.jobs.monitoring.checkpoint_history import measured_batches
+from holdfast.checkpoints.checkpoint import Batch
+from holdfast.jobs.checkpoint_watch import measured_batches
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.model import BatchProgress, Failure
 

@@ -12,22 +12,24 @@ import pytest
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.engine.queries.kafka_topics import ends_of
+from holdfast.engine.queries.kafka import ends_of
 from holdfast.errors import Corrupt, NotFound
-from holdfast.formats.logs.offset_log import parse_offsets
-from holdfast.formats.savepoint.manifest import Manifest
-from holdfast.jobs.failures import classifier, summary
-from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_module, cause_of_own
+from holdfast.formats.logs.batch_logs import parse_offsets
+from holdfast.formats.manifest import Manifest
+from holdfast.jobs import failures
+from holdfast.jobs.failures import FailureClass, cause_of, cause_of_module, cause_of_own
 from holdfast.storage.memory import MemoryStorage
-from holdfast.stream.sinks.databases.database import Database
-from holdfast.stream.sinks.databases.postgresql import PostgreSQL
-from holdfast.stream.sinks.databases.sqlite import SQLite
-from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
+from holdfast.stream.sinks.database import Database
+from holdfast.stream.sinks.kafka import KafkaTopic
 from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.mysql import MySQL
+from holdfast.stream.sinks.postgresql import PostgreSQL
 from holdfast.stream.sinks.put_back import require_delta_in_step
 from holdfast.stream.sinks.query_sink import Sink
+from holdfast.stream.sinks.record_repeats import RepeatFilter
 from holdfast.stream.sinks.sinks import SinkBuilder
 from holdfast.stream.sinks.sql_table import SqlTable
+from holdfast.stream.sinks.sqlite import SQLite
 
 UDF = """\
 org.apache.spark.sql.streaming.StreamingQueryException: [PYTHON_EXCEPTION] An exception was thrown
@@ -101,7 +103,7 @@ def test_whose_it_is(text: str, cause: FailureClass) -> None:
 
 
 def test_what_java_says_behind_a_call_from_python_is_the_line() -> None:
-    found = summary.from_text(WRITE, label="query")
+    found = failures.from_text(WRITE, label="query")
     assert str(found) == (
         "ParentNotDirectoryException: Parent path is not a directory: file:/data,"
         ' at /app/job.py:36: frame.write.format("parquet").save("/data/out")'
@@ -109,32 +111,32 @@ def test_what_java_says_behind_a_call_from_python_is_the_line() -> None:
 
 
 def test_a_gap_in_the_log_of_a_table_is_named_with_what_fills_it() -> None:
-    found = summary.from_text(SINK_LOG, label="query", query="a")
+    found = failures.from_text(SINK_LOG, label="query", query="a")
     assert str(found) == (
         "query a: BATCH_METADATA_NOT_FOUND: Unable to find batch file:/data/out/a/_spark_metadata/10."
         " SQLSTATE: 42K03 (hint: the log of the sink lacks batch 10: stop the query, write the line v1 to"
         " /data/out/a/_spark_metadata/10, and start it again; do so for each batch that is named)"
     )
-    assert summary.is_permanent(found)
-    other = summary.from_text(SOURCE_LOG, label="query")
+    assert failures.is_permanent(found)
+    other = failures.from_text(SOURCE_LOG, label="query")
     assert "holdfast checkpoint verify" in other.line
-    assert not summary.is_permanent(other)  # a fallback puts an older checkpoint in place
-    assert not summary.is_permanent(summary.from_text(WRITE, label="query"))
-    assert not summary.is_permanent(summary.killed(9, None))
+    assert not failures.is_permanent(other)  # a fallback puts an older checkpoint in place
+    assert not failures.is_permanent(failures.from_text(WRITE, label="query"))
+    assert not failures.is_permanent(failures.killed(9, None))
 
 
 def test_a_driver_that_was_killed_had_not_enough_of_something() -> None:
-    assert summary.killed(9, None).cause == summary.killed(None, 52).cause == "resources"
+    assert failures.killed(9, None).cause == failures.killed(None, 52).cause == "resources"
 
 
 def test_an_error_of_a_ledger_is_the_sinks(tmp_path: object) -> None:
     with pytest.raises(NotFound) as caught:
         Ledger.sqlite(f"{tmp_path}/no/such/folder/ledger.db").claim("sink", "me")
-    assert summary.from_exception(caught.value, "", label="start").cause == "sink"
+    assert failures.from_exception(caught.value, "", label="start").cause == "sink"
 
 
 def test_an_error_that_says_nothing_of_its_place_is_unknown() -> None:
-    assert summary.from_exception(Corrupt("something"), "", label="start").cause == "unknown"
+    assert failures.from_exception(Corrupt("something"), "", label="start").cause == "unknown"
 
 
 # Of every room and module that decides: something in it, by which it is found wherever it lies.
@@ -143,6 +145,8 @@ DECIDING: tuple[tuple[Any, FailureClass], ...] = (
     (Database, FailureClass.SINK),
     (SQLite, FailureClass.SINK),
     (PostgreSQL, FailureClass.SINK),
+    (MySQL, FailureClass.SINK),
+    (RepeatFilter, FailureClass.SINK),
     (SqlTable, FailureClass.SINK),
     (Sink, FailureClass.SINK),
     (SinkBuilder, FailureClass.SINK),
@@ -166,12 +170,12 @@ def test_who_moves_a_module_says_so_here(thing: Any, cause: FailureClass) -> Non
 
 def test_every_place_that_decides_is_there_and_decides_for_something() -> None:
     homes = {thing.__module__ for thing, _ in DECIDING}
-    for place, _ in classifier._OURS:
+    for place, _ in failures._OURS:
         assert importlib.util.find_spec(place) is not None, place
     decided = [
-        place for place, _ in classifier._OURS if any(f"{home}.".startswith(f"{place}.") for home in homes)
+        place for place, _ in failures._OURS if any(f"{home}.".startswith(f"{place}.") for home in homes)
     ]
-    assert decided == [place for place, _ in classifier._OURS]
+    assert decided == [place for place, _ in failures._OURS]
 
 
 @pytest.mark.parametrize(

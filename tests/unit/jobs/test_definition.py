@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config.job.restart import RestartStrategy
+from holdfast.config.policies import RestartStrategy
 from holdfast.errors import Invalid
 from holdfast.jobs.definition import strategy_fields, strategy_from_fields
 

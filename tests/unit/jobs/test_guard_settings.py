@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.high_availability import Leading
+from holdfast.config.policies import Leading
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid, Unavailable, Unsupported
-from holdfast.jobs.guarded import exit_codes
-from holdfast.jobs.guarded.guard_settings import GuardSettings
+from holdfast.jobs import given_query
+from holdfast.jobs.given_query import GuardSettings
 
 GIVEN: dict[str, Any] = {
     "checkpoint": None,
@@ -96,11 +96,11 @@ def test_savepoints_go_where_they_are_told() -> None:
     ],
 )
 def test_which_failures_are_worth_another_start(text: str, kind: type[HoldfastError]) -> None:
-    assert exit_codes.kind_of_failure(text) is kind
+    assert given_query.kind_of_failure(text) is kind
 
 
 def test_errors_that_are_not_ours_have_a_code_too() -> None:
-    assert exit_codes.of_error(ValueError("no such column")).exit_code == 1
-    assert exit_codes.of_error(OSError("Connection refused")).exit_code == 5
-    assert exit_codes.of_error(Unsupported("x")).exit_code == 7
-    assert exit_codes.of_signal(15) == 143
+    assert given_query.of_error(ValueError("no such column")).exit_code == 1
+    assert given_query.of_error(OSError("Connection refused")).exit_code == 5
+    assert given_query.of_error(Unsupported("x")).exit_code == 7
+    assert given_query.of_signal(15) == 143

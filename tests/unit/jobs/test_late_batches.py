@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.config.job.restart import no_restart
+from holdfast.config.policies import no_restart
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import JobDefined
-from holdfast.jobs.supervisor.attempt import DriverAttempt
+from holdfast.jobs.supervisor.supervised_job import DriverAttempt
 
 TIMEOUT_MS = 10_000
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from holdfast.checkpoints.guard.machine import ProcessIdentity
+from holdfast.checkpoints.guard.lease import ProcessIdentity
 from holdfast.errors import Unsupported
-from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
 from holdfast.model import JobState
 
 WHOLE = LeaderRecord(

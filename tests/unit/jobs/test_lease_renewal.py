@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
-from holdfast.checkpoints.guard.terms import ElectionState, LeadershipLost, Term
+from holdfast.checkpoints.guard.checkpoint_lease import LeaseRenewer
+from holdfast.checkpoints.guard.lease import ElectionState, LeadershipLost, Term
 from holdfast.errors import Unavailable
 
 PATIENCE_S = 30

@@ -11,24 +11,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.alert_settings import Alerts
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.jobs.background.alert_delivery import AlertDelivery
-from holdfast.jobs.background.job_facts import facts_of, newest_drills, recoveries
-from holdfast.jobs.background.metrics_loop import Observing
-from holdfast.jobs.monitoring import metrics_snapshot
-from holdfast.jobs.monitoring.flink_metrics import flink_metrics
-from holdfast.jobs.recovery.timings import PHASES, Recovery
+from holdfast.jobs import reports
+from holdfast.jobs.metrics_loop import AlertDelivery, Observing, facts_of, newest_drills, recoveries
+from holdfast.jobs.recovery import PHASES, RecoveryTimes
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, job_id
+from holdfast.jobs.reports import flink_metrics
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
-from holdfast.observe.job_numbers import JobFacts
+from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent, AlertStore
+from holdfast.observe.job_metrics import JobFacts
 from holdfast.observe.metrics import sample
 from holdfast.observe.routes import post_event, post_to_alertmanager
 from holdfast.observe.watcher import Watcher
-from holdfast.savepoints.catalog.drills import Drill, note
+from holdfast.savepoints.catalog import Drill, note
 from holdfast.storage.local import LocalStorage
 
 MORNING = 1_772_697_600_000  # 2026-03-05T08:00:00Z
@@ -339,12 +336,12 @@ def test_a_job_that_ends_has_told_what_was_wrong_and_that_it_is_over(shop: Home,
     observing.busy("visits", busy=True)
     observing.committed(shop.batch(0, size=500))
     listener.wait_for(1)
-    assert [each.rule for each in metrics_snapshot.alerts(shop.home)] == ["state_size"]
+    assert [each.rule for each in reports.alerts(shop.home)] == ["state_size"]
     observing.close()
     assert [body["event"] for _, body in listener.got] == ["firing", "cleared"]
     assert [each.kind for each in observing.heard()] == ["alert", "cleared"]
-    assert metrics_snapshot.alerts(shop.home) == ()
-    assert [each.event.kind for each in metrics_snapshot.alert_events(shop.home, "shop")] == [
+    assert reports.alerts(shop.home) == ()
+    assert [each.event.kind for each in reports.alert_events(shop.home, "shop")] == [
         "firing",
         "cleared",
     ]
@@ -376,22 +373,22 @@ def test_numbers_of_jobs_that_run_and_of_those_that_do_not(shop: Home) -> None:
         totals={},
         standing={},
     )
-    samples = metrics_snapshot.samples(shop.home, MORNING + 1)
+    samples = reports.samples(shop.home, MORNING + 1)
     up = {each.labels: each.value for each in samples if each.metric == "holdfast_up"}
     assert up == {("shop",): 1, ("elsewhere",): 1}
     assert any(each.metric == "holdfast_state_rows" for each in samples)
     lock.release()
-    samples = metrics_snapshot.samples(shop.home, MORNING + 100_000)
+    samples = reports.samples(shop.home, MORNING + 100_000)
     up = {each.labels: each.value for each in samples if each.metric == "holdfast_up"}
     assert up == {("shop",): 0, ("elsewhere",): 0}
     kinds = {each.metric for each in samples}
     assert "holdfast_batches_total" in kinds
     assert "holdfast_state_rows" not in kinds
-    only = metrics_snapshot.metrics_json(shop.home, MORNING, "elsewhere")
+    only = reports.metrics_json(shop.home, MORNING, "elsewhere")
     assert [each["labels"] for each in only["samples"]] == [{"job_name": "elsewhere"}]
     assert [each["name"] for each in only["metrics"]] == ["holdfast_up"]
-    assert 'holdfast_up{job_name="shop"} 0.0' in metrics_snapshot.metrics_text(shop.home, MORNING)
-    assert metrics_snapshot.metrics_text(StateHome(shop.home.path / "none"), MORNING) == ""
+    assert 'holdfast_up{job_name="shop"} 0.0' in reports.metrics_text(shop.home, MORNING)
+    assert reports.metrics_text(StateHome(shop.home.path / "none"), MORNING) == ""
 
 
 def attempt(
@@ -421,7 +418,7 @@ def test_a_recovery_lasts_from_the_failure_to_the_commit_whatever_it_takes() -> 
 def test_an_alert_of_a_slow_recovery_ends_and_does_not_come_again(shop: Home) -> None:
     shop.start()
     took = dict(zip(PHASES, (0, 0, 0, 360_000, 0, 0, 0), strict=True))
-    shop.registry.add_recovery("shop", Recovery(1, MORNING, "source: it was away", took, idle_ms=40_000))
+    shop.registry.add_recovery("shop", RecoveryTimes(1, MORNING, "source: it was away", took, idle_ms=40_000))
     watcher = Watcher("shop", Alerts(), None)
 
     def told(at_ms: int) -> list[tuple[str, str]]:

@@ -9,8 +9,14 @@ import pytest
 
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
 from holdfast.jobs.registry import operation_log as module
-from holdfast.jobs.registry.operation_arguments import Rescale, TakeSavepoint, Verify, decode
-from holdfast.jobs.registry.operation_log import Operations, OperationState
+from holdfast.jobs.registry.operation_log import (
+    Operations,
+    OperationState,
+    Rescale,
+    TakeSavepoint,
+    Verify,
+    decode,
+)
 from holdfast.jobs.state_home import StateHome
 
 ONE, TWO = "1" * 32, "2" * 32

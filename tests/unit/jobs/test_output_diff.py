@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.jobs.trials import output_diff
-from holdfast.jobs.trials.output_diff import BatchOutput, compare_outputs
+from holdfast.jobs.trials import comparison
+from holdfast.jobs.trials.comparison import BatchOutput, compare_outputs
 from holdfast.storage.memory import MemoryStorage
 
 SCHEMA = pa.schema([("who", pa.string()), ("amount", pa.int64())])
@@ -103,12 +103,12 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=1
 @given(rows, rows, st.integers(1, 4))
 @pytest.mark.slow
 def test_differences_are_those_of_the_multisets(one: Rows, other: Rows, at_once: int) -> None:
-    before = output_diff.ROWS_AT_ONCE
+    before = comparison.ROWS_AT_ONCE
     try:
-        output_diff.ROWS_AT_ONCE = at_once  # type: ignore[misc]  # so few that it takes several passes
+        comparison.ROWS_AT_ONCE = at_once  # type: ignore[misc]  # so few that it takes several passes
         found = compare_outputs(put_out({0: [one]}), put_out({0: [other]}), [0], 100)
     finally:
-        output_diff.ROWS_AT_ONCE = before  # type: ignore[misc]
+        comparison.ROWS_AT_ONCE = before  # type: ignore[misc]
     left, right = Counter(one), Counter(other)
     shown = {(each.row["who"], each.row["amount"]): each.count for each in found.missing}
     assert shown == dict(left - right)

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from holdfast.jobs.recovery.prediction import predict, sample_of
-from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize, Stopwatch
+from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize, Stopwatch, predict, sample_of
 from holdfast.model import BatchProgress
 from holdfast.plain_values import from_known
-from holdfast.savepoints.catalog.drills import Drill
+from holdfast.savepoints.catalog import Drill
 
 
-def recovery(number: int, size: StateSize | None = None, **phases: int) -> Recovery:
-    return Recovery(number, number * 1000, "source: away", {**dict.fromkeys(PHASES, 0), **phases}, size=size)
+def recovery(number: int, size: StateSize | None = None, **phases: int) -> RecoveryTimes:
+    return RecoveryTimes(
+        number, number * 1000, "source: away", {**dict.fromkeys(PHASES, 0), **phases}, size=size
+    )
 
 
 def batch(committed_ms: int, duration_ms: int, load_ms: int | None, commit_ms: int) -> BatchProgress:
@@ -33,7 +34,7 @@ def test_a_recovery_by_phase() -> None:
     }
     assert (found.recovery_ms, found.idle_ms, found.attempt) == (11_000, 500, 3)
     assert found.recovery_ms + found.idle_ms == 12_500 - 1000
-    assert from_known(Recovery, found.as_dict()) == found
+    assert from_known(RecoveryTimes, found.as_dict()) == found
 
 
 def test_phases_never_add_up_to_more_than_the_time_that_has_passed() -> None:

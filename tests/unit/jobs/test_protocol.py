@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.recovery import Recovery
-from holdfast.config.job.restart import FixedDelay
+from holdfast.config.alert_settings import Alerts
+from holdfast.config.policies import FixedDelay, Recovery
 from holdfast.errors import Internal, Invalid
 from holdfast.jobs.definition import Periodic
 from holdfast.jobs.processes import protocol

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
+from holdfast.checkpoints.guard.lease import Leader, LeadershipLost
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.jobs.background.job_facts import recoveries
-from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
-from holdfast.jobs.registry.attempt_counts import ATTEMPTS_KEPT, DETAILS_KEPT, AttemptCounts
-from holdfast.jobs.registry.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
+from holdfast.jobs.metrics_loop import recoveries
+from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
+from holdfast.jobs.registry.registry import (
+    ATTEMPTS_KEPT,
+    BATCHES_KEPT,
+    DETAILS_KEPT,
+    SAVEPOINTS_KEPT,
+    AttemptCounts,
+    JobRecord,
+    Registry,
+    job_id,
+)
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
 RECORD = JobRecord(
@@ -102,7 +110,7 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     assert attempt.failure == Failure("query", "Error", "boom", "q")
     assert registry.attempt_counts("job") == AttemptCounts(failed=1, causes={"unknown": 1})
     assert (registry.leader("job"), registry.recoveries("job")) == (None, [])
-    recovery = Recovery(2, 15, "source: it was away", dict.fromkeys(PHASES, 10), size=StateSize(1000, 3))
+    recovery = RecoveryTimes(2, 15, "source: it was away", dict.fromkeys(PHASES, 10), size=StateSize(1000, 3))
     registry.add_recovery("job", recovery)
     assert registry.recoveries("job") == [recovery]
     assert recovery.recovery_ms == 70
@@ -172,7 +180,7 @@ def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:
         lambda: first.queries_started("job", number, [], 300),
         lambda: first.add_batch("job", number, batch(0)),
         lambda: first.add_savepoint("job", SavepointNote("q", 1, 1, None, None, None, None, None)),
-        lambda: first.add_recovery("job", Recovery(2, 15, "x", dict.fromkeys(PHASES, 10))),
+        lambda: first.add_recovery("job", RecoveryTimes(2, 15, "x", dict.fromkeys(PHASES, 10))),
     ]
     before = registry.path.read_bytes()
     for write in forbidden:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.jobs.operations.rescaler import Rescaler
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.registry.operation_arguments import Rescale
-from holdfast.jobs.registry.operation_log import Operations, OperationState
+from holdfast.jobs.registry.operation_log import Operations, OperationState, Rescale
 from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.rescaler import Rescaler
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import QueryStarted
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.job.restart import (
+from holdfast.config.policies import (
     Exponential,
     FailureRate,
     FixedDelay,
@@ -16,7 +16,7 @@ from holdfast.config.job.restart import (
     fixed_delay,
     no_restart,
 )
-from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy, Retry
+from holdfast.jobs.restart_policy import GiveUp, RestartPolicy, Retry
 
 
 def policy(strategy: RestartStrategy, seed: int = 1) -> RestartPolicy:

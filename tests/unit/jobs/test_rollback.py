@@ -10,7 +10,7 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast.errors import Corrupt
-from holdfast.jobs.recovery.rollback import finish, under_way
+from holdfast.jobs.rollback import finish, under_way
 from holdfast.savepoints import savepoint_api as savepoints
 
 STAMP = "20260305T080000Z"

@@ -12,11 +12,10 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.jobs.background.savepoint_digests import SavepointDigests
-from holdfast.jobs.background.savepoint_schedule import Savepointing
+from holdfast.jobs.background_savepoints import SavepointDigests, Savepointing
 from holdfast.jobs.definition import Periodic
-from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
-from holdfast.savepoints.taking import facts
+from holdfast.savepoints import planning
+from holdfast.savepoints.catalog import PENDING, RECORDED
 
 NAME = "4.2/aggregate-changelog"
 WAIT_S = 60.0
@@ -24,7 +23,7 @@ WAIT_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
 
 
 @pytest.fixture

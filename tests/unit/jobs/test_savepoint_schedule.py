@@ -11,7 +11,7 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.jobs.background.savepoint_schedule import Savepointing
+from holdfast.jobs.background_savepoints import Savepointing
 from holdfast.jobs.definition import Periodic
 from holdfast.jobs.events import Event
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from served import NOW_MS, Served
 
 from holdfast import savepoints
-from holdfast.jobs.operations.executor import OperationExecutor
-from holdfast.jobs.operations.operation_context import OperationContext
-from holdfast.jobs.operations.savepoint_verbs import TakeSavepoint
-from holdfast.jobs.registry import operation_arguments as arguments
+from holdfast.jobs.operation_executor import OperationExecutor
+from holdfast.jobs.operation_verbs import OperationContext, TakeSavepointVerb
+from holdfast.jobs.registry import operation_log as arguments
 from holdfast.jobs.registry.operation_log import Operations, OperationState
 from holdfast.model import QueryStarted
 
@@ -35,7 +34,7 @@ def test_savepoints_of_some_queries_outlast_a_server_that_is_killed_after_them(t
     begun = operations.begin(OPERATION, "server that is dead", NOW_MS)
     assert begun is not None
     # It takes the savepoint, and is killed before it has written that down.
-    TakeSavepoint().run(
+    TakeSavepointVerb().run(
         OperationContext(
             begun, wanted, served.home, served.registry, operations, lambda: NOW_MS, threading.Event()
         )

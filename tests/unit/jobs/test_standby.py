@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import CannotLead, Term
-from holdfast.engine.state.ownership import lock_path, reserved
+from holdfast.checkpoints.guard.lease import CannotLead, LeaseElection, Term
+from holdfast.engine.ownership import lock_path, reserved
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.jobs.ha.candidacy import Candidacy
-from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.candidacy import Candidacy, LeaderRecord, QueryPlace
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, require_places, take_over

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Internal
-from holdfast.jobs.supervisor.states import TRANSITIONS, next_state
+from holdfast.jobs.supervisor.supervised_job import TRANSITIONS, next_state
 from holdfast.model import JobState
 
 

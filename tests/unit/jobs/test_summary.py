@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.failures import summary
+from holdfast.jobs import failures
 
 FOREACH_BATCH = """\
 org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query [id = 0f1c4f7e] terminated
@@ -40,12 +40,12 @@ Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZ
 
 
 def test_the_end_of_the_users_own_traceback_is_the_line() -> None:
-    found = summary.from_text(FOREACH_BATCH, label="query", query="totals")
+    found = failures.from_text(FOREACH_BATCH, label="query", query="totals")
     assert str(found) == "query totals: ZeroDivisionError: division by zero, at job.py:7: 1 / 0"
 
 
 def test_the_place_is_the_innermost_line_of_the_persons_own_code() -> None:
-    library = Path(summary.__file__)
+    library = Path(failures.__file__)
     text = (
         "Traceback (most recent call last):\n"
         f'  File "{library}", line 3, in start\n    build()\n'
@@ -56,13 +56,13 @@ def test_the_place_is_the_innermost_line_of_the_persons_own_code() -> None:
         '  File "<frozen codecs>", line 322, in decode\n'
         "ValueError: no JSON\n"
     )
-    failure = summary.from_exception(ValueError("no JSON"), text, label=summary.START)
+    failure = failures.from_exception(ValueError("no JSON"), text, label=failures.START)
     assert failure.place == "/home/ann/holdfast/reading.py:4: return json.load(open(path))"
     assert str(failure) == f"ValueError: no JSON, at {failure.place}"
 
 
 def test_an_error_that_no_line_of_the_person_has_part_in_has_no_place() -> None:
-    assert summary.from_text(JAVA, label="query").place is None
+    assert failures.from_text(JAVA, label="query").place is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_error_that_no_line_of_the_person_has_part_in_has_no_place() -> None:
 )
 def test_what_spark_gives_no_next_step_for_gets_one(error: str, step: str) -> None:
     text = f"org.apache.spark.sql.streaming.StreamingQueryException: x\nCaused by: {error}\n"
-    failure = summary.from_text(text, label="query")
+    failure = failures.from_text(text, label="query")
     assert step in failure.line.partition("(hint: ")[2]
     assert failure.cause == "source"
 
@@ -97,35 +97,35 @@ def test_an_error_of_a_producer_is_the_sinks() -> None:
         "Caused by: org.apache.kafka.common.errors.TimeoutException: Topic t not present in metadata\n"
         "\tat org.apache.kafka.clients.producer.KafkaProducer$FutureFailure.<init>(KafkaProducer.java:1)\n"
     )
-    failure = summary.from_text(text, label="query")
+    failure = failures.from_text(text, label="query")
     assert (failure.cause, "the brokers run" in failure.line) == ("sink", True)
 
 
 def test_otherwise_it_is_the_last_cause() -> None:
-    assert str(summary.from_text(JAVA, label="query")) == "IOException: No space left on device"
+    assert str(failures.from_text(JAVA, label="query")) == "IOException: No space left on device"
 
 
 def test_a_condition_of_sparks_is_the_class() -> None:
-    found = summary.from_text(CONDITION, label="query")
+    found = failures.from_text(CONDITION, label="query")
     assert found.error_class == "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"
 
 
 def test_what_differs_between_two_runs_is_not_in_the_fingerprint() -> None:
     one = "java.lang.Exception: run 0f1c4f7e-9f4f-4a8e-8a53-0c4a6b0d7e11 TID 12 in stage 3.0 at @1f2e3d"
     two = "java.lang.Exception: run 11111111-2222-3333-4444-555555555555 TID 99 in stage 4.1 at @abcdef"
-    assert summary.from_text(one, label="q").fingerprint == summary.from_text(two, label="q").fingerprint
+    assert failures.from_text(one, label="q").fingerprint == failures.from_text(two, label="q").fingerprint
     three = "java.lang.Exception: another"
-    assert summary.from_text(one, label="q").fingerprint != summary.from_text(three, label="q").fingerprint
+    assert failures.from_text(one, label="q").fingerprint != failures.from_text(three, label="q").fingerprint
 
 
 def test_an_exception_that_was_caught() -> None:
-    found = summary.from_exception(KeyError("amount"), "the traceback", label="start")
+    found = failures.from_exception(KeyError("amount"), "the traceback", label="start")
     assert (found.error_class, found.line, found.detail) == ("KeyError", "'amount'", "the traceback")
 
 
 def test_an_error_of_our_own_keeps_its_fact() -> None:
     error = Unavailable("the ledger is locked", where="x", hint="wait")
-    found = summary.from_exception(error, "", label="start")
+    found = failures.from_exception(error, "", label="start")
     assert str(found) == "Unavailable: the ledger is locked (hint: wait)"
 
 
@@ -148,7 +148,7 @@ def test_an_error_of_our_own_that_came_through_java_is_told_and_not_its_cause(
         + trace
         + "\n\tat py4j.Protocol.getReturnValue(Protocol.java:476)"
     )
-    found = summary.from_text(text, label="query", query="totals")
+    found = failures.from_text(text, label="query", query="totals")
     assert str(found) == f"query totals: Unavailable: the server cannot be reached{told}"
 
 
@@ -156,7 +156,7 @@ def test_what_java_threw_at_a_call_is_told_and_not_the_call() -> None:
     error = RuntimeError(
         "An error occurred while calling o45.start.\n: java.io.IOException: No space left on device\n\tat a.B"
     )
-    found = summary.from_exception(error, "", label="start")
+    found = failures.from_exception(error, "", label="start")
     assert str(found) == "IOException: No space left on device"
 
 
@@ -187,20 +187,20 @@ def test_which_failure_of_a_start_would_come_again(words: str, again: bool) -> N
     text = TRACE.format(words)
     name, _, line = words.partition(": ")
     error = type(name.rsplit(".", 1)[-1], (Exception,), {})(line)
-    assert summary.comes_again(summary.from_exception(error, text, label=summary.START)) is again
+    assert failures.comes_again(failures.from_exception(error, text, label=failures.START)) is again
     # In a batch the input may have been at fault, and of a driver that was killed nobody knows.
-    assert not summary.comes_again(summary.from_text(text, label="query"))
-    assert not summary.comes_again(summary.killed(9, None))
+    assert not failures.comes_again(failures.from_text(text, label="query"))
+    assert not failures.comes_again(failures.killed(9, None))
 
 
 def test_what_is_unavailable_is_waited_for() -> None:
-    found = summary.from_exception(Unavailable("the ledger is locked"), "", label=summary.START)
-    assert not summary.comes_again(found)
+    found = failures.from_exception(Unavailable("the ledger is locked"), "", label=failures.START)
+    assert not failures.comes_again(found)
 
 
 def test_a_driver_that_said_nothing() -> None:
-    assert str(summary.killed(9, None)) == "signal 9: the driver was killed"
-    assert str(summary.killed(None, 3)).startswith("exit code 3: ")
+    assert str(failures.killed(9, None)) == "signal 9: the driver was killed"
+    assert str(failures.killed(None, 3)).startswith("exit code 3: ")
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_a_driver_that_said_nothing() -> None:
 )
 def test_a_driver_that_could_not_begin(number: int, cause: str, hint: str, again: bool) -> None:
     said = os.strerror(number)
-    found = summary.not_begun(OSError(number, said, "/home/jobs/shop"))
+    found = failures.not_begun(OSError(number, said, "/home/jobs/shop"))
     assert found.line == f"the driver could not begin: {said}: /home/jobs/shop{hint}"
-    assert (found.cause, summary.comes_again(found)) == (cause, again)
+    assert (found.cause, failures.comes_again(found)) == (cause, again)
 
 
 OTHER_PYTHON = """\
@@ -241,11 +241,11 @@ ModuleNotFoundError: No module named 'prices'
     [(OTHER_PYTHON, "spark.pyspark.python"), (NO_PYTHON, "spark.archives"), (NO_MODULE, "py_files")],
 )
 def test_what_executors_lack_is_told_with_what_brings_it_there(text: str, hint: str) -> None:
-    line = summary.from_text(text, label="query").line
+    line = failures.from_text(text, label="query").line
     assert "(hint: " in line
     assert hint in line
 
 
 def test_a_module_that_only_the_driver_lacks_has_no_such_hint() -> None:
     text = 'Traceback (most recent call last):\n  File "job.py", line 1\nModuleNotFoundError: No module x\n'
-    assert "hint" not in summary.from_text(text, label="start").line
+    assert "hint" not in failures.from_text(text, label="start").line

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.alert_settings import Alerts
 from holdfast.errors import Corrupt, Invalid, Unsupported
 from holdfast.model import BatchProgress, OperatorProgress
-from holdfast.observe.alert_store import EVENTS_KEPT, GIVEN_UP, WAITING, AlertStore
-from holdfast.observe.alerting import CLEARED, FIRING, PENDING, Alert, AlertEvent, Key, evaluate
-from holdfast.observe.job_numbers import JobFacts
+from holdfast.observe.alerting import (
+    CLEARED,
+    EVENTS_KEPT,
+    FIRING,
+    GIVEN_UP,
+    PENDING,
+    WAITING,
+    Alert,
+    AlertEvent,
+    AlertStore,
+    Key,
+    evaluate,
+)
+from holdfast.observe.job_metrics import JobFacts
 from holdfast.observe.metrics import METRICS, Sample, sample
 from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.observe.watcher import Watcher

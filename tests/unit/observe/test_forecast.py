@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.observe.forecast import full_in_ms, growth_per_ms
+from holdfast.observe.growth import full_in_ms, growth_per_ms
 
 MINUTE = 60_000
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.observe.export.open_telemetry import Push, configured
 from holdfast.observe.metrics import METRICS, sample
+from holdfast.observe.open_telemetry import Push, configured
 
 SAMPLES = (
     sample("holdfast_state_rows", 42, "shop", "visits", "0 dedupe"),

@@ -11,16 +11,16 @@ import pytest
 from promtool_files import TEST_FILE, Course, metric_labels, test_file
 from required import require
 
-from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.alert_settings import Alerts
 from holdfast.observe.alerting import FIRING, Alert, Key, evaluate
-from holdfast.observe.export.rule_file import RULE_FILE, expression, rule_file
 from holdfast.observe.metrics import sample
-from holdfast.observe.rules import BY_RULE, RULES, Rule
+from holdfast.observe.prometheus import RULE_FILE, expression, rule_file
+from holdfast.observe.rules import BY_RULE, RULES, AlertRule
 
 test_file.__test__ = False  # type: ignore[attr-defined]
 
 
-def firing(rule: Rule, threshold: float, values: Sequence[float | None]) -> list[bool]:
+def firing(rule: AlertRule, threshold: float, values: Sequence[float | None]) -> list[bool]:
     """At which minutes our own engine has the alert."""
     standing: dict[Key, Alert] = {}
     found = []

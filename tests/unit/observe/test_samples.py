@@ -27,11 +27,10 @@ from holdfast.model import (
     TaskTimes,
 )
 from holdfast.observe.batch_numbers import query_samples
-from holdfast.observe.export.prometheus import MetricsServer, ScrapeBounds, as_text
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
-from holdfast.observe.job_numbers import JobFacts, TakenSavepoint, job_samples
+from holdfast.observe.job_metrics import JobFacts, JobTotals, TakenSavepoint, job_samples
 from holdfast.observe.metrics import BY_NAME, METRICS, Sample, packed, sample, unpacked
-from holdfast.observe.totals import Totals
+from holdfast.observe.prometheus import MetricsServer, ScrapeBounds, as_text
 from holdfast.storage.local import LocalStorage
 
 MINUTE = 60_000
@@ -188,7 +187,7 @@ def test_a_store_in_a_database_reports_its_requests() -> None:
         (*labels, "0.95"): pytest.approx(0.150),
         (*labels, "0.99"): pytest.approx(0.190),
     }
-    totals = Totals()
+    totals = JobTotals()
     totals.add(one_batch)
     totals.add(one_batch)
     counted = totals.samples("shop")
@@ -292,9 +291,9 @@ def test_the_heaviest_watched_key_is_a_number() -> None:
 
 
 def test_counters_go_on() -> None:
-    totals = Totals()
+    totals = JobTotals()
     totals.add(batch(0))
-    again = Totals(totals.values)
+    again = JobTotals(totals.values)
     again.add(batch(1, late_events=3))
     samples = again.samples("shop")
     assert one(samples, "holdfast_batches_total") == 2
@@ -576,7 +575,7 @@ def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> N
     assert found(samples, "holdfast_state_entries_bytes") == {(*visits, "total"): 88, (*visits, "seen"): 320}
     # 80 ms for 30 keys that were looked up and 10 that were written.
     assert found(samples, "holdfast_state_access_seconds")[visits] == pytest.approx(0.002)
-    totals = Totals()
+    totals = JobTotals()
     totals.add(one_batch)
     totals.add(one_batch)
     counted = totals.samples("shop")

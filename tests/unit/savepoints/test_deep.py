@@ -8,10 +8,10 @@ from catalogs import Hands, catalog, target
 from golden import NAMES, golden, golden_files
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Unsupported
-from holdfast.formats.savepoint.manifest import manifest_of
-from holdfast.savepoints.catalog.catalog import load, manifest_path
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.taking import facts
+from holdfast.formats.manifest import manifest_of
+from holdfast.savepoints import planning
+from holdfast.savepoints.catalog import load, manifest_path
+from holdfast.savepoints.proof import prove
 from holdfast.storage.memory import MemoryStorage
 
 
@@ -48,7 +48,7 @@ def test_rows_are_those_of_people() -> None:
 
 
 def test_large_state_is_read_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     hands, into = Hands(), catalog()
     quick = hands.take(golden("4.2/aggregate-format2"), into).manifest
     assert quick.fields["operators"][0]["stores"][0]["content"] is None

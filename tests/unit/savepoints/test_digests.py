@@ -26,19 +26,11 @@ from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
-from holdfast.formats.savepoint.manifest import Manifest, manifest_of
-from holdfast.savepoints.catalog.catalog import (
-    PENDING,
-    RECORDED,
-    content_path,
-    load,
-    manifest_path,
-    object_path,
-)
-from holdfast.savepoints.proof.digests import Digested, digest, pending, recorded
-from holdfast.savepoints.proof.pending_digests import PendingDigests
-from holdfast.savepoints.proof.proof import COMPARED, prove
-from holdfast.savepoints.taking import facts
+from holdfast.formats.manifest import Manifest, manifest_of
+from holdfast.savepoints import planning
+from holdfast.savepoints.catalog import PENDING, RECORDED, content_path, load, manifest_path, object_path
+from holdfast.savepoints.digests import Digested, PendingDigests, digest, pending, recorded
+from holdfast.savepoints.proof import COMPARED, prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -50,7 +42,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small a state is, a take does not read its rows."""
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +105,7 @@ def test_the_rows_are_those_that_the_query_has_made() -> None:
 def test_large_state(large: Path, rows: list[Row], tmp_path: Path) -> None:
     """More than a take reads by itself, through RocksDB's own files."""
     said = savepoints.take(large, tmp_path / "catalog", digest=False)
-    assert said.manifest.size_bytes > facts.SMALL_BYTES
+    assert said.manifest.size_bytes > planning.SMALL_BYTES
     [listed] = savepoints.list(tmp_path / "catalog")
     assert listed.content == PENDING
     told = savepoints.digest(said.uri)

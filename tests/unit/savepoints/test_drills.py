@@ -11,7 +11,7 @@ from command import Holdfast
 
 from holdfast.errors import NotFound
 from holdfast.jobs.trials.drill import Drilled
-from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
+from holdfast.savepoints.catalog import Drill, drills, has_grown, note, usual_ms
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

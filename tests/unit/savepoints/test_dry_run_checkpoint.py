@@ -9,12 +9,12 @@ from catalogs import Hands
 
 from golden import golden, golden_on_disk
 from holdfast import layout
-from holdfast.checkpoints.state.shapes import shapes
+from holdfast.checkpoints.state.states import shapes
 from holdfast.errors import Corrupt, NotFound
-from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.batch_logs import parse_offsets
 from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.layout import SharedFile, StoreFile
-from holdfast.savepoints.upgrade.dry_run_checkpoint import lay_out, lay_out_first, open_saved
+from holdfast.layout import SharedSstFile, StoreFile
+from holdfast.savepoints.dry_run_checkpoint import lay_out, lay_out_first, open_saved
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -28,7 +28,7 @@ def test_a_sandbox_has_all_that_spark_plans_with_and_no_state(tmp_path: Path) ->
     logs = sorted(path for path in sandbox.files if path.startswith(("offsets", "commits", "sources")))
     assert logs == ["commits/11", "offsets/11", "offsets/12"]
     places = [layout.parse(path) for path in sandbox.files]
-    assert not [each for each in places if isinstance(each, (StoreFile, SharedFile))]
+    assert not [each for each in places if isinstance(each, (StoreFile, SharedSstFile))]
     offsets = parse_offsets(sandbox.files["offsets/12"], "offsets/12")
     assert dict(offsets.offsets) == {"0": None}
     assert offsets.confs == saved.found.confs

@@ -13,14 +13,14 @@ from catalogs import Hands, catalog
 from golden import KEYED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.errors import Corrupt, NotFound
-from holdfast.savepoints.differences import key_diff
-from holdfast.savepoints.differences.key_diff import StateDifference, StatesDifference, compare_states
-from holdfast.savepoints.places import Place
+from holdfast.savepoints import key_diff
+from holdfast.savepoints.key_diff import StateDifference, StatesDifference, compare_states
+from holdfast.savepoints.view import StateLocation
 from holdfast.storage.memory import MemoryStorage
 
 
-def state(name: str, batch: int | None = None) -> Place:
-    return Place(golden(name), batch, name)
+def state(name: str, batch: int | None = None) -> StateLocation:
+    return StateLocation(golden(name), batch, name)
 
 
 def by_label(found: StatesDifference) -> dict[str, StateDifference]:
@@ -94,7 +94,9 @@ def test_partitions_do_not_count() -> None:
         else:
             swapped[path] = data
     assert swapped != golden_files("4.2/aggregate-memory")
-    assert compare_states(state("4.2/aggregate-memory"), Place(MemoryStorage(swapped), None, "swapped")).same
+    assert compare_states(
+        state("4.2/aggregate-memory"), StateLocation(MemoryStorage(swapped), None, "swapped")
+    ).same
 
 
 def test_a_key_that_is_there_twice() -> None:
@@ -103,7 +105,9 @@ def test_a_key_that_is_there_twice() -> None:
     for path in list(files):
         if path.startswith("state/0/1/") and path.endswith((".delta", ".snapshot")):
             files[path] = files[path.replace("state/0/1/", "state/0/0/")]
-    [found] = compare_states(state("4.2/aggregate-memory"), Place(MemoryStorage(files), None, "x")).states
+    [found] = compare_states(
+        state("4.2/aggregate-memory"), StateLocation(MemoryStorage(files), None, "x")
+    ).states
     here = found.first_rows - found.removed
     assert (found.first_rows, found.second_rows) == (10, 2 * here)
     assert counts(found) == (here, 10 - here, 0)
@@ -160,7 +164,7 @@ def test_damage_has_a_name() -> None:
     path = "state/0/1/12.delta"
     files[path] = b"nothing"
     with pytest.raises(Corrupt) as raised:
-        compare_states(state("4.2/aggregate-memory"), Place(MemoryStorage(files), None, "damaged"))
+        compare_states(state("4.2/aggregate-memory"), StateLocation(MemoryStorage(files), None, "damaged"))
     assert path in str(raised.value)
 
 

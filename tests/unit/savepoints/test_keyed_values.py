@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.checkpoints.keyed.key_groups import KeyGroups
+from holdfast.checkpoints.keyed import KeyGroups
 from holdfast.errors import Corrupt
-from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
+from holdfast.savepoints.key_diff import KeyedRow, keyed_rows
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing import Harness
 from holdfast.worker.state.store import BASE, FORMS, LOG, MemoryStore
@@ -78,7 +78,7 @@ def harness() -> Harness:
     return Harness(Everything(), by=["shop", "till"], events=EVENTS, output="said string")
 
 
-def rows_of(harness: Harness) -> Iterator[Row]:
+def rows_of(harness: Harness) -> Iterator[KeyedRow]:
     return keyed_rows(groups_of(harness.inspect.store).groups(), "here")
 
 

@@ -8,16 +8,10 @@ import pytest
 from catalogs import Hands, catalog, file_query
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
-from holdfast.savepoints.catalog.catalog import label_path, listed, manifest_path
+from holdfast.savepoints.catalog import label_path, listed, manifest_path
+from holdfast.savepoints.labels import current_label, label_changes, plan_label, redact_labels, set_label
 from holdfast.savepoints.periodic import take_and_retain
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.taking.labels import (
-    current_label,
-    label_changes,
-    plan_label,
-    redact_labels,
-    set_label,
-)
+from holdfast.savepoints.proof import prove
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from catalogs import Hands, catalog, file_query, manifests
 
-from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name, this_machine
+from holdfast.checkpoints.guard.lease import ProcessIdentity, host_name, this_machine
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.savepoints.catalog.leases import GcLease, Note, TakeLease, clear_dead_sweep
-from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import take
+from holdfast.savepoints.leases import GcLease, Note, TakeLease, clear_dead_sweep
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.taking import take
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

@@ -12,7 +12,7 @@ import pytest
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.state.contents import contents
-from holdfast.config.locations import place_word
+from holdfast.config.checks import place_word
 from holdfast.errors import Conflict, Corrupt, Invalid
 from holdfast.storage.local import LocalStorage
 

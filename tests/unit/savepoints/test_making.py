@@ -19,11 +19,11 @@ from catalogs import Hands, catalog, file_query, target
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.guard.checkpoint_guard import Timing
-from holdfast.checkpoints.guard.machine import this_machine
+from holdfast.checkpoints.guard.lease import this_machine
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.making import claimed
-from holdfast.savepoints.restoring import Operation, RestorePlan, plan_restore, restore
+from holdfast.savepoints.restoring import RestoreKind, RestorePlan, plan_restore, restore
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -82,7 +82,7 @@ def making(work: Callable[[Gate], object]) -> Iterator[list[HoldfastError | None
 
 
 def plan_of(into: Storage, savepoint_id: str, new: Storage) -> RestorePlan:
-    return plan_restore(into, savepoint_id, new, Operation.RESTORE, workers=1)
+    return plan_restore(into, savepoint_id, new, RestoreKind.RESTORE, workers=1)
 
 
 @pytest.fixture(params=["disk", "memory"])

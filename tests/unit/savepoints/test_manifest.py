@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Corrupt, HoldfastError, Unsupported
-from holdfast.formats.savepoint.manifest import SavedFile, manifest_of, parse_manifest
+from holdfast.formats.manifest import SavedFile, manifest_of, parse_manifest
 
 FIELDS: dict[str, Any] = {
     "id": "20260305T080000.000Z-1f0c33aa-b41-9d2e",

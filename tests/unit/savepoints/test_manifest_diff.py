@@ -8,7 +8,7 @@ import pytest
 from catalogs import Hands, catalog, file_query
 
 from golden import NAMES, golden, golden_files
-from holdfast.savepoints.differences.manifest_diff import compare
+from holdfast.savepoints.manifest_diff import compare
 from holdfast.storage.memory import MemoryStorage
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"

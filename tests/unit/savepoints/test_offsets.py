@@ -12,14 +12,13 @@ from catalogs import Hands, catalog
 
 from golden import KAFKA, files_read_from, golden_files, kafka_files
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.logs.source_folders import read_again
+from holdfast.checkpoints.logs import read_again
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
-from holdfast.formats.logs.source_log import parse_source
-from holdfast.savepoints.offsets.moving import OffsetPlan, Wanted, move_offsets, plan_offsets
-from holdfast.savepoints.offsets.offset_lists import listed_offsets, sync_points
+from holdfast.formats.logs.batch_logs import OffsetLog, parse_offsets
+from holdfast.formats.logs.table_logs import parse_source
+from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetRequest, move_offsets, plan_offsets
 from holdfast.savepoints.offsets.position_changes import (
     OffsetChange,
     PositionChange,
@@ -31,10 +30,12 @@ from holdfast.savepoints.offsets.position_changes import (
     ToVersion,
     Translate,
     changed,
+    listed_offsets,
+    sync_points,
 )
 from holdfast.savepoints.offsets.positions import SourceKind, read_positions
-from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.savepoints.taking.planning import SAVEPOINT
+from holdfast.savepoints.planning import SAVEPOINT
+from holdfast.savepoints.rewrite.working_copy import ChangeSource, WorkingCopy
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
@@ -58,7 +59,7 @@ def reading(*sources: Any) -> MemoryStorage:
 def moved(checkpoint: MemoryStorage, folder: Path, *changes: OffsetChange) -> tuple[list[Any], OffsetPlan]:
     """The offsets of the new checkpoint, whose state is proved to be the same, and what was planned."""
     new, before = MemoryStorage(uri="memory://new"), dict(checkpoint.files)
-    source, wanted = Source(checkpoint), Wanted(changes)
+    source, wanted = ChangeSource(checkpoint), OffsetRequest(changes)
     plan = plan_offsets(source, new, wanted)
     made = move_offsets(source, new, plan, folder)
     assert checkpoint.files == before
@@ -77,7 +78,7 @@ def moved(checkpoint: MemoryStorage, folder: Path, *changes: OffsetChange) -> tu
 
 def refusal(checkpoint: MemoryStorage, *changes: OffsetChange) -> HoldfastError:
     with pytest.raises(HoldfastError) as error:
-        plan_offsets(Source(checkpoint), MemoryStorage(uri="memory://new"), Wanted(changes))
+        plan_offsets(ChangeSource(checkpoint), MemoryStorage(uri="memory://new"), OffsetRequest(changes))
     return error.value
 
 
@@ -279,8 +280,8 @@ def test_a_savepoint_is_moved_too(tmp_path: Path) -> None:
     into = catalog()
     taken = Hands().take(reading(KAFKA), into)
     new = MemoryStorage(uri="memory://new")
-    source = Source(into, taken.manifest.savepoint_id)
-    plan = plan_offsets(source, new, Wanted([ToRecord("refunds", 0, 0)]))
+    source = ChangeSource(into, taken.manifest.savepoint_id)
+    plan = plan_offsets(source, new, OffsetRequest([ToRecord("refunds", 0, 0)]))
     move_offsets(source, new, plan, tmp_path)
     assert json.loads(read(new).sources[0].offset or "")["refunds"] == {"0": 0}
     assert plan.original == "memory://ck"
@@ -293,8 +294,8 @@ def reading_files(folder: Path) -> MemoryStorage:
 
 
 def left_out(checkpoint: MemoryStorage, *files: str | Path) -> tuple[str, ...]:
-    wanted = Wanted(files=[str(file) for file in files])
-    return plan_offsets(Source(checkpoint), MemoryStorage(uri="memory://new"), wanted).skipped_files
+    wanted = OffsetRequest(files=[str(file) for file in files])
+    return plan_offsets(ChangeSource(checkpoint), MemoryStorage(uri="memory://new"), wanted).skipped_files
 
 
 def test_a_file_is_left_out_as_if_it_had_been_read(tmp_path: Path) -> None:
@@ -304,9 +305,9 @@ def test_a_file_is_left_out_as_if_it_had_been_read(tmp_path: Path) -> None:
     os.utime(tmp_path / "in/bad.json", (1_772_697_700,) * 2)
     bad = f"file://{tmp_path}/in/bad.json"
     new = MemoryStorage(uri="memory://new")
-    plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
+    plan = plan_offsets(ChangeSource(checkpoint), new, OffsetRequest(files=[bad]))
     assert plan.skipped_files == (bad,)
-    move_offsets(Source(checkpoint), new, plan, tmp_path / "work")
+    move_offsets(ChangeSource(checkpoint), new, plan, tmp_path / "work")
     assert read(new).sources[0].offset == '{"logOffset":12}'
     (file,) = parse_source(new.read("sources/0/12"), "sources/0/12").seen("sources/0/12")
     assert (file.path, file.entry, file.timestamp_ms) == (bad, 12, 1_772_697_700_000)
@@ -380,8 +381,8 @@ def test_a_file_is_left_out_of_one_of_two_sources(tmp_path: Path) -> None:
     assert [source.offset for source in read(checkpoint).sources] == [end, end]
     entry = json.loads(end or "")["logOffset"]
     new = MemoryStorage(uri="memory://new")
-    wanted = Wanted(files=["s3a://lake/in/bad.json"], source="0")
-    move_offsets(Source(checkpoint), new, plan_offsets(Source(checkpoint), new, wanted), tmp_path)
+    wanted = OffsetRequest(files=["s3a://lake/in/bad.json"], source="0")
+    move_offsets(ChangeSource(checkpoint), new, plan_offsets(ChangeSource(checkpoint), new, wanted), tmp_path)
     assert [json.loads(source.offset or "")["logOffset"] for source in read(new).sources] == [
         entry + 1,
         entry,
@@ -394,8 +395,8 @@ def test_a_file_is_left_out_of_a_stream_that_is_read_twice(tmp_path: Path) -> No
     files = files_read_from(JOIN, "s3a://lake/in")
     once = {path: data for path, data in files.items() if not path.startswith("sources/1/")}
     checkpoint, new = MemoryStorage(once, uri="memory://ck"), MemoryStorage(uri="memory://new")
-    wanted = Wanted(files=["s3a://lake/in/bad.json"])
-    move_offsets(Source(checkpoint), new, plan_offsets(Source(checkpoint), new, wanted), tmp_path)
+    wanted = OffsetRequest(files=["s3a://lake/in/bad.json"])
+    move_offsets(ChangeSource(checkpoint), new, plan_offsets(ChangeSource(checkpoint), new, wanted), tmp_path)
     first, second = (json.loads(source.offset or "")["logOffset"] for source in read(new).sources)
     assert first == second == json.loads(read(checkpoint).sources[0].offset or "")["logOffset"] + 1
     assert verify(new).problems == ()
@@ -423,9 +424,9 @@ def test_a_batch_that_never_ends_is_planned_anew(tmp_path: Path) -> None:
     checkpoint.write("offsets/12", checkpoint.read(NEWEST).replace(b'"0":40', b'"0":55'))
     assert (read(checkpoint).uncommitted, planned["orders"]["0"]) == (12, 40)
     new = MemoryStorage(uri="memory://new")
-    plan = plan_offsets(Source(checkpoint), new, Wanted([SkipRecords("orders", 0, 1)]))
+    plan = plan_offsets(ChangeSource(checkpoint), new, OffsetRequest([SkipRecords("orders", 0, 1)]))
     assert (plan.batch_id, plan.uncommitted, plan.skipped) == (11, 12, 1)
-    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    move_offsets(ChangeSource(checkpoint), new, plan, tmp_path)
     after = read(new)
     assert (after.batch_id, after.uncommitted) == (11, None)
     assert json.loads(after.sources[0].offset or "")["orders"]["0"] == 41
@@ -442,10 +443,10 @@ def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
     path = max(path for path in files if path.startswith("sources/0/11"))
     bad = parse_source(files[path], path).seen(path)[-1].path
     new = MemoryStorage(uri="memory://new")
-    plan = plan_offsets(Source(checkpoint), new, Wanted(files=[bad]))
+    plan = plan_offsets(ChangeSource(checkpoint), new, OffsetRequest(files=[bad]))
     assert (plan.batch_id, plan.uncommitted, plan.skipped_files) == (10, 11, (bad,))
     assert left_out(checkpoint, bad.removeprefix("file://")) == (bad,)
-    move_offsets(Source(checkpoint), new, plan, tmp_path)
+    move_offsets(ChangeSource(checkpoint), new, plan, tmp_path)
     assert read(new).sources[0].offset == '{"logOffset":11}'
     assert [file.path for file in parse_source(new.read(path), path).seen(path)] == [bad]
     assert contents(new) == contents(checkpoint)
@@ -455,8 +456,8 @@ def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_at_any_write_it_is_old_or_new_and_a_second_try_works(tmp_path: Path) -> None:
     checkpoint = reading(KAFKA)
-    files, wanted = dict(checkpoint.files), Wanted([ToRecord("orders", 0, 12)])
-    source, at = Source(checkpoint), 0
+    files, wanted = dict(checkpoint.files), OffsetRequest([ToRecord("orders", 0, 12)])
+    source, at = ChangeSource(checkpoint), 0
     while True:
         at += 1
         new = MemoryStorage(uri="memory://new")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.savepoints.taking.pace import Pace, seems_to_run
+from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

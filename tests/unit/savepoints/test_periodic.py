@@ -6,8 +6,8 @@ import pytest
 from catalogs import Hands, catalog, file_query, manifests
 
 from holdfast.errors import Corrupt, NotFound
-from holdfast.savepoints.catalog.catalog import load
-from holdfast.savepoints.catalog.leases import TakeLease
+from holdfast.savepoints.catalog import load
+from holdfast.savepoints.leases import TakeLease
 from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.storage.memory import MemoryStorage

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.formats.logs.plan_note import Plan, PlanSink, PlanSource, PlanStep
+from holdfast.formats.logs.notes import PlanSink, PlanSource, PlanStep, QueryPlan
 from holdfast.model import Effect, PlanChange
-from holdfast.savepoints.upgrade.plan_changes import (
-    compare_plans,
-    format_change,
-    moved_sources,
-    pinned_changes,
-)
+from holdfast.savepoints.plan_changes import compare_plans, format_change, moved_sources, pinned_changes
 
 
 def step(kind: str, text: str, bare: str | None = None, *, stateful: bool = False) -> PlanStep:
@@ -33,33 +28,33 @@ def short(found: tuple[PlanChange, ...]) -> list[tuple[str, str | None, str | No
 
 
 def test_the_same_plan_has_no_changes() -> None:
-    plan = Plan(ONE, (COUNT, WATERMARK), ("visits",), PlanSink("noop", "update"), "available now")
+    plan = QueryPlan(ONE, (COUNT, WATERMARK), ("visits",), PlanSink("noop", "update"), "available now")
     assert compare_plans(plan, plan) == ()
 
 
 def test_a_step_counts_before_state_and_changes_the_output_behind_it() -> None:
-    plain = Plan(ONE, (COUNT, WATERMARK))
-    assert short(compare_plans(plain, Plan(ONE, (COUNT, HIGH, WATERMARK)))) == [
+    plain = QueryPlan(ONE, (COUNT, WATERMARK))
+    assert short(compare_plans(plain, QueryPlan(ONE, (COUNT, HIGH, WATERMARK)))) == [
         ("filter", None, "(amount > 10)", Effect.MEANING)
     ]
-    assert short(compare_plans(plain, Plan(ONE, (HIGH, COUNT, WATERMARK)))) == [
+    assert short(compare_plans(plain, QueryPlan(ONE, (HIGH, COUNT, WATERMARK)))) == [
         ("filter", None, "(amount > 10)", Effect.OUTPUT)
     ]
-    assert short(compare_plans(Plan(ONE, (HIGH, COUNT)), Plan(ONE, (COUNT,)))) == [
+    assert short(compare_plans(QueryPlan(ONE, (HIGH, COUNT)), QueryPlan(ONE, (COUNT,)))) == [
         ("filter", "(amount > 10)", None, Effect.OUTPUT)
     ]
     # A filter that moved from one side of the state to the other is fed to it or not.
-    moved = compare_plans(Plan(ONE, (HIGH, COUNT)), Plan(ONE, (COUNT, HIGH)))
+    moved = compare_plans(QueryPlan(ONE, (HIGH, COUNT)), QueryPlan(ONE, (COUNT, HIGH)))
     assert Effect.MEANING in {each.effect for each in moved}
 
 
 def test_a_change_affects_the_operators_that_its_rows_reach_later() -> None:
     """Spark counts operators from the last step: the count is 0, and the deduplication before it is 1."""
     first = step("Deduplicate", "[who]", stateful=True)
-    plan = Plan(ONE, (COUNT, first, WATERMARK))
+    plan = QueryPlan(ONE, (COUNT, first, WATERMARK))
 
     def found(*steps: PlanStep) -> list[tuple[str, int | None, tuple[int, ...] | None]]:
-        changes = compare_plans(plan, Plan(ONE, steps))
+        changes = compare_plans(plan, QueryPlan(ONE, steps))
         return [(each.what, each.operator_id, each.affects) for each in changes]
 
     assert found(COUNT, first, HIGH, WATERMARK) == [("filter", None, (0, 1))]
@@ -72,26 +67,26 @@ def test_a_change_affects_the_operators_that_its_rows_reach_later() -> None:
 
 
 def test_without_state_a_step_changes_the_output_alone() -> None:
-    assert short(compare_plans(Plan(ONE, ()), Plan(ONE, (HIGH,)))) == [
+    assert short(compare_plans(QueryPlan(ONE, ()), QueryPlan(ONE, (HIGH,)))) == [
         ("filter", None, "(amount > 10)", Effect.OUTPUT)
     ]
 
 
 def test_another_name_is_no_change_and_another_column_is() -> None:
     renamed = step("Aggregate", "[who], [who, count(1) AS visits]", COUNT.bare, stateful=True)
-    assert compare_plans(Plan(ONE, (COUNT,)), Plan(ONE, (renamed,))) == ()
+    assert compare_plans(QueryPlan(ONE, (COUNT,)), QueryPlan(ONE, (renamed,))) == ()
     # Columns that a source has before others move their numbers, not what is done.
     moved = step("Aggregate", COUNT.text, "[none#3], [none#3, count(1)]", stateful=True)
-    assert compare_plans(Plan(ONE, (COUNT,)), Plan(ONE, (moved,))) == ()
+    assert compare_plans(QueryPlan(ONE, (COUNT,)), QueryPlan(ONE, (moved,))) == ()
     other = step("Aggregate", "[shop], [shop, count(1) AS n]", "[none#1], [none#1, count(1)]", stateful=True)
-    assert short(compare_plans(Plan(ONE, (COUNT,)), Plan(ONE, (other,)))) == [
+    assert short(compare_plans(QueryPlan(ONE, (COUNT,)), QueryPlan(ONE, (other,)))) == [
         ("aggregation", COUNT.text, other.text, Effect.MEANING)
     ]
 
 
 def test_the_delay_of_a_watermark() -> None:
     longer = step("EventTimeWatermark", "ts: timestamp, 2 hours")
-    assert short(compare_plans(Plan(ONE, (COUNT, WATERMARK)), Plan(ONE, (COUNT, longer)))) == [
+    assert short(compare_plans(QueryPlan(ONE, (COUNT, WATERMARK)), QueryPlan(ONE, (COUNT, longer)))) == [
         ("watermark", "ts: timestamp, 1 minutes", "ts: timestamp, 2 hours", Effect.MEANING)
     ]
 
@@ -127,26 +122,26 @@ def test_the_delay_of_a_watermark() -> None:
 def test_a_source(
     before: PlanSource, after: PlanSource, expected: list[tuple[str, str | None, str | None, Effect]]
 ) -> None:
-    assert short(compare_plans(Plan((before,), ()), Plan((after,), ()))) == expected
+    assert short(compare_plans(QueryPlan((before,), ()), QueryPlan((after,), ()))) == expected
 
 
 def test_the_number_and_the_order_of_sources() -> None:
     one, other = source("0", path="/a"), source("1", path="/b")
-    assert short(compare_plans(Plan((one, other), ()), Plan((one,), ()))) == [
+    assert short(compare_plans(QueryPlan((one, other), ()), QueryPlan((one,), ()))) == [
         ("source 1", "json path=/b", None, Effect.MEANING)
     ]
     turned = (source("0", path="/b"), source("1", path="/a"))
-    assert short(compare_plans(Plan((one, other), ()), Plan(turned, ()))) == [
+    assert short(compare_plans(QueryPlan((one, other), ()), QueryPlan(turned, ()))) == [
         ("source order", "json path=/a; json path=/b", "json path=/b; json path=/a", Effect.MEANING)
     ]
     # Named sources are found by name, wherever they stand.
     named = (source("orders", path="/a"), source("returns", path="/b"))
-    assert compare_plans(Plan(named, ()), Plan(named[::-1], ())) == ()
+    assert compare_plans(QueryPlan(named, ()), QueryPlan(named[::-1], ())) == ()
 
 
 def test_sink_mode_and_trigger() -> None:
-    before = Plan(ONE, (), (), PlanSink("parquet", "append", "/a"), "every 1 minute")
-    after = Plan(ONE, (), (), PlanSink("delta", "complete", "/a"), None)
+    before = QueryPlan(ONE, (), (), PlanSink("parquet", "append", "/a"), "every 1 minute")
+    after = QueryPlan(ONE, (), (), PlanSink("delta", "complete", "/a"), None)
     assert short(compare_plans(before, after)) == [
         ("sink", "parquet /a", "delta /a", Effect.OUTPUT),
         ("output mode", "append", "complete", Effect.OUTPUT),
@@ -169,7 +164,7 @@ def test_sink_mode_and_trigger() -> None:
 def test_a_moved_file_source_fails_where_it_lacks_the_last_files(
     path: str, files: list[str], effect: Effect
 ) -> None:
-    change = compare_plans(Plan((source(path="/old"),), ()), Plan((source(path=path),), ()))
+    change = compare_plans(QueryPlan((source(path="/old"),), ()), QueryPlan((source(path=path),), ()))
     (found,) = moved_sources(change, {"0": files}.__getitem__)
     assert found.effect is effect
 

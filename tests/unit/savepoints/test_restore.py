@@ -16,10 +16,10 @@ from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
-from holdfast.engine.state.ownership import Owner, fence, holder, lock_path, reserved
+from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
-from holdfast.savepoints.catalog.leases import TakeLease
-from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.leases import TakeLease
+from holdfast.savepoints.restoring import RestoreKind
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -129,7 +129,7 @@ def test_a_finished_restore_will_do_only_for_who_asks_for_it_and_if_untouched() 
     hands.restore(into, one.savepoint_id, new)
     assert new.files == before
     with pytest.raises(Conflict, match="the target exists") as refused:
-        hands.make(into, one.savepoint_id, new, Operation.RESTORE, again=False)
+        hands.make(into, one.savepoint_id, new, RestoreKind.RESTORE, again=False)
     assert "finished" in str(refused.value.found)
     with pytest.raises(Conflict, match="the target exists"):
         hands.restore(into, other.savepoint_id, new)

@@ -9,14 +9,9 @@ from catalogs import Hands, file_query
 
 import holdfast as hf
 from holdfast.errors import Invalid, NotFound
-from holdfast.savepoints.catalog.catalog import manifest_path
-from holdfast.savepoints.catalog.savepoint_names import (
-    SavepointName,
-    parse_name,
-    savepoint_address,
-    unnameable,
-)
-from holdfast.savepoints.taking.labels import set_label
+from holdfast.savepoints.catalog import manifest_path
+from holdfast.savepoints.labels import set_label
+from holdfast.savepoints.names import SavepointName, parse_name, savepoint_address, unnameable
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

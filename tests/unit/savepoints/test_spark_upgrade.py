@@ -8,12 +8,11 @@ import pytest
 from catalogs import Hands
 
 from golden import golden, golden_files, golden_on_disk, golden_with_confs
-from holdfast.checkpoints.pinned_settings import BACKPORTED, PINNED, pinned_by
+from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
 from holdfast.errors import Invalid, NotFound, Unsupported
-from holdfast.formats.logs.offset_log import PROVIDER, parse_offsets
-from holdfast.savepoints.upgrade import spark_upgrade
-from holdfast.savepoints.upgrade.spark_releases import RELEASES
-from holdfast.savepoints.upgrade.spark_upgrade import check_spark, filled_settings, written_by
+from holdfast.formats.logs.batch_logs import PROVIDER, parse_offsets
+from holdfast.savepoints import spark_upgrade
+from holdfast.savepoints.spark_upgrade import RELEASES, check_spark, filled_settings, written_by
 from holdfast.storage.local import LocalStorage
 
 OF_EACH = [f"{release}/aggregate-memory" for release in RELEASES]

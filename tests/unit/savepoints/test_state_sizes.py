@@ -7,11 +7,10 @@ from catalogs import Hands, catalog
 
 from golden import KEYED, golden
 from holdfast.checkpoints.checkpoint import read
-from holdfast.savepoints.catalog.catalog import load
-from holdfast.savepoints.proof.digests import digest, recorded_states
-from holdfast.savepoints.taking import facts
-from holdfast.savepoints.upgrade import state_sizes
-from holdfast.savepoints.upgrade.state_sizes import Size, measured
+from holdfast.savepoints import planning, verdicts
+from holdfast.savepoints.catalog import load
+from holdfast.savepoints.digests import digest, recorded_states
+from holdfast.savepoints.verdicts import Size, measured
 
 
 @pytest.mark.parametrize(
@@ -39,13 +38,13 @@ def test_the_keys_of_keyed_state_are_counted_by_state(name: str) -> None:
 
 
 def test_large_state_is_not_read_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_sizes, "SMALL_BYTES", 0)
+    monkeypatch.setattr(verdicts, "SMALL_BYTES", 0)
     storage = golden("4.2/aggregate-format2")
     found = read(storage)
     assert measured(storage, found).states[0, "default"].keys is None
     assert measured(storage, found, deep=True).states[0, "default"].keys == 10
     # What was counted of a savepoint is known all the same, though the take did not read it.
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     hands, kept = Hands(), catalog()
     savepoint_id = hands.take(storage, kept).manifest.savepoint_id
     digest(kept, savepoint_id, clock=hands.clock)

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
-from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.checkpoints.state.states import OperatorShape, StoreShape
+from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
-from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
-from holdfast.savepoints.upgrade.verdicts import (
+from holdfast.savepoints.verdicts import (
     HOLDFAST,
     NO_DIRECTORY,
     OTHER_KEY,
     OTHER_OPERATOR,
     OTHER_VALUE,
+    Size,
+    Sizes,
     compare_states,
     fits,
     text_of,

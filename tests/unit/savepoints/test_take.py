@@ -10,18 +10,17 @@ import pytest
 from catalogs import QUERY, Hands, catalog, file_query, manifests, target
 
 from golden import NAMES, golden, golden_files, golden_on_disk, without_checksums
-from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.copy import How
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Invalid, NotFound, Unavailable
-from holdfast.formats.logs.source_log import parse_source
-from holdfast.formats.savepoint.manifest import SavedFile
-from holdfast.savepoints import nesting
-from holdfast.savepoints.catalog.catalog import listed, object_path
-from holdfast.savepoints.proof.proof import prove
+from holdfast.formats.logs.table_logs import parse_source
+from holdfast.formats.manifest import SavedFile
+from holdfast.savepoints import nesting, planning
+from holdfast.savepoints.catalog import listed, object_path
+from holdfast.savepoints.planning import named_for_life, plan_take
+from holdfast.savepoints.proof import prove
 from holdfast.savepoints.rewrite.derived import store_object
-from holdfast.savepoints.taking import facts
-from holdfast.savepoints.taking.planning import named_for_life, plan_take
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -131,7 +130,7 @@ def test_what_a_manifest_says() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "aggregate" in name])
 def test_what_it_says_of_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     hands, into = Hands(), catalog()
     operators = hands.take(golden(name), into).manifest.fields["operators"]
     assert [(each["operator_id"], each["name"], each["partitions"]) for each in operators] == [
@@ -445,7 +444,7 @@ def test_several_workers_do_what_one_does() -> None:
     name = NAMES[0]
     hands, one, many = Hands(), catalog(), catalog()
     hands.take(golden(name), one)
-    from holdfast.savepoints.taking.taking import take
+    from holdfast.savepoints.taking import take
 
     plan = plan_take(golden(name), many)
     take(golden(name), many, plan, clock=hands.clock, chance=hands.chance, workers=7)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.server.bounded import bounded_process
-from holdfast.server.bounded.bounded_process import _workplace
-from holdfast.storage.sandbox import sandbox
+from holdfast.server import bounded
+from holdfast.server.bounded import _workplace
+from holdfast.storage.atomic_swap import sandbox
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_event_loop_goes_on_while_it_is_made(shared: Path, monkeypatch: pyte
             yield made
         others.append(threading.current_thread())
 
-    monkeypatch.setattr(bounded_process, "sandbox", slow)
+    monkeypatch.setattr(bounded, "sandbox", slow)
 
     async def use() -> None:
         asyncio.get_running_loop().call_later(0.01, may_go_on.set)
@@ -60,7 +60,7 @@ def test_who_is_cancelled_while_it_is_made_leaves_none(shared: Path, monkeypatch
             made.append(place)
             yield place
 
-    monkeypatch.setattr(bounded_process, "sandbox", slow)
+    monkeypatch.setattr(bounded, "sandbox", slow)
 
     async def use() -> None:
         async with _workplace():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.bounded import bounded_work
+from holdfast.server import bounded_work
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

@@ -12,19 +12,18 @@ from urllib.parse import urlencode
 import pytest
 from served import NOW_MS, SHOP, Served, batch
 
-from holdfast.jobs.recovery.timings import Recovery
-from holdfast.jobs.registry.operation_arguments import (
+from holdfast.jobs.recovery import RecoveryTimes
+from holdfast.jobs.registry.operation_log import (
     Arguments,
     Dispose,
     MakeCheckpoint,
+    Operations,
     TakeSavepoint,
     Verify,
     decode,
 )
-from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import Failure, JobState
-from holdfast.observe.alert_store import AlertStore
-from holdfast.observe.alerting import Alert, AlertEvent
+from holdfast.observe.alerting import Alert, AlertEvent, AlertStore
 from holdfast.savepoints.savepoint_api import take
 from holdfast.server.server_settings import ServerSettings
 
@@ -181,7 +180,7 @@ def test_a_job_page(shop: Served) -> None:
         "commit": 50,
     }
     cause = "user code: ZeroDivisionError: division by zero"
-    shop.registry.add_recovery("shop", Recovery(2, NOW_MS - 85_000, cause, phases))
+    shop.registry.add_recovery("shop", RecoveryTimes(2, NOW_MS - 85_000, cause, phases))
     with shop.supervised():
         found = shop.client().get("/ui/jobs/shop.json").json()
         source = page(shop.client(), "/ui/jobs/shop")

@@ -7,8 +7,7 @@ import pytest
 from served import NOW_MS, SHOP, TILL, Served
 
 from holdfast.model import JobState
-from holdfast.server.flink.stats import stats
-from holdfast.server.flink.vertices import vertex_id
+from holdfast.server.flink.calls import stats, vertex_id
 
 # Flink's words, as its own server answers them.
 JOB = {

@@ -19,17 +19,26 @@ from golden import golden
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.state import rows
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.cli.server_options import notes, say_notes
+from holdfast.cli.serve import notes, say_notes
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.layout import StoreId
 from holdfast.server import app as application
-from holdfast.server.access.guard import COOKIE, LARGEST_BODY, Guard
-from holdfast.server.access.guess_limit import FREE_GUESSES, LONGEST_WAIT_S, MOST_GUESSES, GuessLimit
+from holdfast.server.access.guard import (
+    COOKIE,
+    FREE_GUESSES,
+    KEPT_S,
+    LARGEST_BODY,
+    LONGEST_WAIT_S,
+    MOST,
+    MOST_GUESSES,
+    AccessGuard,
+    GuessLimit,
+    Sessions,
+)
 from holdfast.server.access.local_peer import PEER
-from holdfast.server.access.login_sessions import KEPT_S, MOST, Sessions
 from holdfast.server.server_settings import ServerSettings, token_from
-from holdfast.storage.giving_up import until
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import until
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -462,7 +471,7 @@ def test_what_took_too_long_is_given_up_by_the_thread_that_does_it(tmp_path: Pat
             ended.set()
 
     made = Starlette(routes=[Route("/slow", slow), Route("/quick", lambda _: Response("well"))])
-    guarded = Guard(made, ServerSettings(), sessions=Sessions(), limit=None, answer_s=0.2)
+    guarded = AccessGuard(made, ServerSettings(), sessions=Sessions(), limit=None, answer_s=0.2)
     with TestClient(guarded, base_url="http://127.0.0.1:8081", raise_server_exceptions=False) as client:
         answer = client.get("/slow")
         assert (answer.status_code, "took too long" in answer.text) == (503, True)

@@ -11,10 +11,9 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.server.access import local_peer
-from holdfast.server.access.home_token import secured
-from holdfast.server.access.local_peer import LocalPeer, uid_of
+from holdfast.server.access.guard import secured
+from holdfast.server.access.local_peer import LocalPeer, find_socket, uid_of
 from holdfast.server.server_settings import ServerSettings
-from holdfast.server.socket_diag import find_socket
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from served import NOW_MS, SHOP, Served, batch
 
 from holdfast.model import JobState, PartitionPosition, SourceProgress, TaskTimes
-from holdfast.observe.alert_store import AlertStore
+from holdfast.observe.alerting import AlertStore
 from holdfast.observe.metrics import METRICS, Sample
 from holdfast.server.server_settings import ServerSettings
 

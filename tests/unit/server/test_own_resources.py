@@ -9,10 +9,10 @@ from served import AGGREGATE, NOW_MS, SHOP, Served
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.state.contents import contents
-from holdfast.jobs.operations.executor import OperationExecutor
+from holdfast.jobs.operation_executor import OperationExecutor
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import HeavyKey, SkewReport
-from holdfast.savepoints.taking import facts
+from holdfast.savepoints import planning
 from holdfast.server.access import path_policy
 from holdfast.storage.local import LocalStorage
 
@@ -213,7 +213,7 @@ CK = "{folder}/checkpoints/aggregate-changelog"
 def test_digests_of_what_was_taken_are_made_by_this_server_or_the_next(
     shop: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     catalog = shop.folder / "checkpoints" / "sp"
     taken = done(shop, "/jobs/shop/savepoints", {"directory": str(catalog), "label": "a"})
     uri = taken["result"]["savepoints"][0]["savepoint"]

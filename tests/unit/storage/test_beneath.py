@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound
-from holdfast.storage import beneath
-from holdfast.storage.bulk import in_bulk
+from holdfast.storage import local
+from holdfast.storage.atomic_swap import in_bulk
 from holdfast.storage.local import LocalStorage
 
 SECRET = b"of the operator"
@@ -21,8 +21,8 @@ SECRET = b"of the operator"
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
     """A storage whose neighbour is a directory with a secret, on a kernel with openat2 and on one without."""
     if request.param == "directory by directory":
-        monkeypatch.setattr(beneath, "_resolver", lambda: None)
-    elif beneath._resolver() is None:
+        monkeypatch.setattr(local, "_resolver", lambda: None)
+    elif local._resolver() is None:
         pytest.skip("this kernel has no openat2")
     (tmp_path / "private").mkdir()
     (tmp_path / "private/secret").write_bytes(SECRET)

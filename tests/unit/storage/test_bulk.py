@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Conflict, Unavailable
-from holdfast.storage.bulk import in_bulk, passing
+from holdfast.storage.atomic_swap import in_bulk, passing
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.storage.hadoop_address import hadoop_address
+from holdfast.storage.remote import hadoop_address
 
 NameNode = Callable[[dict[str, str]], str]
 

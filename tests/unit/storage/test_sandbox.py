@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.storage.sandbox import sandbox
+from holdfast.storage.atomic_swap import sandbox
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from holdfast.storage.sandbox import sandbox
+from holdfast.storage.atomic_swap import sandbox
 with sandbox(Path(sys.argv[1]), "work", "dead") as place:
     (place / "half").write_text("done")
     print("made", flush=True)

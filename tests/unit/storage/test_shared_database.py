@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, Unavailable, Unsupported
-from holdfast.storage.shared_database import Shape, SharedDatabase
+from holdfast.storage.shared_database import DatabaseShape, SharedDatabase
 
-FIRST = Shape("the list", 1, ["CREATE TABLE words (word TEXT)"], "delete it")
-SECOND = Shape(
+FIRST = DatabaseShape("the list", 1, ["CREATE TABLE words (word TEXT)"], "delete it")
+SECOND = DatabaseShape(
     "the list",
     2,
     ["CREATE TABLE words (word TEXT, times INTEGER)"],
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def reader(path: Path, shape: Shape = FIRST) -> SharedDatabase:
+def reader(path: Path, shape: DatabaseShape = FIRST) -> SharedDatabase:
     return SharedDatabase(path, shape, patience_s=0.01, read_only=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.stream.keyed.hot_keys import HotKeys, labels_of
-from holdfast.stream.skew.split_hot import SplitJoin, _side
+from holdfast.stream.split_hot import SplitJoin, _side
 from holdfast.worker.state.group_numbers import hash_int
 
 

@@ -10,19 +10,17 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.model import Verdict
-from holdfast.stream.query.keyed_upgrades import note_verdicts, noted_states
-from holdfast.stream.query.operator_check import Defined
-from holdfast.stream.query.plan_notes import check_places
-from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
-from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.operator_layout import Layout, periods_as_text, periods_from_text
+from holdfast.stream.keyed_upgrades import note_verdicts, noted_states
+from holdfast.stream.operator_check import Defined, check_places
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
+from holdfast.worker.state.layout import Layout, form_of, periods_as_text, periods_from_text
 
 KEYS = pa.schema([("who", pa.string())])
 INT, LONG = pa.int32(), pa.int64()
 
 
 def value(name: str, type_: pa.DataType = LONG, **more: Any) -> State:
-    return State(Kind.VALUE, type_, name, **more)
+    return State(StateKind.VALUE, type_, name, **more)
 
 
 def operator(
@@ -63,15 +61,15 @@ def test_without_a_note_all_is_new() -> None:
         (value("a"), value("b"), {"b": Verdict.NEW, "a": Verdict.INCOMPATIBLE}),
         (value("a"), value("a", ttl=Ttl(1000)), {"a": Verdict.MIGRATE}),
         (value("a", ttl=Ttl(1000)), value("a", ttl=Ttl(1000, clock="event")), {"a": Verdict.MIGRATE}),
-        (value("a"), State(Kind.LIST, LONG, "a"), {"a": Verdict.INCOMPATIBLE}),
+        (value("a"), State(StateKind.LIST, LONG, "a"), {"a": Verdict.INCOMPATIBLE}),
         (
             value("a", pa.struct([("x", LONG), ("y", LONG)])),
             value("a", pa.struct([("x", LONG)])),
             {"a": Verdict.MIGRATE, "a.y": Verdict.DROP},
         ),
         (
-            State(Kind.MAP, LONG, "a", key_type=pa.string()),
-            State(Kind.MAP, LONG, "a", key_type=LONG),
+            State(StateKind.MAP, LONG, "a", key_type=pa.string()),
+            State(StateKind.MAP, LONG, "a", key_type=LONG),
             {"a": Verdict.INCOMPATIBLE},
         ),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.stream.aggregates.measures import measures_of
+from holdfast.stream.measures import measures_of
 from holdfast.worker.declarations.types import schema_of, type_text
 
 SCHEMA = schema_of(

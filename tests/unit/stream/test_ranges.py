@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.stream.aggregates.measures import measures_of
-from holdfast.stream.aggregates.ranges import aggregate, ranges_before
+from holdfast.stream.measures import measures_of
+from holdfast.stream.running import aggregate, ranges_before
 
 
 def over(call: str, values: list[Any], kind: pa.DataType, *ranges: tuple[int, int]) -> list[Any]:

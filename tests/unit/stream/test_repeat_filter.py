@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.formats.record_header import RECORD_HEADER, RecordHeader, header_of, parse_header
-from holdfast.stream.sinks.kafka.record_repeats import RepeatFilter, _DropRepeats
+from holdfast.stream.sinks.record_repeats import RepeatFilter, _DropRepeats
 from holdfast.testing import Harness
 
 # A partition, what a record holds, and the words of its header.

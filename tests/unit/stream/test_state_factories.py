@@ -10,7 +10,7 @@ import pytest
 
 import holdfast.stream.keyed.state_declarations as hf
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
 
 
 def test_each_factory_makes_its_kind() -> None:
@@ -22,11 +22,11 @@ def test_each_factory_makes_its_kind() -> None:
             return value
 
     last = Last()
-    assert hf.value(int, default=3) == State(Kind.VALUE, pa.int64(), default=3)
-    assert hf.list_state("string") == State(Kind.LIST, pa.string())
-    assert hf.map_state(str, "int") == State(Kind.MAP, pa.int32(), key_type=pa.string())
-    assert hf.reducing("double", hf.add) == State(Kind.REDUCING, pa.float64(), function=hf.add)
-    assert hf.aggregating("long", last) == State(Kind.AGGREGATING, pa.int64(), aggregate=last)
+    assert hf.value(int, default=3) == State(StateKind.VALUE, pa.int64(), default=3)
+    assert hf.list_state("string") == State(StateKind.LIST, pa.string())
+    assert hf.map_state(str, "int") == State(StateKind.MAP, pa.int32(), key_type=pa.string())
+    assert hf.reducing("double", hf.add) == State(StateKind.REDUCING, pa.float64(), function=hf.add)
+    assert hf.aggregating("long", last) == State(StateKind.AGGREGATING, pa.int64(), aggregate=last)
 
 
 def test_builtins_are_taken_for_the_functions_that_know_nan() -> None:

@@ -13,8 +13,8 @@ from pyspark.sql import Row
 import holdfast as hf
 from holdfast.errors import Failed
 from holdfast.testing import Harness
-from holdfast.worker.runtime.arrow_columns import column_of
-from holdfast.worker.runtime.features.instances import Shares
+from holdfast.worker.runtime.columns import column_of
+from holdfast.worker.runtime.runner_spec import Shares
 
 POINT = "struct<x: int NOT NULL>"
 

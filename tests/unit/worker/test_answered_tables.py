@@ -14,11 +14,10 @@ from pyspark.sql.pandas import serializers
 from pyspark.sql.types import LongType, StructType
 
 from holdfast.worker.counts import COUNTS
-from holdfast.worker.dispatcher import answer_batch
-from holdfast.worker.lane import PACKET, answer_schema
-from holdfast.worker.passes import Answer, packets_in
+from holdfast.worker.operator import _Graft, answer_batch
+from holdfast.worker.packets import PACKET, answer_schema
+from holdfast.worker.passes import TaskOutput, packets_in
 from holdfast.worker.state.group_numbers import EVEN
-from holdfast.worker.table_exchange import _Graft
 
 # Spark 4.3 has no serializer for these tasks; what the workers do there is tested with its queries.
 KIND: Any = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
@@ -122,8 +121,8 @@ def test_packets_are_read_by_the_names_of_their_columns() -> None:
 def test_rows_and_counts_are_answered_side_by_side() -> None:
     schema = answer_schema(OUTPUT)
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], schema=OUTPUT)
-    part = answer_batch(Answer(rows.slice(1)), schema, COUNTS)
-    counts = answer_batch(Answer(counts={"events": 5, "keys": 2}), schema, COUNTS)
+    part = answer_batch(TaskOutput(rows.slice(1)), schema, COUNTS)
+    counts = answer_batch(TaskOutput(counts={"events": 5, "keys": 2}), schema, COUNTS)
     assert part.to_pylist() == [{"rows": [{"n": 2, "who": None}, {"n": 3, "who": "c"}], "counts": None}]
     assert counts.to_pylist() == [
         {"rows": None, "counts": [{"events": 5, "keys": 2}.get(name) for name in COUNTS]}

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.runtime.arrow_columns import Unfit, column_of, conformed, table_of
-from holdfast.worker.runtime.event_rows import record_class
+from holdfast.worker.runtime.columns import Unfit, column_of, conformed, record_class, table_of
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")

@@ -6,9 +6,17 @@ import pytest
 from blob_histories import LEAST, NOWHERE, MemoryBlobs, append, check_calls, check_history, contents, fold
 
 from holdfast.errors import Corrupt, Invalid
-from holdfast.worker.state.external.blob_database import BlobWrites, Replaced
-from holdfast.worker.state.external.blob_name import BlobName, is_name
-from holdfast.worker.state.external.blob_store import BlobReader, Blobs, BlobStore, BlobTask, operator_of
+from holdfast.worker.state.blob_store import (
+    BlobName,
+    BlobReader,
+    Blobs,
+    BlobStore,
+    BlobTask,
+    BlobWrites,
+    ReplacedBlobs,
+    is_name,
+    operator_of,
+)
 from holdfast.worker.state.store import MemoryStore
 
 
@@ -41,7 +49,7 @@ class StoppedBlobs(MemoryBlobs):
         if self.steps < 0:
             raise _Stopped
 
-    def write(self, home: str, writes: BlobWrites) -> list[Replaced]:
+    def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
         """Write, and end before or after it."""
         self._step()
         replaced = super().write(home, writes)

@@ -15,11 +15,10 @@ from counted_programs import DELAY_MS, Baskets, BasketsModel, Items, ItemsModel
 
 from holdfast.errors import Corrupt
 from holdfast.testing import Harness
-from holdfast.worker.state.census import Census
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.store import MemoryStore, Meta
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tables import Levels, Run
+from holdfast.worker.state.upkeep import Census
 
 
 def baskets(key_groups: int = 3) -> Harness:

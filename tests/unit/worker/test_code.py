@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.worker.declarations.code import names_any
+from holdfast.worker.declarations.processor import names_any
 
 WORDS = frozenset({"now", "now_ms"})
 

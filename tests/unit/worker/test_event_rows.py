@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.runtime.event_rows import EventRecord, freezer, plain, record_class, records, values_of
+from holdfast.worker.runtime.columns import EventRecord, freezer, plain, record_class, records, values_of
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.evolution import Change, change_of
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.evolution import TypeChange, change_of
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.declarations.types import parse_type
 
 
-def compare(old: str, new: str, **options: Any) -> Change:
-    return change_of(State(Kind.VALUE, parse_type(new), "s", **options), "value", parse_type(old))
+def compare(old: str, new: str, **options: Any) -> TypeChange:
+    return change_of(State(StateKind.VALUE, parse_type(new), "s", **options), "value", parse_type(old))
 
 
 def read(old: str, new: str, values: list[Any], **options: Any) -> list[Any]:
@@ -202,7 +202,7 @@ def test_a_name_with_a_dot_is_in_backquotes() -> None:
 
 
 def test_a_state_keeps_its_kind_and_its_keys() -> None:
-    state = State(Kind.MAP, pa.int64(), "visits", key_type=pa.string())
+    state = State(StateKind.MAP, pa.int64(), "visits", key_type=pa.string())
     assert change_of(state, "map", pa.int32(), pa.string()).steps == ("widen state visits: int to long",)
     with pytest.raises(Invalid, match="another kind of state") as caught:
         change_of(state, "list", pa.int64())

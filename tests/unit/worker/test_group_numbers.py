@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, group_row
+from holdfast.checkpoints.keyed import KEY_GROUP, group_row
 from holdfast.formats.rows.row_hashes import row_hashes
 from holdfast.worker.state.group_numbers import EVEN, MOST_GROUPS, PLAIN, Numbering
-from holdfast.worker.state.key_group import numbers_of
+from holdfast.worker.state.layout import numbers_of
 
 
 def hashes(numbering: Numbering, groups: int) -> list[int]:

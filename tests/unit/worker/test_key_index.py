@@ -14,17 +14,16 @@ import pytest
 import xxhash
 from python_steps import steps_of
 
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Outcome
-from holdfast.worker.state.blob_schema import ROWS, form_of
+from holdfast.worker.state import tables
 from holdfast.worker.state.key_index import Keys, same_keys
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.layout import ROWS, Layout, form_of
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables import segments
-from holdfast.worker.state.tables.runs import Run, empty_run
+from holdfast.worker.state.tables import Run, empty_run
 
-STATES = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.LIST, pa.int64(), "seen"))
+STATES = (State(StateKind.VALUE, pa.int64(), "total"), State(StateKind.LIST, pa.int64(), "seen"))
 KEYS = pa.schema([pa.field("who", pa.string()), pa.field("x", pa.float64())])
 FORM = form_of(STATES, KEYS, timers=True)
 NAN = float("nan")
@@ -196,7 +195,7 @@ def test_due_keys_that_share_a_hash_are_found_with_their_timers() -> None:
 
 @pytest.mark.slow
 def test_many_keys_with_few_hashes_hold_what_dictionaries_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_ROWS", 8)
+    monkeypatch.setattr(tables, "SEGMENT_ROWS", 8)
     chance = random.Random(7)
     store = MemoryStore()
     totals: dict[tuple[str, ...], int] = {}

@@ -12,13 +12,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.lane import HASH, WAKE, Combiner, Stream, Waker
-from holdfast.worker.packer import Packer
+from holdfast.worker.packets import HASH, WAKE, Combiner, InputStream, Packer, Waker
 from holdfast.worker.passes import Packet, packets_in
-from holdfast.worker.state.blob_schema import form_of
 from holdfast.worker.state.group_numbers import EVEN
-from holdfast.worker.state.key_group import group_of
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.layout import Layout, form_of, group_of
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -68,7 +65,7 @@ LAYOUT = Layout("op", GROUPS, (), FORM, ("who",))
 
 
 def packer(number: int) -> Packer:
-    return Packer(Stream("event", SCHEMA, ("who",)), number, LAYOUT)
+    return Packer(InputStream("event", SCHEMA, ("who",)), number, LAYOUT)
 
 
 def packets(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> list[Packet]:
@@ -104,9 +101,7 @@ def test_no_events_make_no_packets_and_wide_types_are_brought_to_the_declared() 
 
 
 def test_many_events_are_packed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.worker import lane
-
-    monkeypatch.setattr(lane, "PACK_BYTES", 1)
+    monkeypatch.setattr("holdfast.worker.packets.PACK_BYTES", 1)
     packed = packets(packer(0)([hashed([row(n)]) for n in range(1, 4)]))
     assert [each.seq for each in packed] == [0, 1, 2]
 

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.worker.state.tables import runs, segments
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, joined, merged, sorted_run, spans
-from holdfast.worker.state.tables.segments import pages
+from holdfast.worker.state import tables
+from holdfast.worker.state.tables import Levels, Run, empty_run, joined, merged, pages, sorted_run, spans
 
 ROWS = pa.schema(
     [("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.int64()), ("due", pa.int64())]
@@ -141,7 +139,7 @@ def test_a_row_that_is_gone_hides_the_settled_one_until_it_is_settled_too() -> N
 def test_settling_copies_the_worst_segments_first_and_no_more_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_ROWS", 20)
+    monkeypatch.setattr(tables, "SEGMENT_ROWS", 20)
     table = Levels(ROWS)
     table.extend(sorted_run(batch((each, 0, each) for each in range(100))))
     assert table.settled.lows.tolist() == list(range(0, 100, 10))
@@ -159,7 +157,7 @@ def test_settling_copies_the_worst_segments_first_and_no_more_than_it_may(
 
 
 def test_a_segment_that_grows_is_split_and_no_hash_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_ROWS", 8)
+    monkeypatch.setattr(tables, "SEGMENT_ROWS", 8)
     table = Levels(ELEMENTS)
     table.put(elements((7, 0, slot, slot) for slot in range(30)))
     table.put(elements((each, 0, 0, each) for each in (1, 5, 9, 20)))
@@ -188,15 +186,15 @@ def texts_of(rows: Iterable[tuple[int, str | None]]) -> pa.RecordBatch:
 def test_no_rows_of_many_bytes_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """However large a batch is, segments stay small, and only a few of them are ever joined."""
     most = 4_000
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", most)
+    monkeypatch.setattr(tables, "SEGMENT_BYTES", most)
     joins: list[int] = []
-    concatenate = runs.concatenated
+    concatenate = tables.concatenated
 
     def watched(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         joins.append(sum(part.nbytes for part in parts))
         return concatenate(parts)
 
-    monkeypatch.setattr(runs, "concatenated", watched)
+    monkeypatch.setattr(tables, "concatenated", watched)
     for seed in range(5):
         chance = random.Random(seed)
         table = Levels(texts_of([]).schema)
@@ -224,7 +222,7 @@ def test_no_rows_of_many_bytes_are_put_together(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pages_are_of_few_rows_and_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4_000)
+    monkeypatch.setattr(tables, "SEGMENT_BYTES", 4_000)
     texts = ["x" * size for size in (9, 9, 9, 9, 3_000, 3_000, 9_000, 9, 1_000, 1_000, 1_000)]
     run = Run(texts_of(enumerate(texts)))
     cut = [page.column(3).to_pylist() for page in pages(run, 4)]
@@ -253,7 +251,7 @@ def test_rows_until_a_number_are_the_live_and_newest() -> None:
 
 @pytest.mark.slow
 def test_random_changes_hold_what_a_dictionary_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
+    monkeypatch.setattr(tables, "SEGMENT_ROWS", 16)
     for seed in range(40):
         chance = random.Random(seed)
         table = Levels(ROWS)

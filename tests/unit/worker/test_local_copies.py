@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run
-from holdfast.worker.state.tables.segments import Segment
+from holdfast.worker.state.tables import Levels, Run, Segment
 
 SCHEMA = pa.schema([("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.string())])
 SCHEMAS = {"": SCHEMA, "seen": SCHEMA}

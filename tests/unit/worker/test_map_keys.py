@@ -13,7 +13,7 @@ import pytest
 from passes import INSTANT, Passes, event
 
 from holdfast.worker.declarations.processor import Keyed, KeyedTable
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 
 FLOAT, DOUBLE, LONG = pa.float32(), pa.float64(), pa.int64()
 A = ("a",)
@@ -27,7 +27,7 @@ def passes_of(kind: pa.DataType, keys: list[Any], table: bool) -> Passes:
     """A processor that counts its keys at each event, one after the other."""
 
     class Rows(Keyed):
-        seen = State(Kind.MAP, LONG, key_type=kind)
+        seen = State(StateKind.MAP, LONG, key_type=kind)
 
         def on_event(self, event: Any, state: Any, ctx: Any) -> None:
             for key in keys:
@@ -35,7 +35,7 @@ def passes_of(kind: pa.DataType, keys: list[Any], table: bool) -> Passes:
                 state.seen[key] = state.seen.get(key, 0) + 1
 
     class Tables(KeyedTable):
-        seen = State(Kind.MAP, LONG, key_type=kind)
+        seen = State(StateKind.MAP, LONG, key_type=kind)
 
         def on_batch(self, events: Any, state: Any) -> None:
             for key in keys:

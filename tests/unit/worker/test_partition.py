@@ -12,23 +12,21 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
-from holdfast.worker.state import compaction as folding
-from holdfast.worker.state import partition
-from holdfast.worker.state.blob_schema import ROWS, form_of
+from holdfast.worker.state import partition, tables
+from holdfast.worker.state import upkeep as folding
 from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.layout import ROWS, Layout, form_of
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.tables import segments
-from holdfast.worker.state.tables.runs import empty_run
+from holdfast.worker.state.tables import empty_run
 
 KEYS = pa.schema([pa.field("who", pa.string())])
 MOMENT = Moment(0, None, None)
-OLD = (State(Kind.VALUE, pa.int32(), "total"),)
-NEW = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.VALUE, pa.string(), "name"))
+OLD = (State(StateKind.VALUE, pa.int32(), "total"),)
+NEW = (State(StateKind.VALUE, pa.int64(), "total"), State(StateKind.VALUE, pa.string(), "name"))
 NAMES = ("a", "b")
 NOTHING = pa.table({})
 TOKENS = count(1)
@@ -88,7 +86,7 @@ def test_a_group_that_was_only_read_keeps_its_former_form_when_it_is_written(tmp
 
 def test_forms_of_three_versions_are_read_in_one_group(tmp_path: Path) -> None:
     store = MemoryStore()
-    newest = (State(Kind.VALUE, pa.decimal128(38, 0), "sum", was="total"), NEW[1])
+    newest = (State(StateKind.VALUE, pa.decimal128(38, 0), "sum", was="total"), NEW[1])
     put(task(store, OLD), ["a", "b"], s_total=pa.array([1, 2], pa.int32()))
     put(task(store, NEW, tmp_path), ["a"], s_total=pa.array([10], pa.int64()))
     last = task(store, newest, tmp_path)
@@ -168,7 +166,7 @@ def test_a_log_is_folded_and_holds_the_same(monkeypatch: pytest.MonkeyPatch, tmp
     assert logs == [1, 2, 3, 0, 1, 2, 3, 0]
 
 
-TEXTS = (State(Kind.VALUE, pa.string(), "note"), State(Kind.LIST, pa.string(), "notes"))
+TEXTS = (State(StateKind.VALUE, pa.string(), "note"), State(StateKind.LIST, pa.string(), "notes"))
 
 
 def append(made: Partition, name: str, text: str) -> None:
@@ -183,7 +181,7 @@ def append(made: Partition, name: str, text: str) -> None:
 def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(tables, "SEGMENT_BYTES", 1 << 20)
     monkeypatch.setattr(partition, "SEGMENT_BYTES", 1 << 20)
     store = MemoryStore()
     fits = "x" * 1_000_000
@@ -201,7 +199,7 @@ def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
 
 
 def test_a_group_of_many_bytes_is_written_and_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (segments, partition):
+    for room in (tables, partition):
         monkeypatch.setattr(room, "SEGMENT_BYTES", 5_000)
     monkeypatch.setattr(partition, "MOST_AT_ONCE", 9_000)
     store = MemoryStore()

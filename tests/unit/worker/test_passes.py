@@ -12,13 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.declarations.state_descriptors import Kind, State
-from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Runner, Shared, Touched
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.packer import Packer
-from holdfast.worker.passes import Answer, Packet, Pass, late_events
-from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.declarations.state_descriptors import State, StateKind
+from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Outcome, Runner, Shared, Touched
+from holdfast.worker.packets import HASH, SIDE_COLUMNS, InputStream, Lane, Packer
+from holdfast.worker.passes import Packet, Pass, TaskOutput, late_events
+from holdfast.worker.state.layout import Layout, form_of
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
 
@@ -71,13 +69,13 @@ class Echo:
         self.calls += 1
         everything = [each for arrival in arrivals for each in arrival.events.to_pylist()]
         fine = [{"n": each["n"]} for each in everything if (each["n"] or 0) >= 0]
-        failed = [Failed("event", each, "below zero") for each in everything if (each["n"] or 0) < 0]
+        failed = [FailedEvent("event", each, "below zero") for each in everything if (each["n"] or 0) < 0]
         names = touched.keys.column_names
         assert names == ["who"]
         return Outcome({}, {}, pa.Table.from_pylist(fine, schema=pa.schema([("n", pa.int64())])), failed)
 
 
-STATE = State(Kind.VALUE, pa.int64(), "total")
+STATE = State(StateKind.VALUE, pa.int64(), "total")
 FORM = form_of([STATE], pa.schema([("who", pa.string())]), timers=False)
 
 
@@ -93,7 +91,7 @@ def passing(
     sides = [pa.field(name, pa.string()) for name in SIDE_COLUMNS] if side_outputs else []
     lane = Lane(
         layout,
-        (Stream("event", SCHEMA, ("who",), "ts"), Stream("plain", SCHEMA, ("who",))),
+        (InputStream("event", SCHEMA, ("who",), "ts"), InputStream("plain", SCHEMA, ("who",))),
         pa.schema([*own, *sides]),
         keep_late=keep_late,
         side_outputs=side_outputs,
@@ -105,7 +103,7 @@ def passing(
 def answered(
     running: Pass, found: Sequence[Packet], moment: Moment
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    answers: list[Answer] = list(running.run(found, [], moment))
+    answers: list[TaskOutput] = list(running.run(found, [], moment))
     rows = [row for each in answers if each.rows is not None for row in each.rows.to_pylist()]
     assert all(not each.counts for each in answers[:-1])
     return rows, answers[-1].counts
@@ -126,7 +124,9 @@ def of(stream: int, *numbers: int) -> list[Packet]:
         for each in numbers
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.append(pa.field(HASH, pa.int64())))
-    packer = Packer(Stream("event", SCHEMA, ("who",)), stream, Layout("op", GROUPS, (STATE,), FORM, ("who",)))
+    packer = Packer(
+        InputStream("event", SCHEMA, ("who",)), stream, Layout("op", GROUPS, (STATE,), FORM, ("who",))
+    )
     return [Packet(*each.values()) for out in packer([batch]) for each in out.to_pylist()]
 
 

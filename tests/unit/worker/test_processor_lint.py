@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.handlers import stream_names
-from holdfast.worker.declarations.processor import Keyed, KeyedTable, definition_of
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.processor import Keyed, KeyedTable, definition_of, stream_names
+from holdfast.worker.declarations.state_descriptors import State, StateKind
 
 
 def on_event(self: Any, event: Any, state: Any, ctx: Any) -> None: ...
@@ -28,8 +27,8 @@ def refusal(given: object, streams: tuple[str, ...] = ("events",)) -> Invalid:
 
 
 class Regulars(Keyed):
-    visits = State(Kind.VALUE, pa.int64(), default=0)
-    seen = State(Kind.LIST, pa.string())
+    visits = State(StateKind.VALUE, pa.int64(), default=0)
+    seen = State(StateKind.LIST, pa.string())
 
     def __init__(self, limit: int = 3) -> None:
         self.limit = limit
@@ -41,7 +40,7 @@ class Regulars(Keyed):
 
 
 class Totals(KeyedTable):
-    total = State(Kind.REDUCING, pa.int64(), function=max)
+    total = State(StateKind.REDUCING, pa.int64(), function=max)
     combined = "customer string, total long"
 
     def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
@@ -106,12 +105,12 @@ def test_connected_streams_have_a_handler_each() -> None:
         ({"on_event": on_event, "on_batch": lambda _s, _e, _t: None}, ("a",), "never called"),
         ({"on_event": on_event, "combine": lambda _s, _e: None}, ("a",), "never called"),
         (
-            {"on_event": on_event, "visits": State(Kind.VALUE, pa.int64(), default="x")},
+            {"on_event": on_event, "visits": State(StateKind.VALUE, pa.int64(), default="x")},
             ("a",),
             "declared type",
         ),
-        ({"on_event": on_event, "clear": State(Kind.VALUE, pa.int64())}, ("a",), "not free"),
-        ({"on_event": on_event, "on_start": State(Kind.VALUE, pa.int64())}, ("a",), "not free"),
+        ({"on_event": on_event, "clear": State(StateKind.VALUE, pa.int64())}, ("a",), "not free"),
+        ({"on_event": on_event, "on_start": State(StateKind.VALUE, pa.int64())}, ("a",), "not free"),
     ],
 )
 def test_a_class_that_could_only_fail_later_is_refused(
@@ -175,7 +174,7 @@ def test_only_an_instance_of_a_processor_is_one() -> None:
 
 def test_a_state_on_the_instance_is_refused() -> None:
     given = Regulars()
-    given.limit = State(Kind.VALUE, pa.int64())  # type: ignore[assignment]
+    given.limit = State(StateKind.VALUE, pa.int64())  # type: ignore[assignment]
     error = refusal(given)
     assert "on the instance" in error.fact
     assert error.where == "Regulars.limit"
@@ -214,9 +213,9 @@ def pickling_by_import(self: Any, event: Any, state: Any, ctx: Any) -> None:
 
 @pytest.mark.parametrize("handler", [pickling_by_module, pickling_by_import])
 def test_pickled_blobs_are_refused(handler: Callable[..., None]) -> None:
-    blob = State(Kind.VALUE, pa.struct([("data", pa.binary())]))
+    blob = State(StateKind.VALUE, pa.struct([("data", pa.binary())]))
     error = refusal(processor(on_event=handler, blob=blob))
     assert "a state has a schema" in error.fact
     assert error.where == "P.on_event"
-    definition_of(processor(on_event=handler, text=State(Kind.VALUE, pa.string())), ["a"])
+    definition_of(processor(on_event=handler, text=State(StateKind.VALUE, pa.string())), ["a"])
     definition_of(processor(on_event=on_event, blob=blob), ["a"])

@@ -11,7 +11,7 @@ from passes import EVENTS, INSTANT, Passes, event
 
 from holdfast.errors import Failed
 from holdfast.worker.declarations.processor import Keyed
-from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl, add, greatest
+from holdfast.worker.declarations.state_descriptors import Aggregate, State, StateKind, Ttl, add, greatest
 from holdfast.worker.runtime import row_runner
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
@@ -20,8 +20,8 @@ A, B, C = ("a",), ("b",), ("c",)
 
 
 class Visits(Keyed):
-    visits = State(Kind.VALUE, LONG, default=0)
-    spend = State(Kind.REDUCING, DOUBLE, function=add)
+    visits = State(StateKind.VALUE, LONG, default=0)
+    spend = State(StateKind.REDUCING, DOUBLE, function=add)
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[dict[str, Any]]:
         state.visits += 1
@@ -84,12 +84,12 @@ def test_what_did_not_change_is_left_out() -> None:
 class Plain(Keyed):
     """Does what the event's user says, so that a test can be about one line."""
 
-    n = State(Kind.VALUE, LONG)
-    base = State(Kind.VALUE, LONG, default=7)
-    tags = State(Kind.VALUE, pa.list_(TEXT), default=["x"])
-    most = State(Kind.REDUCING, DOUBLE, function=greatest)
-    basket = State(Kind.LIST, TEXT)
-    drinks = State(Kind.MAP, LONG, key_type=TEXT)
+    n = State(StateKind.VALUE, LONG)
+    base = State(StateKind.VALUE, LONG, default=7)
+    tags = State(StateKind.VALUE, pa.list_(TEXT), default=["x"])
+    most = State(StateKind.REDUCING, DOUBLE, function=greatest)
+    basket = State(StateKind.LIST, TEXT)
+    drinks = State(StateKind.MAP, LONG, key_type=TEXT)
 
     def __init__(self, *steps: Any) -> None:
         self.steps = steps
@@ -152,8 +152,8 @@ def test_values_with_parts_are_assigned_not_changed() -> None:
 class Baskets(Keyed):
     """Puts parts into maps of arrays and of maps as the event's amount says."""
 
-    arrays = State(Kind.MAP, pa.list_(LONG), key_type=DOUBLE)
-    maps = State(Kind.MAP, pa.map_(TEXT, LONG), key_type=TEXT, ttl=Ttl(10, clock="event"))
+    arrays = State(StateKind.MAP, pa.list_(LONG), key_type=DOUBLE)
+    maps = State(StateKind.MAP, pa.map_(TEXT, LONG), key_type=TEXT, ttl=Ttl(10, clock="event"))
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> None:
         if event.amount == 0:
@@ -356,8 +356,8 @@ def test_all_entries_are_read_once() -> None:
 
 def test_equal_keys_of_a_map_are_one() -> None:
     class Odd(Keyed):
-        by_number = State(Kind.MAP, LONG, key_type=DOUBLE)
-        by_time = State(Kind.MAP, LONG, key_type=INSTANT)
+        by_number = State(StateKind.MAP, LONG, key_type=DOUBLE)
+        by_time = State(StateKind.MAP, LONG, key_type=INSTANT)
 
         def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
             nan = float("nan")
@@ -398,7 +398,7 @@ def test_aggregates(aggregate: Aggregate, ttl: Ttl | None) -> None:
     struct = pa.struct([("n", LONG), ("total", DOUBLE)])
 
     class Means(Keyed):
-        mean = State(Kind.AGGREGATING, struct, aggregate=aggregate, ttl=ttl)
+        mean = State(StateKind.AGGREGATING, struct, aggregate=aggregate, ttl=ttl)
 
         def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
             before = state.mean.get()
@@ -418,7 +418,7 @@ def test_aggregates(aggregate: Aggregate, ttl: Ttl | None) -> None:
 
 def test_connected_streams_share_state_and_come_one_after_the_other() -> None:
     class Joined(Keyed):
-        n = State(Kind.VALUE, LONG, default=0)
+        n = State(StateKind.VALUE, LONG, default=0)
 
         def on_orders(self, event: Any, state: Any, ctx: Any) -> Any:
             state.n += 1
@@ -435,7 +435,7 @@ def test_connected_streams_share_state_and_come_one_after_the_other() -> None:
 
 def test_on_key_gets_all_events_of_a_key() -> None:
     class Whole(Keyed):
-        n = State(Kind.VALUE, LONG, default=0)
+        n = State(StateKind.VALUE, LONG, default=0)
 
         def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Any:
             state.n += sum(int(each.amount) for each in events)

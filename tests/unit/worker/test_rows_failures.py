@@ -11,7 +11,7 @@ from passes import INSTANT, Passes, event
 
 from holdfast.errors import Failed
 from holdfast.worker.declarations.processor import Keyed
-from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl, add
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl, add
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 OUT = {"user": TEXT, "n": LONG}
@@ -27,11 +27,11 @@ def divide(amount: float) -> float:
 class Fragile(Keyed):
     """Cannot take an amount of zero, and notes all others."""
 
-    n = State(Kind.VALUE, LONG, default=0)
-    timed = State(Kind.VALUE, LONG, default=0, ttl=Ttl(1_000))
-    total = State(Kind.REDUCING, DOUBLE, function=add)
-    seen = State(Kind.LIST, DOUBLE)
-    marks = State(Kind.MAP, LONG, key_type=TEXT)
+    n = State(StateKind.VALUE, LONG, default=0)
+    timed = State(StateKind.VALUE, LONG, default=0, ttl=Ttl(1_000))
+    total = State(StateKind.REDUCING, DOUBLE, function=add)
+    seen = State(StateKind.LIST, DOUBLE)
+    marks = State(StateKind.MAP, LONG, key_type=TEXT)
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
         yield (event.user, state.n)
@@ -107,7 +107,7 @@ def test_due_timers_count_although_the_event_is_set_aside() -> None:
 
 def test_on_key_sets_all_events_of_the_key_aside() -> None:
     class Whole(Keyed):
-        n = State(Kind.VALUE, LONG, default=0)
+        n = State(StateKind.VALUE, LONG, default=0)
 
         def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Any:
             state.n += len(events)

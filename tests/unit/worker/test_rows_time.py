@@ -9,7 +9,7 @@ from passes import EVENTS, Passes, event
 
 from holdfast.errors import Failed
 from holdfast.worker.declarations.processor import Keyed
-from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl, add
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl, add
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 SEEN = {"seen": TEXT}
@@ -22,10 +22,10 @@ def stepping(ttl: Ttl) -> type[Keyed]:
     """A processor whose states all have this TTL and which does what it is told."""
 
     class Steps(Keyed):
-        value = State(Kind.VALUE, LONG, default=0, ttl=ttl)
-        total = State(Kind.REDUCING, DOUBLE, function=add, ttl=ttl)
-        basket = State(Kind.LIST, TEXT, ttl=ttl)
-        drinks = State(Kind.MAP, LONG, key_type=TEXT, ttl=ttl)
+        value = State(StateKind.VALUE, LONG, default=0, ttl=ttl)
+        total = State(StateKind.REDUCING, DOUBLE, function=add, ttl=ttl)
+        basket = State(StateKind.LIST, TEXT, ttl=ttl)
+        drinks = State(StateKind.MAP, LONG, key_type=TEXT, ttl=ttl)
         do: Callable[[Any], Any]
 
         def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
@@ -185,7 +185,7 @@ def test_vector_8(age_from: str | int, last: int) -> None:
 
 def test_vector_9() -> None:
     class Forever(Keyed):
-        value = State(Kind.VALUE, LONG, default=0)
+        value = State(StateKind.VALUE, LONG, default=0)
 
         def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
             return {"seen": repr(state.value)}
@@ -238,7 +238,7 @@ def test_an_event_without_a_time_stamps_by_the_watermark() -> None:
 class Alarm(Keyed):
     """Sets the timer that an event asks for, and tells what fires."""
 
-    last = State(Kind.VALUE, LONG, ttl=Ttl(1_000, clock="event"))
+    last = State(StateKind.VALUE, LONG, ttl=Ttl(1_000, clock="event"))
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[Any]:
         ctx.timer(int(event.amount), name="x")

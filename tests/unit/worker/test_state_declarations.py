@@ -15,16 +15,15 @@ from holdfast.errors import Invalid
 from holdfast.worker.declarations.declaration import check_state, check_ttl, states_of
 from holdfast.worker.declarations.state_descriptors import (
     Aggregate,
-    Kind,
     State,
+    StateKind,
     Ttl,
     add,
     greatest,
     least,
     ufunc_of,
 )
-from holdfast.worker.declarations.types import parse_type
-from holdfast.worker.declarations.value_checks import check_value
+from holdfast.worker.declarations.types import check_value, parse_type
 
 NAN = math.nan
 
@@ -41,8 +40,8 @@ class Average(Aggregate):
 
 
 class Shop:
-    visits = State(Kind.VALUE, pa.int64(), default=0)
-    drinks = State(Kind.MAP, pa.int64(), key_type=pa.string(), ttl=Ttl(1000))
+    visits = State(StateKind.VALUE, pa.int64(), default=0)
+    drinks = State(StateKind.MAP, pa.int64(), key_type=pa.string(), ttl=Ttl(1000))
 
 
 def test_a_state_takes_the_name_of_its_attribute_and_reads_as_itself() -> None:
@@ -58,18 +57,18 @@ def test_states_survive_pickling_and_compare_by_what_they_say() -> None:
         for pickler in (pickle, cloudpickle):
             assert pickle.loads(pickler.dumps(state)) == state
     assert hash(Shop.drinks) == hash(pickle.loads(pickle.dumps(Shop.drinks)))
-    assert State(Kind.VALUE, pa.int64(), "a") != State(Kind.VALUE, pa.int32(), "a")
+    assert State(StateKind.VALUE, pa.int64(), "a") != State(StateKind.VALUE, pa.int32(), "a")
 
 
 def test_the_order_of_states_is_that_of_the_classes_from_the_base_on() -> None:
     class Base:
-        first = State(Kind.VALUE, pa.int64())
-        second = State(Kind.VALUE, pa.int64())
-        third = State(Kind.VALUE, pa.int64())
+        first = State(StateKind.VALUE, pa.int64())
+        second = State(StateKind.VALUE, pa.int64())
+        third = State(StateKind.VALUE, pa.int64())
 
     class Derived(Base):
-        fourth = State(Kind.LIST, pa.string())
-        second = State(Kind.VALUE, pa.string())
+        fourth = State(StateKind.LIST, pa.string())
+        second = State(StateKind.VALUE, pa.string())
         third = None  # type: ignore[assignment]
 
     assert [(state.name, state.type) for state in states_of(Derived)] == [
@@ -81,7 +80,7 @@ def test_the_order_of_states_is_that_of_the_classes_from_the_base_on() -> None:
 
 def test_one_declaration_under_two_names_is_two_states() -> None:
     class Both:
-        a = b = State(Kind.VALUE, pa.int64())
+        a = b = State(StateKind.VALUE, pa.int64())
 
     assert [state.name for state in states_of(Both)] == ["a", "b"]
 
@@ -89,11 +88,11 @@ def test_one_declaration_under_two_names_is_two_states() -> None:
 @pytest.mark.parametrize("name", ["_hidden", "holdfast", "holdfast_x", "on_event", "clear", "combined"])
 def test_reserved_names_are_refused(name: str) -> None:
     with pytest.raises(Invalid, match="not free"):
-        states_of(type("P", (), {name: State(Kind.VALUE, pa.int64())}))
+        states_of(type("P", (), {name: State(StateKind.VALUE, pa.int64())}))
 
 
 def test_a_state_cannot_hide_a_method_or_be_hidden_by_one() -> None:
-    state = State(Kind.VALUE, pa.int64())
+    state = State(StateKind.VALUE, pa.int64())
     method = type("P", (), {"total": lambda _self: 1})
     with pytest.raises(Invalid, match="have one name") as caught:
         states_of(type("Q", (method,), {"total": state}))
@@ -105,7 +104,7 @@ def test_a_state_cannot_hide_a_method_or_be_hidden_by_one() -> None:
 def test_former_names_are_of_one_state_each() -> None:
     def states(**was: str | tuple[str, ...]) -> Any:
         return states_of(
-            type("P", (), {name: State(Kind.VALUE, pa.int64(), was=w) for name, w in was.items()})
+            type("P", (), {name: State(StateKind.VALUE, pa.int64(), was=w) for name, w in was.items()})
         )
 
     assert [state.was for state in states(a="x", b="y")] == ["x", "y"]
@@ -165,20 +164,20 @@ def test_values_of_another_type_are_refused_with_their_place(text: str, value: A
 @pytest.mark.parametrize(
     ("state", "fact"),
     [
-        (State(Kind.LIST, pa.int64(), default=[1]), "only a value has a default"),
-        (State(Kind.MAP, pa.int64()), "has a type of keys"),
-        (State(Kind.VALUE, pa.int64(), key_type=pa.string()), "has a type of keys"),
-        (State(Kind.MAP, pa.int64(), key_type=parse_type("array<int>")), "simple type"),
-        (State(Kind.VALUE, pa.uint64()), "Spark has no type"),
-        (State(Kind.VALUE, pa.binary(), default=pickle.dumps({"a": 1})), "pickled object"),
-        (State(Kind.REDUCING, pa.int64()), "a function"),
-        (State(Kind.REDUCING, pa.int64(), function=abs), "a function"),  # type: ignore[arg-type]
-        (State(Kind.AGGREGATING, pa.int64(), aggregate=Average), "this is a class"),  # type: ignore[arg-type]
-        (State(Kind.AGGREGATING, pa.int64()), "needs an aggregate"),
-        (State(Kind.AGGREGATING, pa.int64(), aggregate=Average()), "not of the declared type"),
-        (State(Kind.VALUE, pa.int64(), fields_were={"a": "b"}), "not declared"),
-        (State(Kind.VALUE, parse_type("struct<a: int>"), field_defaults={"a": "x"}), "declared type"),
-        (State(Kind.VALUE, pa.int64(), ttl=Ttl(0)), "lasts a while"),
+        (State(StateKind.LIST, pa.int64(), default=[1]), "only a value has a default"),
+        (State(StateKind.MAP, pa.int64()), "has a type of keys"),
+        (State(StateKind.VALUE, pa.int64(), key_type=pa.string()), "has a type of keys"),
+        (State(StateKind.MAP, pa.int64(), key_type=parse_type("array<int>")), "simple type"),
+        (State(StateKind.VALUE, pa.uint64()), "Spark has no type"),
+        (State(StateKind.VALUE, pa.binary(), default=pickle.dumps({"a": 1})), "pickled object"),
+        (State(StateKind.REDUCING, pa.int64()), "a function"),
+        (State(StateKind.REDUCING, pa.int64(), function=abs), "a function"),  # type: ignore[arg-type]
+        (State(StateKind.AGGREGATING, pa.int64(), aggregate=Average), "this is a class"),  # type: ignore[arg-type]
+        (State(StateKind.AGGREGATING, pa.int64()), "needs an aggregate"),
+        (State(StateKind.AGGREGATING, pa.int64(), aggregate=Average()), "not of the declared type"),
+        (State(StateKind.VALUE, pa.int64(), fields_were={"a": "b"}), "not declared"),
+        (State(StateKind.VALUE, parse_type("struct<a: int>"), field_defaults={"a": "x"}), "declared type"),
+        (State(StateKind.VALUE, pa.int64(), ttl=Ttl(0)), "lasts a while"),
     ],
 )
 def test_a_declaration_that_does_not_fit_itself_is_refused(state: State, fact: str) -> None:
@@ -205,7 +204,7 @@ def test_an_aggregate_without_create_or_add_cannot_be_made() -> None:
     ],
 )
 def test_an_aggregate_fits_where_its_accumulator_is_of_the_declared_type(type_text: str, fits: bool) -> None:
-    state = State(Kind.AGGREGATING, parse_type(type_text), aggregate=Average())
+    state = State(StateKind.AGGREGATING, parse_type(type_text), aggregate=Average())
     try:
         check_state(state, "P.x")
         accepted = True

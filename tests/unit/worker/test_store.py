@@ -9,21 +9,14 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
-from holdfast.worker.state.blob_schema import (
-    BlobSchema,
-    decode,
-    encode,
-    fingerprint_of,
-    form_from_json,
-    form_of,
-)
-from holdfast.worker.state.store import NEVER, MemoryStore, Meta, Stored, Write
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
+from holdfast.worker.state.layout import BlobSchema, decode, encode, fingerprint_of, form_from_json, form_of
+from holdfast.worker.state.store import NEVER, GroupBlobs, MemoryStore, Meta, Write
 
 STATES = (
-    State(Kind.VALUE, pa.int64(), "total", ttl=Ttl(10, on_disable="drop_expired")),
-    State(Kind.LIST, pa.string(), "seen"),
-    State(Kind.MAP, pa.float64(), "prices", key_type=pa.string(), ttl=Ttl(7, clock="event")),
+    State(StateKind.VALUE, pa.int64(), "total", ttl=Ttl(10, on_disable="drop_expired")),
+    State(StateKind.LIST, pa.string(), "seen"),
+    State(StateKind.MAP, pa.float64(), "prices", key_type=pa.string(), ttl=Ttl(7, clock="event")),
 )
 KEYS = pa.schema([pa.field("who", pa.string()), pa.field("day", pa.date32())])
 FORM = form_of(STATES, KEYS, timers=True)
@@ -73,8 +66,8 @@ def test_a_form_is_read_as_it_was_written() -> None:
     }
 
 
-TIMED = State(Kind.REDUCING, pa.int64(), "total", ttl=STATES[0].ttl)
-PRICES = State(Kind.MAP, pa.float32(), "prices", key_type=pa.string())
+TIMED = State(StateKind.REDUCING, pa.int64(), "total", ttl=STATES[0].ttl)
+PRICES = State(StateKind.MAP, pa.float32(), "prices", key_type=pa.string())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +76,7 @@ PRICES = State(Kind.MAP, pa.float32(), "prices", key_type=pa.string())
         form_of(STATES, KEYS, timers=False),
         form_of(STATES[:2], KEYS, timers=True),
         form_of((*STATES[:2], PRICES), KEYS, timers=True),
-        form_of((State(Kind.VALUE, pa.int64(), "total", ttl=Ttl(10)), *STATES[1:]), KEYS, timers=True),
+        form_of((State(StateKind.VALUE, pa.int64(), "total", ttl=Ttl(10)), *STATES[1:]), KEYS, timers=True),
         form_of((TIMED, *STATES[1:]), KEYS, timers=True),
         form_of(STATES, pa.schema([KEYS.field(0), pa.field("day", pa.int32())]), timers=True),
     ],
@@ -144,16 +137,16 @@ def write(group: int, token: bytes, before: Meta | None = None, **what: object) 
 def test_the_store_appends_and_a_base_takes_the_place_of_the_log() -> None:
     store = MemoryStore()
     assert store.metas([3, 4]) == [None, None]
-    assert store.load(3) == Stored(None, (), ())
+    assert store.load(3) == GroupBlobs(None, (), ())
     store.write([write(3, b"1" * 8, append=b"one", forms=b"{}"), write(4, b"2" * 8, append=b"x")])
     store.write([write(3, b"3" * 8, append=b"two")])
-    assert store.load(3) == Stored(b"{}", (), (b"one", b"two"))
+    assert store.load(3) == GroupBlobs(b"{}", (), (b"one", b"two"))
     before = store.snapshot()
     store.write([write(3, b"4" * 8, base=[b"all"])])
-    assert store.load(3) == Stored(b"{}", (b"all",), ())
+    assert store.load(3) == GroupBlobs(b"{}", (b"all",), ())
     store.write([write(3, b"5" * 8, append=b"three"), write(4, b"6" * 8, base=[])])
-    assert store.load(3) == Stored(b"{}", (b"all",), (b"three",))
-    assert store.load(4) == Stored(None, (), ())
+    assert store.load(3) == GroupBlobs(b"{}", (b"all",), (b"three",))
+    assert store.load(4) == GroupBlobs(None, (), ())
     assert [meta.token for meta in store.metas([3, 4]) if meta] == [b"5" * 8, b"6" * 8]
     assert before.load(3).log == (b"one", b"two")
 

@@ -12,7 +12,15 @@ from passes import EVENTS, INSTANT, KEYS, Passes, event
 
 from holdfast.errors import Failed, Invalid
 from holdfast.worker.declarations.processor import KeyedTable, definition_of
-from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl, add, greatest, least
+from holdfast.worker.declarations.state_descriptors import (
+    Aggregate,
+    State,
+    StateKind,
+    Ttl,
+    add,
+    greatest,
+    least,
+)
 from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner
 
@@ -23,8 +31,8 @@ SHOWS, REFRESH = "return_if_not_cleaned_up", "read_and_write"
 
 
 class Totals(KeyedTable):
-    visits = State(Kind.VALUE, LONG, default=0)
-    spend = State(Kind.REDUCING, DOUBLE, function=add)
+    visits = State(StateKind.VALUE, LONG, default=0)
+    spend = State(StateKind.REDUCING, DOUBLE, function=add)
 
     def on_batch(self, events: pa.Table, state: Any) -> Any:
         state.visits += state.counts()
@@ -60,12 +68,12 @@ def test_only_keys_with_events_are_seen() -> None:
 class Step(KeyedTable):
     """States of every kind, and a function that is called with events and state."""
 
-    n = State(Kind.VALUE, LONG, default=7)
-    unset = State(Kind.VALUE, LONG)
-    name = State(Kind.VALUE, TEXT)
-    total = State(Kind.REDUCING, LONG, function=add)
-    basket = State(Kind.LIST, TEXT)
-    drinks = State(Kind.MAP, LONG, key_type=TEXT)
+    n = State(StateKind.VALUE, LONG, default=7)
+    unset = State(StateKind.VALUE, LONG)
+    name = State(StateKind.VALUE, TEXT)
+    total = State(StateKind.REDUCING, LONG, function=add)
+    basket = State(StateKind.LIST, TEXT)
+    drinks = State(StateKind.MAP, LONG, key_type=TEXT)
 
     def __init__(self, do: Callable[[pa.Table, Any], Any]) -> None:
         self.do = do
@@ -168,7 +176,7 @@ def test_mistakes_are_named_with_their_line(do: Any, message: str) -> None:
 )
 def test_reducing(function: Any, kind: pa.DataType, before: Any, values: Any, expected: Any) -> None:
     class Reduces(KeyedTable):
-        total = State(Kind.REDUCING, kind, function=function)
+        total = State(StateKind.REDUCING, kind, function=function)
 
         def on_batch(self, events: pa.Table, state: Any) -> Any:
             state.total.add(pa.array(values, kind))
@@ -322,7 +330,7 @@ class Mean(Aggregate):
 
 def test_aggregates() -> None:
     class Means(KeyedTable):
-        mean = State(Kind.AGGREGATING, pa.struct([("n", LONG), ("total", DOUBLE)]), aggregate=Mean())
+        mean = State(StateKind.AGGREGATING, pa.struct([("n", LONG), ("total", DOUBLE)]), aggregate=Mean())
 
         def on_batch(self, events: pa.Table, state: Any) -> Any:
             state.mean.add(events["amount"], where=np.array([True, False, True]))
@@ -341,8 +349,8 @@ class Forgetful(Mean):
 @pytest.mark.parametrize(
     "state",
     [
-        State(Kind.REDUCING, LONG, function=lambda one, other: None if other < 0 else one + other),
-        State(Kind.AGGREGATING, pa.struct([("n", LONG), ("total", DOUBLE)]), aggregate=Forgetful()),
+        State(StateKind.REDUCING, LONG, function=lambda one, other: None if other < 0 else one + other),
+        State(StateKind.AGGREGATING, pa.struct([("n", LONG), ("total", DOUBLE)]), aggregate=Forgetful()),
     ],
     ids=["reducing", "aggregating"],
 )
@@ -364,10 +372,10 @@ class Line:
 
     def __init__(self, ttl: Ttl) -> None:
         class Timed(Step):
-            n = State(Kind.VALUE, LONG, default=0, ttl=ttl)
-            total = State(Kind.REDUCING, LONG, function=add, ttl=ttl)
-            basket = State(Kind.LIST, TEXT, ttl=ttl)
-            drinks = State(Kind.MAP, LONG, key_type=TEXT, ttl=ttl)
+            n = State(StateKind.VALUE, LONG, default=0, ttl=ttl)
+            total = State(StateKind.REDUCING, LONG, function=add, ttl=ttl)
+            basket = State(StateKind.LIST, TEXT, ttl=ttl)
+            drinks = State(StateKind.MAP, LONG, key_type=TEXT, ttl=ttl)
 
         self.processor = Timed(lambda *_: None)
         self.passes = tables(self.processor, {})
@@ -480,7 +488,7 @@ def test_values_without_a_stamp_get_the_age_that_was_chosen(age_from: str | int,
 
 
 class Alarm(KeyedTable):
-    fired = State(Kind.VALUE, LONG, default=0, ttl=Ttl(1_000, clock="event"))
+    fired = State(StateKind.VALUE, LONG, default=0, ttl=Ttl(1_000, clock="event"))
 
     def __init__(self, **more: Any) -> None:
         self.more = more
@@ -564,7 +572,7 @@ def test_timers_follow_the_default_clock() -> None:
 
 def test_connected_streams_have_a_handler_each() -> None:
     class Joined(KeyedTable):
-        n = State(Kind.VALUE, LONG, default=0)
+        n = State(StateKind.VALUE, LONG, default=0)
 
         def on_orders(self, events: pa.Table, state: Any) -> Any:
             state.n += state.counts()
@@ -605,7 +613,7 @@ def test_what_is_returned_must_fit_the_output(result: Any) -> None:
 
 def test_names_that_a_table_needs_itself_are_refused() -> None:
     class Clashes(KeyedTable):
-        counts = State(Kind.VALUE, LONG)
+        counts = State(StateKind.VALUE, LONG)
 
         def on_batch(self, events: pa.Table, state: Any) -> None: ...
 

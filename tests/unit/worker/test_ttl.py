@@ -10,17 +10,17 @@ import pytest
 from holdfast.errors import Invalid
 from holdfast.worker.declarations.state_descriptors import MAX_MS, UNSTAMPED, Ttl, cutoff_ms
 from holdfast.worker.interface import Moment
-from holdfast.worker.runtime.ttl import Clocks, Rule, expired, read, read_list, times_ms
+from holdfast.worker.runtime.ttl import Clocks, TtlRule, expired, read, read_list, times_ms
 
 MIN_MS = -(2**63)
 SHOWS = "return_if_not_cleaned_up"
 
 
-def rule_at(ttl: Ttl, now_ms: int, watermark_ms: int | None = None) -> Rule:
+def rule_at(ttl: Ttl, now_ms: int, watermark_ms: int | None = None) -> TtlRule:
     clocks = Clocks()
     moment = Moment(now_ms, watermark_ms, 0)
     clocks.begin(moment)
-    rule = Rule(ttl, clocks)
+    rule = TtlRule(ttl, clocks)
     rule.begin(moment)
     return rule
 

@@ -1,4 +1,4 @@
-"""What a file's statements make of its names, as far as its text tells: no line of it is run.
+"""Evaluate the statements of a program as text; no line of it is executed.
 
 Statements are followed in their order, branches both ways, calls of functions and methods of the file into
 them. Where two ways differ, or a name comes from elsewhere, the value is not known.
@@ -13,25 +13,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from holdfast.advice.source.column_calls import Arguments, columns_of, combined, of_columns, of_function
-from holdfast.advice.source.evaluated import Evaluated
-from holdfast.advice.source.frame_calls import (
+from holdfast.advice.source.calls import (
     FRAME_METHODS,
+    CallArguments,
+    Evaluated,
+    columns_of,
+    combined,
+    note_dict,
+    note_setting,
+    of_builder,
+    of_columns,
     of_frame,
+    of_function,
     of_grouped,
     of_holdfast,
     of_own_stream,
     of_reader,
     of_writer,
 )
-from holdfast.advice.source.noted_settings import note_dict, note_setting, of_builder
-from holdfast.advice.source.sql.sql_frames import selected
-from holdfast.advice.source.sql.sql_text import select_in
+from holdfast.advice.source.sql import select_in, selected
 from holdfast.advice.source.values import (
     UNKNOWN,
     Builder,
     Class,
-    Columns,
+    ColumnExpression,
     Const,
     Frame,
     Function,
@@ -40,11 +45,11 @@ from holdfast.advice.source.values import (
     Module,
     OwnStream,
     Pairs,
-    Reader,
+    ReaderValue,
     Sequence,
-    Session,
+    SessionValue,
     Unknown,
-    Writer,
+    WriterValue,
 )
 
 FUNCTIONS: Final = "pyspark.sql.functions"
@@ -89,12 +94,12 @@ class _Run:
             (Frame, self._framed),
             (Grouped, of_grouped),
             (OwnStream, of_own_stream),
-            (Reader, self._read),
-            (Writer, self._written),
-            (Columns, lambda base, name, given, _node: of_columns(base, name, given)),
+            (ReaderValue, self._read),
+            (WriterValue, self._written),
+            (ColumnExpression, lambda base, name, given, _node: of_columns(base, name, given)),
             (Builder, partial(of_builder, found.settings)),
             (Instance, self._of_instance),
-            (Session, self._of_session),
+            (SessionValue, self._of_session),
         )
         for node in ast.walk(found.tree):
             if isinstance(node, _Def):
@@ -247,16 +252,16 @@ class _Run:
                 one = Instance(node)
                 for method in sorted(methods, key=lambda each: each.name != "__init__"):
                     if id(method) not in self.entered:
-                        self._enter(method, Arguments((one,), {}, known=False), self._home(node))
+                        self._enter(method, CallArguments((one,), {}, known=False), self._home(node))
         for node in ast.walk(self.found.tree):
             if isinstance(node, _Def) and id(node) not in self.entered:
-                self._enter(node, Arguments((), {}, known=False), self._home(node))
+                self._enter(node, CallArguments((), {}, known=False), self._home(node))
 
     def _home(self, node: ast.AST) -> dict[str, Any]:
         return self.homes.get(id(node), self.globals)
 
-    def run(self, function: Any, given: Arguments) -> Any:
-        """What a function of the file gives for arguments."""
+    def run(self, function: Any, given: CallArguments) -> Any:
+        """Evaluate a function of the file with arguments."""
         if not isinstance(function, Function):
             return UNKNOWN
         node = function.node
@@ -265,7 +270,7 @@ class _Run:
             return self.value(node.body, names)
         return self._enter(node, given, self._home(node))
 
-    def _enter(self, node: Any, given: Arguments, home: dict[str, Any]) -> Any:
+    def _enter(self, node: Any, given: CallArguments, home: dict[str, Any]) -> Any:
         if id(node) in self.active or len(self.active) >= _DEPTH:
             return UNKNOWN
         self.entered.add(id(node))
@@ -281,7 +286,7 @@ class _Run:
             result = _either(result, value)
         return result
 
-    def _bound(self, parameters: ast.arguments, given: Arguments) -> dict[str, Any]:
+    def _bound(self, parameters: ast.arguments, given: CallArguments) -> dict[str, Any]:
         named = [*parameters.posonlyargs, *parameters.args]
         bound: dict[str, Any] = {each.arg: UNKNOWN for each in (*named, *parameters.kwonlyargs)}
         if given.known:  # a default of a function that nobody calls here says little
@@ -302,14 +307,14 @@ class _Run:
         """An expression out of others: columns where one of them is, text where two texts are added."""
         parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         values = [self.value(part, names) for part in parts]
-        if any(isinstance(value, Columns) for value in values):
+        if any(isinstance(value, ColumnExpression) for value in values):
             return combined(node, values)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return _added(*values)
         return UNKNOWN
 
     def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
-        """What an expression stands for."""
+        """Evaluate an expression."""
         self.steps += 1
         if self.steps > _MOST:
             raise _Enough
@@ -379,7 +384,7 @@ class _Run:
         base, key = self.value(node.value, names), self.value(node.slice, names)
         if isinstance(base, Frame):
             return _column_of(base, columns_of(key))
-        if isinstance(base, Columns):
+        if isinstance(base, ColumnExpression):
             return base.inside()
         if isinstance(base, Sequence) and isinstance(key, Const) and isinstance(key.value, int):
             return base.items[key.value] if -len(base.items) <= key.value < len(base.items) else UNKNOWN
@@ -389,10 +394,10 @@ class _Run:
         base, name = self.value(node.value, names), node.attr
         made: Any = UNKNOWN
         if name == "readStream":
-            made = Reader(streaming=True)
+            made = ReaderValue(streaming=True)
         elif name == "writeStream":
             frame = base if isinstance(base, Frame) else Frame(True, known=False)
-            made = Writer(replace(frame, streaming=True), node)
+            made = WriterValue(replace(frame, streaming=True), node)
             self.found.writers.append(made)
         elif isinstance(base, Instance):
             made = base.attributes.get(name, UNKNOWN)
@@ -400,8 +405,8 @@ class _Run:
             made = Builder(node) if name == "builder" else Module(f"{base.name}.{name}")
         elif isinstance(base, Frame):
             made = base if name in ("na", "stat") else _column_of(base, columns_of(Const(name)))
-        elif name == "read" and isinstance(base, (Session, Unknown)):
-            made = Reader(streaming=False)
+        elif name == "read" and isinstance(base, (SessionValue, Unknown)):
+            made = ReaderValue(streaming=False)
         return made
 
     def _value_call(self, node: ast.Call, names: dict[str, Any]) -> Any:
@@ -420,7 +425,7 @@ class _Run:
             return self._of_module(function.name, given, node)
         return UNKNOWN
 
-    def _arguments(self, node: ast.Call, names: dict[str, Any]) -> Arguments:
+    def _arguments(self, node: ast.Call, names: dict[str, Any]) -> CallArguments:
         positional: list[Any] = []
         known = True
         for argument in node.args:
@@ -439,19 +444,19 @@ class _Run:
                 named.update(value.items)
             else:
                 known = False
-        return Arguments(tuple(positional), named, known)
+        return CallArguments(tuple(positional), named, known)
 
-    def _made(self, node: ast.ClassDef, given: Arguments) -> Instance:
+    def _made(self, node: ast.ClassDef, given: CallArguments) -> Instance:
         one = Instance(node)
         start = _method(node, "__init__")
         if start is not None:
             self._enter(
-                start, Arguments((one, *given.positional), given.named, given.known), self._home(node)
+                start, CallArguments((one, *given.positional), given.named, given.known), self._home(node)
             )
         return one
 
-    def _method(self, base: Any, name: str, given: Arguments, node: ast.Call) -> Any:
-        """What a call of a method gives."""
+    def _method(self, base: Any, name: str, given: CallArguments, node: ast.Call) -> Any:
+        """Evaluate the call of a method."""
         note_setting(self.found.settings, name, given, node)
         if isinstance(base, Unknown):
             if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
@@ -462,7 +467,7 @@ class _Run:
                 return self._kept(step(base, name, given, node))
         return UNKNOWN
 
-    def _framed(self, frame: Frame, name: str, given: Arguments, node: ast.Call) -> Any:
+    def _framed(self, frame: Frame, name: str, given: CallArguments, node: ast.Call) -> Any:
         made = of_frame(frame, name, given, node, self.run)
         if name == "withWatermark" and isinstance(made, Frame):
             self.found.marks.append((made.watermarks[-1], frame))
@@ -471,22 +476,22 @@ class _Run:
             self.views |= {} if view is None else {view.lower(): frame}
         return made
 
-    def _of_instance(self, one: Instance, name: str, given: Arguments, _node: ast.Call) -> Any:
+    def _of_instance(self, one: Instance, name: str, given: CallArguments, _node: ast.Call) -> Any:
         method = _method(one.node, name)
         if method is None:
             return UNKNOWN
         return self._enter(
-            method, Arguments((one, *given.positional), given.named, given.known), self._home(one.node)
+            method, CallArguments((one, *given.positional), given.named, given.known), self._home(one.node)
         )
 
-    def _of_session(self, _session: Session, name: str, given: Arguments, node: ast.Call) -> Any:
+    def _of_session(self, _session: SessionValue, name: str, given: CallArguments, node: ast.Call) -> Any:
         return (
             self._of_views(name, given, node, Frame(None, known=False))
             if name in ("table", "sql")
             else UNKNOWN
         )
 
-    def _of_views(self, name: str, given: Arguments, node: ast.Call, other: Any) -> Any:
+    def _of_views(self, name: str, given: CallArguments, node: ast.Call, other: Any) -> Any:
         """A view of the file, or what a text of SQL makes of some; something else where there is none."""
         if name == "table":
             return self.views.get((given.text(0, "tableName") or "").lower(), other)
@@ -501,7 +506,7 @@ class _Run:
             self.found.frames.append(made)
         return made
 
-    def _read(self, reader: Reader, name: str, given: Arguments, node: ast.Call) -> Any:
+    def _read(self, reader: ReaderValue, name: str, given: CallArguments, node: ast.Call) -> Any:
         made = of_reader(reader, name, given)
         if reader.streaming and name in ("option", "options"):
             key = given.text(0, "key")
@@ -515,7 +520,7 @@ class _Run:
             self.found.options += [(reader, key, value, node) for key, value in pairs.items()]
         return made
 
-    def _written(self, writer: Writer, name: str, given: Arguments, node: ast.Call) -> Any:
+    def _written(self, writer: WriterValue, name: str, given: CallArguments, node: ast.Call) -> Any:
         if not writer.own:
             return of_writer(writer, name, given, node)
         if name in ("console", "memory"):
@@ -530,8 +535,8 @@ class _Run:
             return UNKNOWN
         return writer
 
-    def _of_module(self, full: str, given: Arguments, node: ast.Call) -> Any:
-        """What a call of a function of another module gives."""
+    def _of_module(self, full: str, given: CallArguments, node: ast.Call) -> Any:
+        """Evaluate the call of a function in an imported module."""
         last = full.rpartition(".")[2]
         if full.startswith("holdfast."):
             return self._of_holdfast(last, given, node)
@@ -539,22 +544,22 @@ class _Run:
             return of_function(last, given)
         note_setting(self.found.settings, last, given, node)
         if full.startswith("pyspark.sql.SparkSession") and last == "getActiveSession":
-            return Session()
+            return SessionValue()
         if full in _HANDING_ON and given.positional:
             return given.positional[0]
         return UNKNOWN
 
-    def _of_holdfast(self, name: str, given: Arguments, node: ast.Call) -> Any:
+    def _of_holdfast(self, name: str, given: CallArguments, node: ast.Call) -> Any:
         if name in ("job", "session", "configure"):
             self.found.settings.own = True
         self.found.own_calls.append((name, given, node))
         made = of_holdfast(name, given, node)
-        if isinstance(made, Writer):
+        if isinstance(made, WriterValue):
             self.found.writers.append(made)
-        return Session() if name == "session" else self._kept(made)
+        return SessionValue() if name == "session" else self._kept(made)
 
 
-def _column_of(frame: Frame, column: Columns) -> Columns:
+def _column_of(frame: Frame, column: ColumnExpression) -> ColumnExpression:
     """A column as a frame has it: without a mark where its watermark comes later."""
     return replace(column, unmarked=column.names - frame.time_columns) if frame.known else column
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.advice.source.evaluated import Evaluated
-from holdfast.advice.source.hits import Hit
+from holdfast.advice.source.calls import Evaluated
+from holdfast.advice.source.values import CodeLocation
 
 _SPARK_BASES: Final = frozenset(("StatefulProcessor",))
 _OWN_BASES: Final = frozenset(("holdfast.Keyed", "holdfast.KeyedTable"))
@@ -20,8 +20,8 @@ _PAYLOADS: Final = frozenset(("payload", "body", "raw", "raw_json", "raw_event",
 _WHOLE: Final = frozenset(("asDict", "_asdict", "itertuples", "to_dict"))
 
 
-def processor_hits(found: Evaluated) -> Iterator[Hit]:
-    """What is wrong with the processor classes of a file."""
+def processor_hits(found: Evaluated) -> Iterator[CodeLocation]:
+    """Yield the violations in the processor classes of a file."""
     for node in ast.walk(found.tree):
         if not isinstance(node, ast.ClassDef) or len(node.bases) != 1:
             continue
@@ -40,7 +40,7 @@ def _full_name(node: ast.expr, imports: dict[str, str]) -> str:
     return ""
 
 
-def _spark_hits(node: ast.ClassDef) -> Iterator[Hit]:
+def _spark_hits(node: ast.ClassDef) -> Iterator[CodeLocation]:
     calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
     states = [(call, name) for call in calls if (name := _attribute(call)) in _GETTERS]
     handed_on = any(
@@ -48,11 +48,11 @@ def _spark_hits(node: ast.ClassDef) -> Iterator[Hit]:
     )
     handled = not handed_on and _method(node, "handleInputRows") is not None
     if handled and not states and not any(_attribute(call) in _ENDING | {"listTimers"} for call in calls):
-        yield Hit("HF507", node, f"{node.name} declares no state and no timer")
+        yield CodeLocation("HF507", node, f"{node.name} declares no state and no timer")
     if not any(_attribute(call) in _ENDING for call in calls):
         for call, name in states:
             if not _has_ttl(call, _GETTERS[name or ""]):
-                yield Hit(
+                yield CodeLocation(
                     "HF503",
                     call,
                     f"{node.name} keeps {_state_text(call)} without a time to live, and removes nothing",
@@ -61,7 +61,7 @@ def _spark_hits(node: ast.ClassDef) -> Iterator[Hit]:
     yield from _row_hits(node, lists)
     for call in calls:
         if _attribute(call) == "update" and any(_is_text_of_number(each) for each in ast.walk(call)):
-            yield Hit("HF506", call, "a number is turned into text to be kept")
+            yield CodeLocation("HF506", call, "a number is turned into text to be kept")
 
 
 def _has_ttl(call: ast.Call, position: int) -> bool:
@@ -87,7 +87,7 @@ def _state_attributes(node: ast.ClassDef, getter: str) -> Iterator[str]:
             yield from (target.attr for target in each.targets if isinstance(target, ast.Attribute))
 
 
-def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[Hit]:
+def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[CodeLocation]:
     states = _own_states(node, imports)
     calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
     ends = any(_attribute(call) in _ENDING for call in calls) or any(
@@ -95,11 +95,11 @@ def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[Hit]:
     )
     handled = any(isinstance(each, ast.FunctionDef) and each.name.startswith("on_") for each in node.body)
     if handled and not ends and not any(_has_descriptor(statement) for statement in node.body):
-        yield Hit("HF507", node, f"{node.name} declares no state and sets no timer")
+        yield CodeLocation("HF507", node, f"{node.name} declares no state and sets no timer")
     for name, (call, _) in states.items():
         if not ends and not any(keyword.arg in (None, "ttl") for keyword in call.keywords):
             seen = f"{node.name} keeps `{name}` without a time to live, and removes nothing"
-            yield Hit("HF504", call, seen)
+            yield CodeLocation("HF504", call, seen)
     yield from _row_hits(node, {name for name, (_, kind) in states.items() if kind == "list"})
     texts = {name: call for name, (call, kind) in states.items() if kind == "value" and _is_text_type(call)}
     yield from _text_hits(node, texts)
@@ -119,17 +119,19 @@ def _own_states(node: ast.ClassDef, imports: dict[str, str]) -> dict[str, tuple[
     return states
 
 
-def _text_hits(node: ast.ClassDef, texts: dict[str, ast.Call]) -> Iterator[Hit]:
+def _text_hits(node: ast.ClassDef, texts: dict[str, ast.Call]) -> Iterator[CodeLocation]:
     """States of text that begin as a number, or are given one."""
     for name, call in texts.items():
         defaults = [keyword.value for keyword in call.keywords if keyword.arg == "default"]
         if any(isinstance(each, ast.Constant) and _is_number(each.value) for each in defaults):
-            yield Hit("HF506", call, f"`{name}` is text, and begins as a number")
+            yield CodeLocation("HF506", call, f"`{name}` is text, and begins as a number")
     for each in ast.walk(node):
         if isinstance(each, ast.Assign) and _is_text_of_number(each.value):
             for target in each.targets:
                 if isinstance(target, ast.Attribute) and target.attr in texts:
-                    yield Hit("HF506", each, f"a number is turned into text to be kept in `{target.attr}`")
+                    yield CodeLocation(
+                        "HF506", each, f"a number is turned into text to be kept in `{target.attr}`"
+                    )
 
 
 def _is_number(value: object) -> bool:
@@ -137,7 +139,7 @@ def _is_number(value: object) -> bool:
 
 
 def _has_descriptor(statement: ast.stmt) -> bool:
-    """Whether a statement of the class may declare a state: any call or name that is not a plain value."""
+    """Return whether a statement may declare a state: any call or name that is not a plain value."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return not isinstance(statement.value, ast.Constant)
     return False
@@ -151,7 +153,7 @@ def _is_text_type(call: ast.Call) -> bool:
 
 
 def _is_text_of_number(node: ast.AST) -> bool:
-    """Whether this is `str(…)` of a sum, or of something that was just made a number."""
+    """Return whether this is `str(…)` of a sum, or of something that was just made a number."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"):
         return False
     return any(
@@ -171,7 +173,7 @@ def _is_text_of_number(node: ast.AST) -> bool:
     )
 
 
-def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[Hit]:
+def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[CodeLocation]:
     """Whole rows, or columns with whole payloads, that are put into lists."""
     for method in node.body:
         if not isinstance(method, ast.FunctionDef):
@@ -184,7 +186,7 @@ def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[Hit]:
             if not isinstance(owner, ast.Attribute) or owner.attr not in lists:
                 continue
             if any(_is_whole(argument, rows) for argument in call.args):
-                yield Hit("HF505", call, f"whole rows are put into the list `{owner.attr}`")
+                yield CodeLocation("HF505", call, f"whole rows are put into the list `{owner.attr}`")
 
 
 def _row_names(method: ast.FunctionDef) -> set[str]:
@@ -204,7 +206,7 @@ def _row_names(method: ast.FunctionDef) -> set[str]:
 
 
 def _gives_rows(node: ast.expr, rows: set[str]) -> bool:
-    """Whether what is gone through are rows, or frames of them, and not the values of a column."""
+    """Return whether the iterated values are rows, or frames of them, and not the values of a column."""
     if isinstance(node, ast.Name):
         return node.id in rows
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -219,7 +221,7 @@ def _gives_rows(node: ast.expr, rows: set[str]) -> bool:
 
 
 def _is_whole(node: ast.expr, rows: set[str]) -> bool:
-    """Whether an expression has a whole row in it, or a column with a payload."""
+    """Return whether an expression contains a whole row, or a column with a payload."""
     whole = False
     if isinstance(node, ast.Name):
         whole = node.id in rows

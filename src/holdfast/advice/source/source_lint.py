@@ -1,33 +1,74 @@
-"""Every rule over one file of code."""
+"""Run every lint rule over one program."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.advice.source.ending_checks import ending_hits
-from holdfast.advice.source.evaluated import Evaluated
+from holdfast.advice.source.calls import Evaluated
 from holdfast.advice.source.evaluation import evaluate
-from holdfast.advice.source.hits import Hit
 from holdfast.advice.source.processor_checks import processor_hits
-from holdfast.advice.source.setting_checks import setting_hits
-from holdfast.advice.source.state_checks import state_hits
-from holdfast.advice.source.writer_checks import writer_hits
+from holdfast.advice.source.query_checks import ending_hits, setting_hits, state_hits, writer_hits
+from holdfast.advice.source.values import CodeLocation
 from holdfast.errors import Invalid
+
+_COMMENT: Final = re.compile(r"#\s*holdfast:\s*ignore\b(?:\s*\[([^\]]*)\])?\s*(.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A comment that suppresses rules on its line.
+
+    Attributes:
+        line: The line.
+        column: Where it begins, from 1.
+        rules: The ids that it names.
+        reason: Why they do not count; empty where it gives none.
+    """
+
+    line: int
+    column: int
+    rules: tuple[str, ...]
+    reason: str
+
+    def wrong(self, known: Mapping[str, object]) -> str | None:
+        """Return why the comment suppresses nothing; None if it does."""
+        if not self.rules:
+            return "the comment names no rule"
+        unknown = [rule for rule in self.rules if rule not in known]
+        if unknown:
+            return f"the comment names {unknown[0]}, which is no rule"
+        return None if self.reason else f"the comment gives no reason for {', '.join(self.rules)}"
+
+
+def suppressions(text: str) -> list[Suppression]:
+    """The comments of a file that suppress rules; the file is known to be Python."""
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        match = _COMMENT.match(token.string) if token.type == tokenize.COMMENT else None
+        if match is not None:
+            rules = tuple(rule.strip().upper() for rule in (match[1] or "").split(",") if rule.strip())
+            found.append(Suppression(token.start[0], token.start[1] + 1, rules, match[2].strip()))
+    return found
+
 
 # More is no file that a person wrote.
 _MOST_BYTES: Final = 4 << 20
 
 
-def source_hits(tree: ast.Module) -> Iterator[Hit]:
-    """What is wrong in a file."""
+def source_hits(tree: ast.Module) -> Iterator[CodeLocation]:
+    """Yield the violations in a file."""
     return hits_in(evaluate(tree))
 
 
-def hits_in(found: Evaluated) -> Iterator[Hit]:
-    """What is wrong in a file that was followed."""
+def hits_in(found: Evaluated) -> Iterator[CodeLocation]:
+    """Yield the violations in an evaluated file."""
     yield from state_hits(found)
     yield from setting_hits(found)
     yield from writer_hits(found)

@@ -1,4 +1,4 @@
-"""What the names of a file stand for, as far as its text tells.
+"""The values that names of a program stand for, and locations in its code.
 
 A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it.
 What cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no
@@ -75,7 +75,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnExpression:
     """An expression over columns.
 
     Attributes:
@@ -93,15 +93,15 @@ class Columns:
     names: frozenset[str] = NOTHING
     used: frozenset[str] = NOTHING
     calls: frozenset[str] = NOTHING
-    aliases: tuple[tuple[str, Columns], ...] = ()
+    aliases: tuple[tuple[str, ColumnExpression], ...] = ()
     texts: tuple[str, ...] = ()
     compares: bool = False
     known: bool = True
     unmarked: frozenset[str] = NOTHING
 
-    def merged(self, other: Columns) -> Columns:
+    def merged(self, other: ColumnExpression) -> ColumnExpression:
         """Both beside each other."""
-        return Columns(
+        return ColumnExpression(
             self.names | other.names,
             self.used | other.used,
             self.calls | other.calls,
@@ -112,7 +112,7 @@ class Columns:
             self.unmarked | other.unmarked,
         )
 
-    def inside(self) -> Columns:
+    def inside(self) -> ColumnExpression:
         """The same as part of something larger, which is no column by itself."""
         return replace(self, names=NOTHING)
 
@@ -154,8 +154,8 @@ class Stateful:
     kind: str
     node: ast.Call
     method: str
-    keys: Columns = Columns()
-    columns: Columns = Columns()
+    keys: ColumnExpression = ColumnExpression()
+    columns: ColumnExpression = ColumnExpression()
     watermarks: tuple[Watermark, ...] = ()
     other: tuple[Watermark, ...] = ()
     known: bool = True
@@ -207,8 +207,8 @@ def unique(items: Iterable[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(slots=True)
-class Reader:
-    """What `readStream` or `read` gives; options are noted in place, as Spark does."""
+class ReaderValue:
+    """The result of `readStream` or `read`; options are noted in place, as Spark does."""
 
     streaming: bool
     options: dict[str, Any] = field(default_factory=dict)
@@ -220,20 +220,20 @@ class Grouped:
     """A frame that is grouped."""
 
     frame: Frame
-    keys: Columns
+    keys: ColumnExpression
 
 
 @dataclass(frozen=True, slots=True)
 class OwnStream:
-    """What `hf.keyed`, `hf.operate` or `hf.windowed` gives."""
+    """The result of `hf.keyed`, `hf.operate` or `hf.windowed`."""
 
     frame: Frame
     kind: str
 
 
 @dataclass(slots=True)
-class Writer:
-    """What `writeStream` or `hf.sink` gives; options are noted in place, as Spark does.
+class WriterValue:
+    """The result of `writeStream` or `hf.sink`; options are noted in place, as Spark does.
 
     Attributes:
         frame: What is written.
@@ -274,12 +274,12 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionValue:
     """A session that the file has built."""
 
 
 @dataclass(slots=True)
-class Settings:
+class ProgramSettings:
     """The settings of Spark that a file makes.
 
     Attributes:
@@ -302,3 +302,40 @@ class Settings:
         if isinstance(value, Const) and value.whole and value.value is not None:
             return str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLocation:
+    """One place.
+
+    Attributes:
+        rule: The id of the rule.
+        node: The code.
+        seen: What was seen there.
+    """
+
+    rule: str
+    node: ast.AST
+    seen: str
+
+    @property
+    def line(self) -> int:
+        """The line of the name that is called: in a chain not the first one."""
+        node = self.node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return node.func.end_lineno or node.lineno
+        return getattr(node, "lineno", 1)
+
+    @property
+    def column(self) -> int:
+        """The column in that line, from 1."""
+        node = self.node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return (node.func.end_col_offset or len(node.func.attr)) - len(node.func.attr) + 1
+        return int(getattr(node, "col_offset", 0)) + 1
+
+
+def listed(columns: ColumnExpression) -> str:
+    """Columns as a person reads them."""
+    names = sorted(columns.names) or sorted(f"{call}(…)" for call in columns.calls)
+    return ", ".join(f"`{name}`" for name in names) or "its columns"

@@ -1,4 +1,4 @@
-"""Savepoints with other rows of state than the ones that they are made of: written, proved and published."""
+"""Write, prove and publish a savepoint with changed rows of state."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.proving import prove_stores
+from holdfast.at_rest.edit.request import Audit
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.manifest import Manifest
 from holdfast.json_shapes import JsonShape
-from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import followed
+from holdfast.savepoints.leases import Chance, Clock
 from holdfast.savepoints.rewrite.derived import derive
-from holdfast.savepoints.rewrite.store_changes import StoreChanges
-from holdfast.savepoints.rewrite.store_edits import StoreEdits
-from holdfast.savepoints.taking.taking import Taken
+from holdfast.savepoints.rewrite.store_edits import StoreChanges, StoreEdits
+from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 

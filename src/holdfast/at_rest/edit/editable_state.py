@@ -1,25 +1,162 @@
-"""The states of a checkpoint as they can be edited: what people name, and what Spark keeps beside it."""
+"""The states of a checkpoint that can be edited, and their rows in columns."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.at_rest.edit.state_columns import KEY, PLACE, VALUE, Column, columns_of
-from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.keys import ColumnDecoder as Packed
+from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm, type_text
+from holdfast.at_rest.read.state_reader import FirstKey, first_key, no_key
 from holdfast.at_rest.read.tables import EXPIRES
-from holdfast.at_rest.read.written_keys import FirstKey, first_key, no_key
-from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.operators import FamilyUse, companion, use_of
-from holdfast.formats.rows.spark_types import Atom, Struct, parse_struct
+from holdfast.formats.rows.spark_types import Atom, DataType, Decimal, Struct, arrow_atoms, parse_struct
+from holdfast.formats.rows.spark_types import arrow_type as arrow_type_of
+from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+KEY: Final = "key"
+VALUE: Final = "value"
+# Where in the list, or which row of its join key: a column of its own.
+PLACE: Final = "place"
+# Structs that Spark puts around what users have named.
+_WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a state.
+
+    Attributes:
+        name: Its name.
+        side: Whether it is of the key, of the value, or a row's place among others of its key.
+        path: The names of the fields that lead to it.
+        type: Its type: Spark's, or of keyed state Arrow's.
+        nullable: Whether it may be null.
+    """
+
+    name: str
+    side: str
+    path: tuple[str, ...]
+    type: Any
+    nullable: bool = True
+
+    def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
+        """Its value in a row."""
+        return at_path(key if self.side == KEY else value, self.path)
+
+
+def columns_of(
+    key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()
+) -> tuple[Column, ...]:
+    """The columns of a state, the key's first.
+
+    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that
+    has the name of one of the key gets `value_` before it.
+
+    Args:
+        key: The key's type.
+        key_json: The same as Spark's JSON, which also says what may be null.
+        value: The value's type.
+        value_json: Likewise.
+        hidden: Fields of the key that nobody sees.
+    """
+    found: list[Column] = []
+    for side, type_, text in ((KEY, key, key_json), (VALUE, value, value_json)):
+        fields = json.loads(text)["fields"]
+        for column in _flat(side, (), type_, fields):
+            if side == KEY and column.path[0] in hidden:
+                continue
+            if column.type == Atom("void"):
+                continue  # it stands for no value at all
+            found.append(column)
+    taken: set[str] = set()
+    named = []
+    for column in found:
+        name = column.name
+        while name.lower() in taken:
+            name = f"{column.side}_{name}"
+        taken.add(name.lower())
+        named.append(Column(name, column.side, column.path, column.type, column.nullable))
+    return tuple(named)
+
+
+def _flat(
+    side: str, path: tuple[str, ...], type_: Struct, fields: Sequence[Mapping[str, Any]]
+) -> list[Column]:
+    found: list[Column] = []
+    for name, kind, described in zip(type_.names, type_.types, fields, strict=True):
+        place = (*path, name)
+        nullable = bool(described.get("nullable", True))
+        if isinstance(kind, Struct) and name in _WRAPPERS and kind.names:
+            found += _flat(side, place, kind, described["type"]["fields"])
+        else:
+            found.append(Column(name, side, place, kind, nullable))
+    return found
+
+
+def at_path(values: Any, path: Sequence[str]) -> Any:
+    """Return the values at a path of fields; None below a null."""
+    for name in path:
+        if values is None:
+            return None
+        values = values[name]
+    return values
+
+
+def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
+    """The same values with another one at a path."""
+    name, *rest = path
+    changed = dict(values)
+    changed[name] = put_into(values[name] or {}, rest, new) if rest else new
+    return changed
+
+
+def type_words(type_: Any) -> str:
+    """The type of a column in words: Spark's, or of keyed state Arrow's."""
+    if isinstance(type_, DataType):
+        return type_text(type_)
+    from holdfast.worker.declarations.types import type_text as arrow_text
+
+    return arrow_text(type_)
+
+
+def arrow_type(type_: Any, where: str) -> pa.DataType:
+    """The same type of Arrow's; that of keyed state is one already.
+
+    Raises:
+        Unsupported: Arrow has none.
+    """
+    import pyarrow as pa
+
+    if isinstance(type_, pa.DataType):
+        return type_
+
+    atoms = {**arrow_atoms(), "time": pa.int64()}
+    del atoms["calendar"]
+    try:
+        return arrow_type_of(type_, atoms)
+    except KeyError as error:
+        raise Unsupported(
+            "a column of this type cannot be edited",
+            where=where,
+            found=type_words(Atom(error.args[0])),
+            hint="change it in the query itself, or delete the row with `holdfast state edit --delete`",
+        ) from error
+
 
 # The families that are kept in step with a state of transformWithState, by what edits call them.
 _COMPANIONS: Final = {
@@ -32,8 +169,8 @@ EXPIRY: Final = "ttlExpirationMs"
 INDEX: Final = "index"
 
 
-class Kind(str, Enum):
-    """How the rows that people see are kept."""
+class RowKind(str, Enum):
+    """The layout of the rows that people see."""
 
     SINGLE = "single"
     LIST = "list"
@@ -43,12 +180,12 @@ class Kind(str, Enum):
 
     @property
     def several(self) -> bool:
-        """Whether a key has several rows, each with a place."""
-        return self in (Kind.LIST, Kind.JOIN, Kind.JOIN_BY_TIME)
+        """Return whether a key has several rows, each with an index."""
+        return self in (RowKind.LIST, RowKind.JOIN, RowKind.JOIN_BY_TIME)
 
 
-class Columns:
-    """What has columns under names; `label` and `columns` say which."""
+class NamedColumns:
+    """An object with named columns; `label` and `columns` name them."""
 
     __slots__ = ()
     label: str
@@ -107,7 +244,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class EditableState(Columns):
+class EditableState(NamedColumns):
     """One state of an operator, as people know it.
 
     Attributes:
@@ -124,7 +261,7 @@ class EditableState(Columns):
 
     label: str
     operator: OperatorStates
-    kind: Kind
+    kind: RowKind
     main: StateCodec
     paired: dict[str, StateCodec]
     key: Struct
@@ -188,14 +325,14 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
 
 def _kept(
     main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
-) -> tuple[Kind, dict[str, StateCodec]]:
+) -> tuple[RowKind, dict[str, StateCodec]]:
     labels = {use: companion(main.name.operator, main.name.label, use) for use in FamilyUse}
     main_use = use_of(main.name.operator, main.name.label)
     if main_use is FamilyUse.JOIN_ROWS:
-        return Kind.JOIN, {"count": codecs[labels[FamilyUse.JOIN_COUNTS]]}
+        return RowKind.JOIN, {"count": codecs[labels[FamilyUse.JOIN_COUNTS]]}
     if main_use is FamilyUse.JOIN_ROWS_BY_TIME:
         times = codecs.get(labels[FamilyUse.JOIN_TIMES])
-        return Kind.JOIN_BY_TIME, {} if times is None else {"count": times}
+        return RowKind.JOIN_BY_TIME, {} if times is None else {"count": times}
     if main_use is FamilyUse.JOIN_TIMES:
         raise Unsupported(
             "this is an index of a join's rows, which follows them",
@@ -203,14 +340,14 @@ def _kept(
             hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}",
         )
     if state.form is StateForm.TIMERS:
-        return Kind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
+        return RowKind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
     paired = {role: codecs[labels[use]] for role, use in _COMPANIONS.items() if labels[use] in codecs}
-    return (Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE), paired
+    return (RowKind.LIST if {"rows", "least"} & paired.keys() else RowKind.SINGLE), paired
 
 
-def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
+def _columns(main: StateCodec, kind: RowKind, *, ttl: bool) -> tuple[Column, ...]:
     schema = main.require_schema()
-    hidden = frozenset({INDEX}) if kind is Kind.JOIN else frozenset()
+    hidden = frozenset({INDEX}) if kind is RowKind.JOIN else frozenset()
     columns = columns_of(
         parse_struct(schema.key_schema, main.where),
         schema.key_schema,
@@ -235,3 +372,109 @@ def _free(name: str, columns: Sequence[Column]) -> str:
     while name in taken:
         name = f"{name}_"
     return name
+
+
+Values = Mapping[str, Any]
+# What is the same in Arrow whether it comes from columns or from values.
+_PLAIN: Final = frozenset(
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+    }
+)
+
+
+class RowsView(Protocol):
+    """Some rows by the names of their state's columns."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def __getitem__(self, at: int, /) -> Values:
+        """One of them."""
+
+    def __iter__(self) -> Iterator[Values]:
+        """All of them."""
+
+
+def shown(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
+    """A row by the names of its state's columns, of the fields of its key and value."""
+    return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows with one value each, as they are stored.
+
+    Attributes:
+        columns: The columns of their state.
+        key: What takes keys apart.
+        value: What takes values apart.
+        keys: The keys, as UnsafeRows.
+        values: The value of each, likewise.
+        where: What they belong to, for messages.
+    """
+
+    columns: Sequence[Column]
+    key: RowCodec
+    value: RowCodec
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    where: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, at: int) -> Values:
+        key, value = self.decoded(at)
+        return shown(self.columns, key, value)
+
+    def __iter__(self) -> Iterator[Values]:
+        return (self[at] for at in range(len(self)))
+
+    def decoded(self, at: int) -> tuple[Values, Values]:
+        """The fields of a row's key and of its value."""
+        return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
+
+    def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
+        """The columns, in their order; None where they have to be made of the rows one by one.
+
+        Raises:
+            Corrupt: A row is damaged.
+        """
+        if not all(_plain(part) for part in self.columns):
+            return None
+        sides = {
+            KEY: _by_name(self.key.type, self.keys, self.where),
+            VALUE: _by_name(self.value.type, self.values, self.where),
+        }
+        arrays = []
+        for column in self.columns:
+            first, *rest = column.path
+            array = sides[column.side][first]
+            for name in rest:
+                names = [array.type.field(number).name for number in range(array.type.num_fields)]
+                array = array.flatten()[names.index(name)]
+            if array.type != types[column.name]:
+                return None
+            arrays.append(array)
+        return arrays
+
+
+def _plain(column: Column) -> bool:
+    if column.side == PLACE:
+        return False
+    return isinstance(column.type, Decimal) or (isinstance(column.type, Atom) and column.type.name in _PLAIN)
+
+
+def _by_name(type_: Struct, rows: Sequence[bytes], where: str) -> dict[str, pa.Array]:
+    return dict(zip(type_.names, Packed(type_, where).take_apart(rows), strict=True))

@@ -1,4 +1,4 @@
-"""Edit the state of a savepoint: look at what would change, then make another savepoint that has it."""
+"""Edit the state of a savepoint: plan the change, and write a new savepoint."""
 
 from __future__ import annotations
 
@@ -9,51 +9,52 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.at_rest.edit.audit import EDIT, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint, derive_changed
-from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, checked
-from holdfast.at_rest.edit.editable_state import Columns, EditableState, editable
+from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, Selection, checked
+from holdfast.at_rest.edit.editable_state import (
+    PLACE,
+    EditableState,
+    NamedColumns,
+    RowsView,
+    Values,
+    editable,
+)
 from holdfast.at_rest.edit.keyed_edits import KeyedEdit, keyed_table
-from holdfast.at_rest.edit.request import Edit, given_value
+from holdfast.at_rest.edit.request import EDIT, Audit, Edit, given_value
 from holdfast.at_rest.edit.row_changes import (
     Decider,
+    EditedRow,
+    EditTally,
     PartitionEdit,
-    Sample,
-    Tally,
     key_row,
 )
-from holdfast.at_rest.edit.rows_view import RowsView, Values
-from holdfast.at_rest.edit.sql_edits import Selection
-from holdfast.at_rest.edit.state_columns import PLACE
-from holdfast.at_rest.read.state_catalog import named_operators, pick
-from holdfast.at_rest.read.written_keys import parse_key
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.key_partition import Placement
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.read.state_reader import named_operators, parse_key, pick
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.state.key_partition import KeyPartitions
 from holdfast.clock import now_ms
 from holdfast.config.units import counted
 from holdfast.errors import Invalid
+from holdfast.formats.manifest import Manifest
 from holdfast.formats.rows.plain import plain
-from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.layout import StoreId
-from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
-from holdfast.savepoints.rewrite.store_changes import RowChange
+from holdfast.savepoints.rewrite.store_edits import RowChange
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 
-def _shown_samples(samples: tuple[Sample, ...]) -> list[dict[str, Any]]:
+def _shown_samples(samples: tuple[EditedRow, ...]) -> list[dict[str, Any]]:
     return [{"before": plain(sample.before), "after": plain(sample.after)} for sample in samples]
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan(JsonShape):
-    """What an edit would do, row by row counted.
+    """The plan of an edit, counted row by row.
 
     Attributes:
         savepoint: The savepoint that is edited.
@@ -74,7 +75,7 @@ class EditPlan(JsonShape):
     state: str
     statement: str
     columns: tuple[str, ...] = field(metadata=NOT_IN_JSON)
-    tally: Tally = field(metadata=json_spread())
+    tally: EditTally = field(metadata=json_spread())
     manifest: Manifest = field(repr=False, metadata=NOT_IN_JSON)
     changes: Mapping[StoreId, tuple[RowChange, ...]] = field(repr=False, metadata=NOT_IN_JSON)
 
@@ -86,7 +87,7 @@ class EditPlan(JsonShape):
 
     @property
     @in_json_as(convert=_shown_samples)
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[EditedRow, ...]:
         """Some of the rows, before and after."""
         return tuple(self.tally.samples)
 
@@ -122,8 +123,8 @@ def plan_edit(
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)
     operator, named = pick(named_operators(view, manifest.batch_id), edit.state)
-    tally = Tally()
-    state: Columns
+    tally = EditTally()
+    state: NamedColumns
     if operator.keyed is not None:
         state = table = keyed_table(operator.keyed, named)
         changes = KeyedEdit(operator.files, table, named, edit, tally, tell).changes()
@@ -224,11 +225,11 @@ class _Planning:
     view: SavepointView
     state: EditableState
     edit: Edit
-    tally: Tally
+    tally: EditTally
     tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """What changes, by store."""
+        """Return the changes by store."""
         decider, inserts = self._decider()
         by_partition = self._placed(inserts)
         found: dict[StoreId, list[RowChange]] = {}
@@ -257,7 +258,7 @@ class _Planning:
         collected = Collecting()
         for partition in range(self.state.operator.partitions):
             rows = partial(self.state.rows, self.view, partition)
-            PartitionEdit(self.state, partition, collected, Tally()).run(rows)
+            PartitionEdit(self.state, partition, collected, EditTally()).run(rows)
         return iter(collected.rows)
 
     def _insert(self, given: Mapping[str, Any]) -> Values:
@@ -291,7 +292,7 @@ class _Planning:
             for candidate in read(self.view).operators
             if candidate.operator_id == state.operator.operator_id
         )
-        placement = Placement(operator, state.main, state.main.where)
+        placement = KeyPartitions(operator, state.main, state.main.where)
         keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]
         found: dict[int, list[Values]] = {}
         for row, value in zip(inserts, placement.hashes(keys), strict=True):

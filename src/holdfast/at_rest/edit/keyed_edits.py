@@ -12,34 +12,32 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.edit.deciders import checked
-from holdfast.at_rest.edit.editable_state import Columns
+from holdfast.at_rest.edit.deciders import Selection, checked
+from holdfast.at_rest.edit.editable_state import KEY, VALUE, Column, NamedColumns
 from holdfast.at_rest.edit.request import Edit
-from holdfast.at_rest.edit.row_changes import Tally
-from holdfast.at_rest.edit.sql_edits import Selection
-from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column
-from holdfast.at_rest.keyed.changes import KeyChange
+from holdfast.at_rest.edit.row_changes import EditTally
 from holdfast.at_rest.keyed.group_changes import changed
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, LIST, MAP, KeptState
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.at_rest.keyed.store_rows import group_rows
+from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader
+from holdfast.at_rest.keyed.store_rows import KeyChange, group_rows
 from holdfast.at_rest.read.model import NamedState, StateForm
-from holdfast.at_rest.read.written_keys import key_in
-from holdfast.checkpoints.keyed.key_rows import KeyRow
+from holdfast.at_rest.read.state_reader import key_in
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.keyed import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.store_changes import RowChange
+from holdfast.savepoints.rewrite.store_edits import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _CHUNK: Final = 4096
 
 
 @dataclass(frozen=True)
-class KeyedTable(Columns):
+class OperatorTable(NamedColumns):
     """A keyed operator as one table.
 
     Attributes:
@@ -51,7 +49,7 @@ class KeyedTable(Columns):
 
     label: str
     columns: tuple[Column, ...]
-    state: KeyedState
+    state: KeyedStateReader
     only: str | None = None
 
     def key(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +57,7 @@ class KeyedTable(Columns):
         return {column.path[0]: row[column.name] for column in self.key_columns()}
 
 
-def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
+def keyed_table(state: KeyedStateReader, named: NamedState) -> OperatorTable:
     """The table of a keyed operator, or of one of its states."""
     only = None if named.form is StateForm.KEYED else named.name
     keys = [Column(key.name, KEY, (key.name,), key.type) for key in state.operator.keys]
@@ -69,7 +67,7 @@ def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
         for kept in state.operator.states
         if kept.kind != BROADCAST and only in (None, kept.name)
     ]
-    return KeyedTable(named.full_name, (*keys, *values), state, only)
+    return OperatorTable(named.full_name, (*keys, *values), state, only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +84,14 @@ class KeyedEdit:
     """
 
     files: OperatorStates
-    table: KeyedTable
+    table: OperatorTable
     named: NamedState
     edit: Edit
-    tally: Tally
+    tally: EditTally
     tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """What changes, by store.
+        """Return the changes by store.
 
         Raises:
             Invalid: The edit does not fit, or inserts a key that is there.

@@ -1,18 +1,18 @@
-"""Proof that an edit has done what it should and nothing else: every row of the stores that it touched."""
+"""Prove that an edit did what it should and nothing else: compare every row of the stores that it touched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.units import counted
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.rewrite.store_changes import StoreChanges
+from holdfast.savepoints.rewrite.store_edits import StoreChanges
 from holdfast.storage.port import Storage
 
 _Family = tuple[str, bytes]
@@ -80,7 +80,7 @@ class _Content:
             total.add(rows, values)
 
     def sum(self, family: str) -> ContentSum:
-        """What the other rows of a family add up to."""
+        """Return the sum of the other rows of a family."""
         return self.sums.setdefault(family, ContentSum())
 
 

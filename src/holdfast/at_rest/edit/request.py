@@ -1,22 +1,22 @@
-"""An edit as it is asked for."""
+"""A requested edit, and its record in the manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from holdfast.at_rest.edit.deciders import Change
-from holdfast.at_rest.edit.editable_state import Columns
-from holdfast.at_rest.edit.state_columns import Column, type_words
+from holdfast.at_rest.edit.editable_state import Column, NamedColumns, type_words
 from holdfast.at_rest.read.keys import typed
 from holdfast.config.units import counted
 from holdfast.errors import Invalid
+from holdfast.json_shapes import JsonShape
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is to be done to a state: rows set, deleted or inserted, or a function that does it.
+    """A requested edit: rows set, deleted or inserted, or a function that does it.
 
     Attributes:
         state: The state's name.
@@ -73,7 +73,7 @@ class Edit:
         return " ".join([done, *picked])
 
 
-def given_value(state: Columns, column: Column, value: Any) -> Any:
+def given_value(state: NamedColumns, column: Column, value: Any) -> Any:
     """A value that a person has given, in its column's type.
 
     Raises:
@@ -84,3 +84,48 @@ def given_value(state: Columns, column: Column, value: Any) -> Any:
     except ValueError as error:
         found = str(getattr(error, "found", error))
         raise state.unfit(column.name, found, type_words(column.type)) from error
+
+
+EDIT: Final = "edit"
+UNDO: Final = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit(JsonShape):
+    """One change.
+
+    Attributes:
+        kind: `edit`, or `undo` which takes an edit back.
+        of: The savepoint that it was made of.
+        who: Who did it.
+        when_ms: When, in epoch milliseconds.
+        why: What for.
+        state: The state; None for an undo.
+        statement: What was done.
+        rows_before: The state's rows before.
+        rows_after: And after.
+        changed: Rows with another value.
+        deleted: Rows that went.
+        inserted: Rows that came.
+        back_to: Of an undo, the savepoint whose state it has.
+    """
+
+    kind: str
+    of: str
+    who: str
+    when_ms: int
+    why: str | None
+    state: str | None
+    statement: str
+    rows_before: int | None = None
+    rows_after: int | None = None
+    changed: int | None = None
+    deleted: int | None = None
+    inserted: int | None = None
+    back_to: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Audit:
+        """From a manifest; fields that a newer Holdfast has added are left out."""
+        known: dict[str, Any] = {field.name: given.get(field.name) for field in fields(cls)}
+        return cls(**known)

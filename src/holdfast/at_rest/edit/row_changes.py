@@ -1,4 +1,4 @@
-"""What an edit does to the rows of one partition: those that people see, and what Spark keeps beside them.
+"""Apply an edit to the rows of one partition, and prove the result.
 
 A list has a counter beside it, and with a time to live the least of its times and an index by that; a value
 with one has an index; a timer is there twice, by key and by time; a row of a join has a number, and its key
@@ -11,17 +11,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.at_rest.edit.editable_state import EXPIRY, INDEX, EditableState, Kind
-from holdfast.at_rest.edit.rows_view import RowsView, StoredRows, Values, shown
-from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column, put_into
+from holdfast.at_rest.edit.editable_state import (
+    EXPIRY,
+    INDEX,
+    KEY,
+    VALUE,
+    Column,
+    EditableState,
+    RowKind,
+    RowsView,
+    StoredRows,
+    Values,
+    put_into,
+    shown,
+)
 from holdfast.checkpoints.state.contents import bare_rows
-from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as
-from holdfast.savepoints.rewrite.store_changes import RowChange
+from holdfast.savepoints.rewrite.store_edits import RowChange
 
 # Reads the rows of a partition anew, for what has to be looked at twice.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
@@ -32,7 +43,7 @@ _BEGUN: Final = "sessionStartTime"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class EditedRow:
     """A row before and after; one of the two is None where it goes or comes."""
 
     before: Values | None
@@ -40,8 +51,8 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Tally:
-    """How many rows an edit sees and changes, with some of them.
+class EditTally:
+    """The numbers of rows that an edit sees and changes, with samples.
 
     Attributes:
         rows: The rows that there are before.
@@ -55,7 +66,7 @@ class Tally:
     changed: int = 0
     deleted: int = 0
     inserted: int = 0
-    samples: list[Sample] = field(default_factory=list, metadata=NOT_IN_JSON)
+    samples: list[EditedRow] = field(default_factory=list, metadata=NOT_IN_JSON)
 
     @property
     def touched(self) -> int:
@@ -77,7 +88,7 @@ class Tally:
         else:
             self.changed += 1
         if len(self.samples) < _SAMPLES:
-            self.samples.append(Sample(before, after))
+            self.samples.append(EditedRow(before, after))
 
 
 class Decider(Protocol):
@@ -109,7 +120,7 @@ class PartitionEdit:
         tally: What is counted.
     """
 
-    def __init__(self, state: EditableState, partition: int, decider: Decider, tally: Tally) -> None:
+    def __init__(self, state: EditableState, partition: int, decider: Decider, tally: EditTally) -> None:
         self._state = state
         self._partition = partition
         self._decider = decider
@@ -133,9 +144,9 @@ class PartitionEdit:
             Invalid: A row is to be inserted under a key that is taken, or a value does not fit.
         """
         kind = self._state.kind
-        if kind in (Kind.LIST, Kind.JOIN_BY_TIME):
+        if kind in (RowKind.LIST, RowKind.JOIN_BY_TIME):
             self._lists(rows, inserts)
-        elif kind is Kind.JOIN:
+        elif kind is RowKind.JOIN:
             self._joins(rows, inserts)
         else:
             self._singles(rows, inserts)
@@ -388,7 +399,7 @@ def key_row(state: EditableState, row: Values) -> bytes:
     """The key of a row that comes, as an UnsafeRow; of a join the one of its first row."""
     codec = _codec(state.main, KEY)
     key = _nested(state, row, KEY, codec.type)
-    return codec.encode({**key, INDEX: 0} if state.kind is Kind.JOIN else key)
+    return codec.encode({**key, INDEX: 0} if state.kind is RowKind.JOIN else key)
 
 
 def _nested(state: EditableState, row: Values, side: str, type_: Struct) -> dict[str, Any]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from holdfast.at_rest.edit.audit import UNDO, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.edit.request import UNDO, Audit
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
-from holdfast.savepoints.catalog.catalog import load, savepoint_uri
-from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.catalog import load, savepoint_uri
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.proof import prove
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -22,7 +22,7 @@ from holdfast.storage.port import Storage
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan(JsonShape):
-    """What taking an edit back would do.
+    """The plan of an undo.
 
     Attributes:
         savepoint: The savepoint that an edit has made.

@@ -1,4 +1,4 @@
-"""What an erasure has searched, found and rewritten, to be shown; the key itself is not in it."""
+"""The certificate of an erasure: what was searched, found and rewritten."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NOT_FOUND: Final = "not found"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found of the key in one state of one savepoint.
+class ErasureFinding:
+    """The occurrences of the key in one state of one savepoint.
 
     Attributes:
         state: Operator and column family.
@@ -51,7 +51,7 @@ class Searched:
 
     place: str
     files: int
-    found: tuple[Finding, ...]
+    found: tuple[ErasureFinding, ...]
     traces: int
     rewritten: int
     before: str | None
@@ -70,16 +70,16 @@ class Searched:
 
     @property
     def holds(self) -> bool:
-        """Whether anything of it was found."""
+        """Return whether anything was found."""
         return bool(self.rows or self.traces or self.named)
 
     @property
     def touched(self) -> bool:
-        """Whether it is another than before."""
+        """True if the digest changed."""
         return self.rewritten > 0 or self.after is not None or bool(self.given_up or self.strays)
 
     def words(self, *, planned: bool = False) -> str:
-        """What was found, and what was done or would be, for people."""
+        """Describe what was found, and what was done or would be done."""
         if not self.holds:
             text = f"not found in {self.place}, {counted(self.files, 'file')} of state"
             if self.erased_before_ms is not None:
@@ -183,7 +183,7 @@ class Certificate(JsonShape):
 
     @property
     def found(self) -> bool:
-        """Whether the key was in any savepoint or in the checkpoint."""
+        """Return whether the key was in any savepoint or in the checkpoint."""
         return any(place.holds for place in self.searched)
 
     @property
@@ -195,7 +195,7 @@ class Certificate(JsonShape):
     @property
     @in_json_as(convert=_places)
     def rewritten(self) -> tuple[Searched, ...]:
-        """What was rewritten."""
+        """Return the rewritten locations."""
         return tuple(place for place in self.searched if place.touched)
 
     @property
@@ -242,14 +242,14 @@ class Certificate(JsonShape):
 
 
 def outcome_of(searched: Sequence[Searched]) -> str:
-    """What came of a search, or would come: `erased`, `erased before`, or `not found`."""
+    """Return the outcome of a search: `erased`, `erased before`, or `not found`."""
     if any(place.holds for place in searched):
         return ERASED
     return ERASED_BEFORE if any(place.erased_before_ms is not None for place in searched) else NOT_FOUND
 
 
 def looked_in(columns: Sequence[str]) -> str:
-    """Where a key is looked for, in words."""
+    """Describe the searched columns."""
     if not columns:
         return "every column of keys, and no column of values"
     return f"columns named {', '.join(columns)}"
@@ -261,13 +261,61 @@ def key_hash(values: Mapping[str | None, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def merged(findings: Sequence[ErasureFinding]) -> tuple[ErasureFinding, ...]:
     """Findings of the same state added up."""
     rows: dict[str, int] = {}
     for finding in findings:
         rows[finding.state] = rows.get(finding.state, 0) + finding.rows
-    return tuple(Finding(state, count) for state, count in rows.items() if count)
+    return tuple(ErasureFinding(state, count) for state, count in rows.items() if count)
 
 
 def _moment(ms: int) -> str:
     return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePlan(JsonShape):
+    """The plan of an erasure.
+
+    Attributes:
+        catalog: Where.
+        key_sha256: The hash of the key.
+        searched: What was found in the checkpoint, if one was named, and in each savepoint.
+        elsewhere: Other places where the key may be: those that were searched as text, and the others.
+    """
+
+    catalog: str
+    key_sha256: str
+    searched: tuple[Searched, ...]
+    elsewhere: tuple[PlaceReport, ...] = ()
+
+    @property
+    @in_json
+    def rows(self) -> int:
+        """The rows that hold the key; one that several places have counts in each."""
+        return sum(place.rows for place in self.searched)
+
+    @property
+    @in_json
+    def touched(self) -> int:
+        """The number of searched locations that would be rewritten."""
+        return sum(place.holds for place in self.searched)
+
+    @property
+    @in_json
+    def outcome(self) -> str:
+        """`erased`, `erased before`, or `not found`."""
+        return outcome_of(self.searched)
+
+    def lines(self) -> list[str]:
+        """It for people."""
+        return [
+            *(place.words(planned=True) for place in self.searched),
+            *(line for report in self.elsewhere for line in report.words()),
+        ]
+
+    @property
+    @in_json
+    def savepoints(self) -> int:
+        """The number of searched savepoints."""
+        return sum(place.before is not None for place in self.searched)

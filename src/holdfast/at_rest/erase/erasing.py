@@ -18,43 +18,33 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.at_rest.erase.certificate import Certificate, Finding, Searched, key_hash, merged
-from holdfast.at_rest.erase.erase_plan import ErasePlan
-from holdfast.at_rest.erase.matching import Subject
-from holdfast.at_rest.erase.purge import Cleansing, Replaced
-from holdfast.at_rest.erase.searching import StoreHits
-from holdfast.at_rest.erase.spark_erasing import SparkSearch
+from holdfast.at_rest.erase.certificate import (
+    Certificate,
+    ErasePlan,
+    ErasureFinding,
+    Searched,
+    key_hash,
+    merged,
+)
+from holdfast.at_rest.erase.purge import Cleansing, ReplacedFiles, SparkSearch
+from holdfast.at_rest.erase.searching import StoreHits, Subject
 from holdfast.at_rest.read.model import NamedOperator
-from holdfast.at_rest.read.state_catalog import named_operators
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.read.state_reader import named_operators
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
+from holdfast.config.checks import local_path
 from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Internal, NotFound
-from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
-from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import (
-    content_path,
-    ids,
-    load,
-    manifest_path,
-    require_catalog,
-    savepoint_uri,
-)
-from holdfast.savepoints.catalog.leases import (
-    Chance,
-    Clock,
-    GcLease,
-    clear_dead_sweep,
-    require_no_turn,
-)
-from holdfast.savepoints.catalog.removal import plan_sweep, remove_unneeded
+from holdfast.formats.manifest import CHANGE, ERASURES, Manifest, SavedFile, SavepointContent, manifest_of
+from holdfast.savepoints.catalog import content_path, ids, load, manifest_path, require_catalog, savepoint_uri
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.proof.digests import digest, recorded
-from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.digests import digest, recorded
+from holdfast.savepoints.labels import label_changes, redact_labels
+from holdfast.savepoints.leases import Chance, Clock, GcLease, clear_dead_sweep, require_no_turn
+from holdfast.savepoints.planning import facts
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.removal import plan_sweep, remove_unneeded
 from holdfast.savepoints.rewrite.derived import require_whole
-from holdfast.savepoints.taking.facts import facts
-from holdfast.savepoints.taking.labels import label_changes, redact_labels
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
@@ -64,7 +54,7 @@ _ERASED: Final = "[erased]"
 
 
 class OperatorHits(Protocol):
-    """What was found in an operator, or in a partition of it."""
+    """The occurrences in an operator, or in a partition of it."""
 
     @property
     def stores(self) -> Sequence[StoreHits]:
@@ -72,12 +62,14 @@ class OperatorHits(Protocol):
 
     @property
     def certain(self) -> bool:
-        """Whether it was found in a row."""
+        """Return whether one occurrence is in a row."""
 
-    def findings(self, view: Storage) -> Sequence[Finding]:
+    def findings(self, view: Storage) -> Sequence[ErasureFinding]:
         """The rows that count, those included that only their values tell."""
 
-    def erased(self, work: Cleansing, view: SavepointView) -> tuple[Sequence[Replaced], Sequence[Finding]]:
+    def erased(
+        self, work: Cleansing, view: SavepointView
+    ) -> tuple[Sequence[ReplacedFiles], Sequence[ErasureFinding]]:
         """Write what holds the key anew.
 
         Args:
@@ -97,7 +89,7 @@ class OperatorSearch(Protocol):
         """The columns of the subject that some state has."""
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
-        """What is in an operator of a savepoint."""
+        """Search an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
         """The states and columns in which nobody can look for it."""
@@ -105,7 +97,7 @@ class OperatorSearch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SavepointHits:
-    """What was found in one savepoint.
+    """The occurrences in one savepoint.
 
     `told` is whether its manifest names it, in a label perhaps; `unsearched` are the states and columns of
     kinds that cannot be searched.
@@ -120,12 +112,12 @@ class SavepointHits:
 
     @property
     def any(self) -> bool:
-        """Whether anything was found."""
+        """Return whether anything was found."""
         return bool(self.parts) or self.told
 
     @property
     def certain(self) -> bool:
-        """Whether it was found in a row, or in words."""
+        """Return whether one occurrence is in a row, or in text."""
         return self.told or any(part.certain for part in self.parts)
 
     @property
@@ -254,8 +246,8 @@ class _Erasure:
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
-        replaced: list[Replaced] = []
-        findings: list[Finding] = []
+        replaced: list[ReplacedFiles] = []
+        findings: list[ErasureFinding] = []
         for part in hits.parts:
             self.turn.check()
             new, rows = part.erased(self.work, hits.view)
@@ -337,7 +329,7 @@ class _Search:
         self._keyed: OperatorSearch | None = None
 
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
-        """What is in each savepoint as it is now."""
+        """Search each savepoint in its current form."""
         savepoints = []
         states = 0
         for savepoint_id in followed(ids(self._catalog), tell, "searching"):
@@ -392,12 +384,12 @@ class _Search:
 
 
 def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
-    """Whether what people have written into a manifest, or as a later label, names it."""
+    """Return whether a person's text in a manifest, or a later label, names it."""
     texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
     return any(redacted(text, subject) != text for text in texts)
 
 
-def _files(manifest: Manifest, replaced: Sequence[Replaced]) -> list[SavedFile]:
+def _files(manifest: Manifest, replaced: Sequence[ReplacedFiles]) -> list[SavedFile]:
     files = {file.path: file for file in manifest.files}
     for new in replaced:
         for path in new.removed:
@@ -457,7 +449,7 @@ def _prove(
 
 
 def _linked(catalog: Storage, paths: Sequence[str]) -> int:
-    """How many files have other names elsewhere: a checkpoint's own, on the same disk."""
+    """Return the number of files that have other hard links, such as a checkpoint's own on the same disk."""
     root = local_path(catalog.uri)
     count = 0
     for path in () if root is None else paths:

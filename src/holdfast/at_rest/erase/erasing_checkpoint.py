@@ -17,28 +17,28 @@ from holdfast import layout
 from holdfast.at_rest.checkpoint_swap import replace_checkpoint
 from holdfast.at_rest.erase.certificate import Searched, merged
 from holdfast.at_rest.erase.erasing import erase, plan_erase
-from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.searching import Subject
 from holdfast.at_rest.erase.stray_files import StrayFiles
-from holdfast.at_rest.read.state_catalog import named_operators
-from holdfast.checkpoints.copy.file_set import CutFile, How
+from holdfast.at_rest.read.state_reader import named_operators
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.copy import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
-from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.keyed import operators_elsewhere
+from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.verifying import verify
-from holdfast.config.locations import local_path
+from holdfast.config.checks import local_path
 from holdfast.errors import Internal, NotFound, Unsupported
-from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
-from holdfast.savepoints.catalog.catalog import load
+from holdfast.formats.manifest import SCHEMA_PATHS, Manifest
+from holdfast.savepoints.catalog import load
 from holdfast.savepoints.copying import followed
-from holdfast.savepoints.restoring import Operation, plan_restore, restore
-from holdfast.savepoints.taking.planning import changing, plan_take
-from holdfast.savepoints.taking.taking import take
+from holdfast.savepoints.planning import changing, plan_take
+from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
+from holdfast.savepoints.taking import take
 from holdfast.storage.atomic_swap import exchange
-from holdfast.storage.hadoop_address import hadoop_address
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+from holdfast.storage.remote import hadoop_address
 
 _PURPOSE: Final = changing("nothing was erased", "restore")
 
@@ -86,7 +86,7 @@ def erase_checkpoint(
         catalog,
         newest,
         LocalStorage(made),
-        Operation.RESTORE,
+        RestoreKind.RESTORE,
         named=(checkpoint.uri, checkpoint.uri),
         tell=tell,
     )
@@ -110,7 +110,7 @@ def plan_erase_checkpoint(
     record: Record | None = None,
     tell: ProgressCallback | None = None,
 ) -> Searched:
-    """What `erase_checkpoint` would find and give up; the checkpoint is not touched.
+    """Plan an erasure from a checkpoint; the checkpoint is not touched.
 
     Every batch is searched in savepoints that lead a short life in the directory to work in.
 
@@ -195,7 +195,7 @@ def _state_files(place: Path) -> list[str]:
 def _summary(
     checkpoint: Storage, subject: Subject, searched: Sequence[Searched], newest: str, needed: Collection[str]
 ) -> Searched:
-    """What was found, over all batches: a row that several have counts as the batch with most has it."""
+    """Summarise all batches: a row that several have counts once, as the batch with most has it."""
     paths = _state_files(_place(checkpoint))
     strays = [path for path in paths if path not in needed]
     most = max(searched, key=lambda savepoint: savepoint.rows)
@@ -221,5 +221,5 @@ def _lead(made: Storage, catalog: Storage, savepoint_id: str, uri: str) -> None:
         if file.how == SCHEMA_PATHS:
             led = CutFile(file.path, How.SCHEMA_PATHS, file.path)
             data = led.content(made.read(file.path), hadoop_address(uri))
-            made.delete(layout.HadoopChecksum(file.path).render())
+            made.delete(layout.HadoopChecksumFile(file.path).render())
             made.write(file.path, data, replace=True)

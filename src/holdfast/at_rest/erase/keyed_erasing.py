@@ -1,4 +1,4 @@
-"""A key out of Holdfast's own keyed state: out of keys, out of the entries of maps, out of broadcast rows.
+"""Search for a key in keyed state, and erase it.
 
 The rows of a key group are in blobs, in which what was deleted stays until the group is written anew; and
 older blobs stay in RocksDB's files. So a group that may hold the key is written anew even where no row of it
@@ -13,22 +13,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from holdfast.at_rest.erase.certificate import Finding
-from holdfast.at_rest.erase.matching import Subject
-from holdfast.at_rest.erase.purge import Cleansing, Replaced
-from holdfast.at_rest.erase.searching import FileHits, StoreHits, entries
-from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.erase.certificate import ErasureFinding
+from holdfast.at_rest.erase.purge import Cleansing, ReplacedFiles
+from holdfast.at_rest.erase.searching import FileHits, StoreHits, Subject, entries
 from holdfast.at_rest.keyed.group_changes import changed, refolded, without_shared
-from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.at_rest.keyed.store_rows import group_rows
+from holdfast.at_rest.keyed.keyed_reader import GroupsInMemory, KeyedStateReader
+from holdfast.at_rest.keyed.store_rows import GroupChange, KeyChange, group_rows
 from holdfast.at_rest.read.model import NamedOperator
-from holdfast.checkpoints.keyed.key_groups import KeyGroup
-from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
+from holdfast.checkpoints.keyed import KeyGroup, KeyRow, key_rows, shared_rows
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.store_changes import RowChange
+from holdfast.savepoints.rewrite.store_edits import RowChange
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
@@ -38,7 +34,7 @@ _TEXTS: Final = ("string", "large_string")
 
 @dataclass(frozen=True, slots=True)
 class KeyedHits:
-    """What was found of a subject in a keyed operator; see `OperatorHits`.
+    """The occurrences of a subject in a keyed operator; see `OperatorHits`.
 
     Attributes:
         operator: The operator.
@@ -50,7 +46,7 @@ class KeyedHits:
     """
 
     operator: NamedOperator
-    state: KeyedState
+    state: KeyedStateReader
     changes: tuple[KeyChange, ...]
     shared: Mapping[str, tuple[Any, ...]]
     groups: frozenset[int]
@@ -63,14 +59,16 @@ class KeyedHits:
 
     @property
     def certain(self) -> bool:
-        """Whether it was found in a row."""
+        """Return whether one occurrence is in a row."""
         return bool(self.rows)
 
-    def findings(self, view: Storage) -> tuple[Finding, ...]:  # noqa: ARG002 - the key tells of every row
+    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - the key tells of every row
         """The rows that count."""
-        return (Finding(self.operator.name, self.rows),)
+        return (ErasureFinding(self.operator.name, self.rows),)
 
-    def erased(self, work: Cleansing, view: SavepointView) -> tuple[list[Replaced], tuple[Finding, ...]]:
+    def erased(
+        self, work: Cleansing, view: SavepointView
+    ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
         """Write the stores anew that may hold it, with those that its key groups are in."""
         changes, files = self.row_changes(), self.operator.files
         known = {hits.store for hits in self.stores}
@@ -80,11 +78,11 @@ class KeyedHits:
         ], self.findings(view)
 
     def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """What has to change in Spark's stores so that nothing of it is left in any group."""
+        """Return the row changes in Spark's stores that remove it from every group."""
         before = {group.group: group for group in self.state.source.groups()}
         now = dict(before)
 
-        def state() -> KeyedState:
+        def state() -> KeyedStateReader:
             return replace(self.state, source=GroupsInMemory(now.values()))
 
         def take(groups: Sequence[GroupChange]) -> None:
@@ -118,7 +116,7 @@ class KeyedSearch:
         self.columns: set[str] = set()
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[KeyedHits]:
-        """What is in an operator, if something of it can be there."""
+        """Search an operator that can hold it."""
         state = _keyed(operator)
         names = [key.name for key in state.operator.keys]
         self.columns |= {column for column in self._subject.columns if column in names}
@@ -173,7 +171,7 @@ class KeyedSearch:
                     files_of[file] = FileHits(bare=self._known[sha256])
                 yield StoreHits(store, chain, files_of)
 
-    def _needles(self, state: KeyedState) -> list[list[bytes]] | None:
+    def _needles(self, state: KeyedStateReader) -> list[list[bytes]] | None:
         """The bytes of which a blob with a row of it has one of each; None where they are not known."""
         needles = []
         for given in self._subject.values.values():
@@ -192,7 +190,7 @@ class KeyedSearch:
                 return None  # a date, a decimal: how it is put into bytes is not worked out here
         return needles
 
-    def _of(self, row: KeyRow, state: KeyedState) -> Iterator[KeyChange]:
+    def _of(self, row: KeyRow, state: KeyedStateReader) -> Iterator[KeyChange]:
         """The change of a key, if it needs one: it goes, or entries of its maps do."""
         names = [column.name for column in state.operator.keys]
         key = dict(zip(names, row.key, strict=True))
@@ -217,7 +215,7 @@ class KeyedSearch:
         if states:
             yield KeyChange(key, states)
 
-    def _shared(self, group: KeyGroup, state: KeyedState) -> dict[str, list[Any]]:
+    def _shared(self, group: KeyGroup, state: KeyedStateReader) -> dict[str, list[Any]]:
         """The keys of broadcast rows that have it, by stream."""
         by_stream: dict[str, list[Any]] = {}
         for row in shared_rows(group, state.where):
@@ -227,8 +225,8 @@ class KeyedSearch:
         return by_stream
 
 
-def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
-    """What of a keyed operator nobody looks into: values by name, and keys that hold several values.
+def unsearched_keyed(state: KeyedStateReader, subject: Subject) -> list[str]:
+    """Return the unsearched parts of a keyed operator: values by name, and keys with several values.
 
     A bare value is looked for in keys, keys of maps and keys of broadcast rows; a named column in the columns
     of the key alone.
@@ -246,8 +244,8 @@ def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
     return states
 
 
-def _is_broadcast(state: KeyedState, name: str) -> bool:
-    """Whether the keys of a state are those of broadcast rows, which are taken apart."""
+def _is_broadcast(state: KeyedStateReader, name: str) -> bool:
+    """Return whether the keys of a state are those of broadcast rows, which are decoded."""
     return any(kept.name == name and kept.kind == BROADCAST for kept in state.operator.states)
 
 
@@ -261,7 +259,7 @@ def _names_in(type_: Any) -> set[str]:
     return {field.name.lower() for field in fields}.union(*(_names_in(field.type) for field in fields))
 
 
-def _keyed(operator: NamedOperator) -> KeyedState:
+def _keyed(operator: NamedOperator) -> KeyedStateReader:
     if operator.keyed is None:
         raise Internal("an operator has no key groups", where=operator.name)
     return operator.keyed
@@ -272,7 +270,7 @@ def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> boo
 
 
 def _has(needles: Sequence[Sequence[bytes]] | None, blob: bytes) -> bool:
-    """Whether bytes have one needle of each; quick, and wrong at times, but never about those that do."""
+    """Return whether bytes may contain one needle of each; false positives possible, negatives not."""
     return needles is None or all(any(needle in blob for needle in one) for one in needles)
 
 
@@ -284,5 +282,5 @@ def _number(given: Any) -> int | None:
 
 
 def _same(found: Any, given: Any) -> bool:
-    """Whether a value is what was written: itself, or its text."""
+    """Return whether a value is the written one: itself, or its text."""
     return found is not None and (found == given or str(found) == str(given))

@@ -1,36 +1,35 @@
-"""Stores of a savepoint written anew without a key: nothing of it is left in any of their bytes."""
+"""Write the stores of a savepoint without an erased key."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast import layout
-from holdfast.at_rest.edit.editable_state import EditableState
-from holdfast.at_rest.edit.row_changes import PartitionEdit, Tally
-from holdfast.at_rest.edit.rows_view import RowsView, Values
-from holdfast.at_rest.edit.state_columns import KEY, Column
-from holdfast.at_rest.erase.matching import Matcher
-from holdfast.at_rest.erase.searching import StoreHits
-from holdfast.checkpoints.state.families import Families, Pairs
-from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.at_rest.edit.editable_state import KEY, Column, EditableState, RowsView, Values, editable
+from holdfast.at_rest.edit.row_changes import EditTally, PartitionEdit
+from holdfast.at_rest.erase.certificate import ErasureFinding
+from holdfast.at_rest.erase.searching import Matcher, Search, StoreHits, unsearched
+from holdfast.at_rest.read.model import NamedOperator
+from holdfast.checkpoints.state.rocksdb import Families, Pairs, opened
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.config.units import counted
-from holdfast.errors import Internal
+from holdfast.errors import Internal, Unsupported
 from holdfast.formats.files.checksums import spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed
 from holdfast.formats.files.records import parse_head, records_of, without_keys
 from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.savepoint.manifest import SavedFile
-from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.formats.manifest import SavedFile
+from holdfast.layout import DEFAULT_STORE, FileKind, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import store_object
-from holdfast.savepoints.rewrite.store_changes import RowChange
-from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.store_edits import RowChange, StoreChanges
+from holdfast.savepoints.rewrite.stores import StoreForm, StoreWriter
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file
 from holdfast.storage.local import LocalStorage
@@ -40,7 +39,7 @@ Matchers = Mapping[tuple[str, str], Matcher]
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedFiles:
     """Files of a savepoint that are others now.
 
     Attributes:
@@ -65,14 +64,14 @@ class Cleansing:
     catalog: Storage
     folder: Path
     now_ms: int
-    _done: dict[tuple[str, ...], Replaced] = field(default_factory=dict)
+    _done: dict[tuple[str, ...], ReplacedFiles] = field(default_factory=dict)
 
     def by_key(
         self,
         view: SavepointView,
         operator: OperatorStates,
         hits: StoreHits,
-    ) -> list[Replaced]:
+    ) -> list[ReplacedFiles]:
         """Write the files of a store anew in which it was found, each without the entries of it.
 
         Args:
@@ -96,7 +95,7 @@ class Cleansing:
         operator: OperatorStates,
         hits: StoreHits,
         changes: Sequence[RowChange],
-    ) -> Replaced:
+    ) -> ReplacedFiles:
         """Write a store as a whole, with some rows changed, in place of its base and what came after.
 
         Args:
@@ -108,7 +107,7 @@ class Cleansing:
         known = ("flat", *(view.sha256(file.render()) for file in hits.chain), hits.store.folder)
         if known not in self._done:
             last = hits.chain[-1]
-            kind = Kind.ZIP if operator.values.rocksdb else Kind.SNAPSHOT
+            kind = FileKind.ZIP if operator.values.rocksdb else FileKind.SNAPSHOT
             file = StoreFile(hits.store, last.version, kind, last.unique_id)
             gone = {(change.family, change.stored_key) for change in changes}
             stored = ((codec.name.family, pairs) for codec, pairs in store_chunks(view, operator, hits.store))
@@ -121,9 +120,9 @@ class Cleansing:
 
     def _file(
         self, view: Storage, operator: OperatorStates, file: StoreFile, keys: Collection[tuple[str, bytes]]
-    ) -> Replaced:
+    ) -> ReplacedFiles:
         removed = _paths(view, file)
-        if file.kind is Kind.ZIP:
+        if file.kind is FileKind.ZIP:
             families = base_families(view, operator, file.store)
             rows = _without(_base(view, operator, file, families), keys)
             made = self._written(view, operator, file, rows, families, ())
@@ -132,8 +131,8 @@ class Cleansing:
         path = file.render()
         stream = decompressed(view.read(path), operator.codec, path)
         data = compressed(_kept_records(view, operator, file, stream, keys), operator.codec)
-        if layout.SparkChecksum(path).render() in removed:
-            made.write(layout.SparkChecksum(path).render(), spark_checksum(data, self.now_ms).render())
+        if layout.SparkChecksumFile(path).render() in removed:
+            made.write(layout.SparkChecksumFile(path).render(), spark_checksum(data, self.now_ms).render())
         made.write(path, data)
         return self._kept(made, removed, file)
 
@@ -182,7 +181,7 @@ class Cleansing:
             )
         return made
 
-    def _kept(self, made: Storage, removed: frozenset[str], file: StoreFile) -> Replaced:
+    def _kept(self, made: Storage, removed: frozenset[str], file: StoreFile) -> ReplacedFiles:
         """Bring what was made into the catalog."""
         written = []
         for path in _made(made, file.store):
@@ -190,7 +189,7 @@ class Cleansing:
             saved = SavedFile(path, size, sha256)
             store_object(self.catalog, saved, made, path)
             written.append(saved)
-        return Replaced(removed, tuple(written))
+        return ReplacedFiles(removed, tuple(written))
 
     def _place(self) -> Storage:
         return LocalStorage(self.folder / uuid.uuid4().hex)
@@ -198,7 +197,7 @@ class Cleansing:
 
 @dataclass(slots=True)
 class _Sum:
-    """What rows add up to, in whatever order: good within one process, and much quicker than a hash."""
+    """An order-independent sum of rows: valid within one process, and much faster than a hash."""
 
     rows: int = 0
     total: int = 0
@@ -250,7 +249,7 @@ def partition_changes(
     states: Sequence[EditableState],
     matchers: Matchers,
 ) -> tuple[dict[StoreId, list[RowChange]], dict[str, int]]:
-    """What has to change in a partition so that no row of a subject is left, and how many rows go by state.
+    """Return the changes that remove all rows of a subject from a partition, and the number of rows by state.
 
     What Spark keeps beside the rows is changed with them, and every entry of any family goes whose key is of
     the subject.
@@ -261,7 +260,7 @@ def partition_changes(
         one = matchers.get((state.main.name.store, state.main.name.family))
         if one is None:
             continue
-        tally = Tally()
+        tally = EditTally()
         work = PartitionEdit(state, partition, BySubject(state, one), tally)
         for change in work.run(partial(state.rows, view, partition)):
             store = StoreId(operator.operator_id, partition, change.codec.name.store)
@@ -301,7 +300,7 @@ def _base(
     view: Storage, operator: OperatorStates, file: StoreFile, families: Families
 ) -> Iterator[tuple[str, Pairs]]:
     """The rows of a base by family, some thousand at a time."""
-    if file.kind is Kind.SNAPSHOT:
+    if file.kind is FileKind.SNAPSHOT:
         yield DEFAULT_STORE, list(base_rows(view, operator, file))
         return
     with opened(view, file, operator.values.delimiter) as snapshot:
@@ -320,7 +319,7 @@ def _kept_records(
     """The records of changes, or of a snapshot in memory, but for those of some keys."""
     path = file.render()
     records = records_of(file.kind, stream, path)
-    head = parse_head(stream, path) if file.kind is Kind.CHANGELOG else None
+    head = parse_head(stream, path) if file.kind is FileKind.CHANGELOG else None
     prefixes = base_families(view, operator, file.store).prefixes
     gone = {prefixes[family] + key for family, key in keys}
     return without_keys(stream, records, gone, operator.values.deleted, head)
@@ -329,12 +328,12 @@ def _kept_records(
 def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
     """A file with the checksums beside it and the data files that it shares, as far as they are there."""
     path = file.render()
-    sums = layout.SparkChecksum(path).render()
-    paths = [path, sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()]
-    shares = parse_snapshot(view.read(path), path, whole=False).shared if file.kind is Kind.ZIP else ()
+    sums = layout.SparkChecksumFile(path).render()
+    paths = [path, sums, layout.HadoopChecksumFile(path).render(), layout.HadoopChecksumFile(sums).render()]
+    shares = parse_snapshot(view.read(path), path, whole=False).shared if file.kind is FileKind.ZIP else ()
     for shared in shares:
-        of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-        paths += [of, layout.HadoopChecksum(of).render(), layout.SparkChecksum(of).render()]
+        of = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
+        paths += [of, layout.HadoopChecksumFile(of).render(), layout.SparkChecksumFile(of).render()]
     return frozenset(there for there in paths if view.size(there) is not None)
 
 
@@ -345,3 +344,102 @@ def _made(made: Storage, store: StoreId) -> list[str]:
         listing = made.list(folder)
         paths += [f"{folder}/{name}" for name in listing.names if listing.size(name) is not None]
     return paths
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHits:
+    """The occurrences in one partition of one operator; see `OperatorHits`."""
+
+    operator: NamedOperator
+    partition: int
+    matchers: Matchers
+    stores: tuple[StoreHits, ...]
+
+    @property
+    def by_value(self) -> bool:
+        """Return whether an occurrence cannot be seen from the key."""
+        return any(store.by_value for store in self.stores)
+
+    @property
+    def certain(self) -> bool:
+        """Return whether one occurrence is in a row."""
+        return any(hits.certain for store in self.stores for hits in store.files.values())
+
+    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:
+        """The rows that count, those included that only their values tell."""
+        if self.by_value:
+            return self._removal(view)[1]
+        return tuple(
+            ErasureFinding(f"{self.operator.name}.{label}", rows)
+            for store in self.stores
+            for label, rows in store.live(self.operator.files).items()
+        )
+
+    def erased(
+        self, work: Cleansing, view: SavepointView
+    ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
+        """Write what holds the key anew: file by file, or whole stores where values tell of it."""
+        files = self.operator.files
+        if not self.by_value:
+            by_file = (work.by_key(view, files, store) for store in self.stores)
+            return [replaced for store in by_file for replaced in store], self.findings(view)
+        changes, findings = self._removal(view)
+        touched = [store for store in self.stores if store.any or store.store in changes]
+        return [work.flat(view, files, store, changes.get(store.store, ())) for store in touched], findings
+
+    def _removal(self, view: Storage) -> tuple[StoreChanges, tuple[ErasureFinding, ...]]:
+        changes, counts = partition_changes(
+            view, self.operator.files, self.partition, _states(self.operator), self.matchers
+        )
+        return changes, tuple(
+            ErasureFinding(f"{self.operator.name}.{label}", rows) for label, rows in counts.items()
+        )
+
+
+class SparkSearch(Search):
+    """Looks for a subject in Spark's operators; see `OperatorSearch`."""
+
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[PartitionHits]:
+        """Search an operator, partition by partition.
+
+        Raises:
+            Unsupported: It is encoded as Avro.
+        """
+        files = operator.files
+        if files.values.avro:
+            raise Unsupported(
+                "state that is encoded as Avro cannot be searched",
+                where=f"operator {operator.named.label}",
+                hint="delete the savepoints that have it",
+            )
+        matchers = self.matchers(files)
+        for partition in range(operator.partitions) if matchers else ():
+            stores = tuple(
+                self.store(view, files, StoreId(operator.operator_id, partition, name), matchers)
+                for name in files.store_names
+            )
+            if any(store.any for store in stores):
+                yield PartitionHits(operator, partition, matchers, stores)
+
+    def unsearched(self, operator: NamedOperator) -> Sequence[str]:
+        """The states and columns in which nobody can look for it."""
+        return [
+            f"{codec.name.label}.{column}"
+            for codec in operator.files.known()
+            if codec.schema is not None and not codec.name.internal
+            for column in unsearched(codec, self._subject)
+        ]
+
+    def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
+        """Says of the bytes of rows whether they may be of it; never no about those that are."""
+        matchers = list(self.matchers(operator.files).values())
+        return lambda data: any(matcher.may_have(data, b"") for matcher in matchers)
+
+
+def _states(operator: NamedOperator) -> list[EditableState]:
+    states = []
+    for state in operator.states:
+        if state.codec is not None:
+            with suppress(Unsupported):  # an index, which follows the rows that it is of
+                states.append(editable(operator, state))
+    return states

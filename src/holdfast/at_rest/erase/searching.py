@@ -1,4 +1,4 @@
-"""Where in the files of a store a key is: in rows that count, and in what is left of others.
+"""Search the files of a store for an erased key, live rows and leftover bytes alike.
 
 A file is looked through entry by entry as it lies on the disk, for what was deleted or overwritten is still
 in it. What was found of a file is remembered by its hash: one that many savepoints share is read once.
@@ -7,27 +7,294 @@ in it. What was found of a file is remembered by its hash: one that many savepoi
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from holdfast import layout
-from holdfast.at_rest.erase.matching import Matcher, Subject, matcher
-from holdfast.checkpoints.state.families import Families
-from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.at_rest.edit.editable_state import KEY, VALUE, at_path
+from holdfast.at_rest.read.keys import typed
+from holdfast.checkpoints.state.rocksdb import Families, opened
 from holdfast.checkpoints.state.rows import base_families
-from holdfast.checkpoints.state.states import OperatorStates
-from holdfast.config.locations import place_word
-from holdfast.errors import Corrupt
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.config.checks import place_word
+from holdfast.errors import Corrupt, Invalid
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import records_of
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.files.sst import sst_entries
 from holdfast.formats.operators import FamilyUse, use_of
-from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec, is_fixed
+from holdfast.layout import FileKind, StoreFile, StoreId
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import full
+
+# Fields of keys that are Spark's and no user's.
+_SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
+_SLOT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of an erasure.
+
+    Attributes:
+        values: A value as it was written, by column; by None where any column of a key may have it.
+    """
+
+    values: Mapping[str | None, Any]
+
+    @property
+    def any_column(self) -> bool:
+        """Return whether every column of keys is searched, and no value."""
+        return None in self.values
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is looked for in; empty for every column of keys."""
+        return tuple(value for value in self.values if value is not None)
+
+
+def subject(key: str, column: str | None = None) -> Subject:
+    """Parse the subject: a bare value, a value of one column, a JSON object, or `column=value`.
+
+    Raises:
+        Invalid: It is empty, or null.
+    """
+    values: dict[str | None, Any]
+    name, equals, rest = key.partition("=")
+    if column is not None:
+        values = {column: key}
+    elif key.lstrip().startswith("{"):
+        try:
+            values = dict(json.loads(key))
+        except ValueError as error:
+            raise Invalid(
+                "the key is no JSON",
+                found=key[:200],
+                expected=str(error),
+                hint='write it as {"customer": "c7"}, or as customer=c7',
+            ) from error
+    elif equals and name.strip().isidentifier():
+        values = {name.strip(): rest}
+    else:
+        values = {None: key}
+    if not values or any(value is None or value == "" for value in values.values()):
+        raise Invalid(
+            "a key that is to be erased has a value",
+            found=key[:200] or "nothing",
+            hint="give the value itself, `column=value`, or a JSON object of columns",
+        )
+    return Subject(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field that a value is looked for in."""
+
+    side: str
+    path: tuple[str, ...]
+    type: DataType
+    value: Any
+
+    def of(self, row: Mapping[str, Any]) -> Any:
+        """Return the value of a row."""
+        return at_path(row, self.path)
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Looks for a subject in the rows of one column family.
+
+    Attributes:
+        codec: The family.
+        leaves: Where it is looked for, by column; a column that fits nowhere has none.
+        needles: Bytes of which a row of it has one of each column.
+        places: Where such bytes are in the row of a key, by column; None where that is not always the same.
+        exact: The only key that is of it, as it is stored without the number of its family; None where others
+            can be, or a value.
+        possible: Whether a row can be of it at all.
+        by_key: Whether the key's columns alone can tell.
+        by_value: Whether a row can be of it by its value.
+    """
+
+    codec: StateCodec
+    leaves: Mapping[str | None, tuple[Leaf, ...]]
+    needles: tuple[tuple[bytes, ...], ...]
+    places: tuple[tuple[tuple[int, bytes], ...], ...] | None
+    exact: bytes | None
+    possible: bool = field(init=False)
+    by_key: bool = field(init=False)
+    by_value: bool = field(init=False)
+    _rows: dict[str, RowCodec] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = self.leaves.values()
+        self.possible = bool(columns) and all(columns)
+        self.by_key = self.possible and all(any(leaf.side == KEY for leaf in column) for column in columns)
+        self.by_value = self.possible and any(leaf.side == VALUE for column in columns for leaf in column)
+
+    def may_have(self, key: bytes, value: bytes) -> bool:
+        """Return whether bytes may contain it; false positives are possible, false negatives not."""
+        return all(any(needle in key or needle in value for needle in column) for column in self.needles)
+
+    def key_of(self, key: bytes) -> bool:
+        """Return whether a stored key, without its family's number, belongs to it."""
+        if not self.by_key:
+            return False
+        data = self.codec.key_row(key)
+        if self.places is None and not self.may_have(key, b""):
+            return False
+        for column in self.places or ():
+            for at, word in column:
+                if data[at : at + _SLOT] == word:
+                    break
+            else:
+                return False
+        row = self._row(KEY).decode(data)
+        return all(
+            any(leaf.side == KEY and leaf.of(row) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def row_of(self, key: bytes, value: bytes) -> bool:
+        """Return whether a row with a value, of a list perhaps, belongs to it."""
+        if not self.by_value:
+            return False
+        keys = self._row(KEY).decode(self.codec.key_row(key))
+        return any(
+            self.values_of(keys, self._row(VALUE).decode(row))
+            for row in self.codec.values.rows(value, self.codec.where)[0]
+        )
+
+    def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+        """Return whether a row with these fields belongs to it."""
+        return self.possible and all(
+            any(leaf.of(keys if leaf.side == KEY else values) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def _row(self, side: str) -> RowCodec:
+        if side not in self._rows:
+            self._rows[side] = RowCodec(self.codec.key_type if side == KEY else self.codec.value_type)
+        return self._rows[side]
+
+
+def matcher(codec: StateCodec, subject: Subject) -> Matcher:
+    """Return the matcher of a subject in a family.
+
+    Raises:
+        Corrupt: The family has no schema.
+    """
+    fields = [(KEY, path, type_) for path, type_ in _leaves(codec.key_type)]
+    if not subject.any_column:
+        fields += [(VALUE, path, type_) for path, type_ in _leaves(codec.value_type)]
+    leaves = {
+        column: tuple(
+            Leaf(side, path, type_, fitting[0])
+            for side, path, type_ in fields
+            if _meant(column, path) and (fitting := _fitting(given, type_))
+        )
+        for column, given in subject.values.items()
+    }
+    needles = tuple(tuple({_needle(leaf) for leaf in fitting}) for fitting in leaves.values())
+    return Matcher(codec, leaves, needles, _places(codec.key_type, leaves), _exact_match(codec, leaves))
+
+
+def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
+    """The columns of a family in which a subject cannot be looked for: those that hold many values.
+
+    Of a subject with columns, those that could have one of these names inside.
+    """
+    sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
+    return tuple(
+        ".".join(path)
+        for side in sides
+        for path, names in _several(side)
+        if subject.any_column or any(name.lower() in names for name in subject.columns)
+    )
+
+
+def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
+    """The arrays and maps of a row, each with its own name and all that are in it."""
+    collections = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            collections += _several(kind, (*path, name))
+        elif isinstance(kind, (Array, Map)):
+            collections.append(((*path, name), {name.lower(), *_names_in(kind)}))
+    return collections
+
+
+def _names_in(type_: DataType) -> set[str]:
+    if isinstance(type_, Array):
+        return _names_in(type_.element)
+    if isinstance(type_, Map):
+        return _names_in(type_.key) | _names_in(type_.value)
+    if isinstance(type_, Struct):
+        inner = (_names_in(kind) for kind in type_.types)
+        return {name.lower() for name in type_.names}.union(*inner)
+    return set()
+
+
+def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
+    """The stored key that has these values and no other field."""
+    by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
+    alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
+    if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
+        return None
+    values = {path[0]: leaf.value for path, leaf in by_path.items()}
+    return codec.stored_key(RowCodec(codec.key_type).encode(values))
+
+
+def _places(
+    key: Struct, leaves: Mapping[str | None, tuple[Leaf, ...]]
+) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
+    """Return the offset of each column in a key's row: a word for each field, after the null bits."""
+    words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
+    places = []
+    for fitting in leaves.values():
+        mine = [leaf for leaf in fitting if leaf.side == KEY]
+        if not all(len(leaf.path) == 1 and is_fixed(leaf.type) for leaf in mine):
+            return None
+        places.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
+    return tuple(places)
+
+
+def _meant(column: str | None, path: Sequence[str]) -> bool:
+    return path[-1] not in _SPARKS if column is None else path[-1].lower() == column.lower()
+
+
+def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], DataType]]:
+    leaves: list[tuple[tuple[str, ...], DataType]] = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            leaves += _leaves(kind, (*path, name))
+        elif isinstance(kind, Decimal) or (isinstance(kind, Atom) and kind.name != "void"):
+            leaves.append(((*path, name), kind))
+    return leaves
+
+
+def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
+    """The value in a type, if it fits."""
+    try:
+        return (typed(given, type_, written=True),)
+    except ValueError:
+        return ()
+
+
+def _needle(leaf: Leaf) -> bytes:
+    """The bytes that a row has where a field has this value, whatever else is in it.
+
+    What does not fit into a word stands behind the words, filled up to whole ones.
+    """
+    row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
+    return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
+
 
 # A key as it is stored, and its value; a delete has none, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
@@ -38,7 +305,7 @@ _COUNTERS = (FamilyUse.JOIN_COUNTS, FamilyUse.JOIN_TIMES)
 
 @dataclass(slots=True)
 class FileHits:
-    """What was found in a file.
+    """The occurrences in a file.
 
     Attributes:
         keys: The keys that are of the subject by themselves, by family, each with whether the file leaves it
@@ -54,12 +321,12 @@ class FileHits:
 
     @property
     def any(self) -> bool:
-        """Whether anything was found."""
+        """Return whether anything was found."""
         return self.certain or self.bare
 
     @property
     def certain(self) -> bool:
-        """Whether it was found in a row; what is no row may only look like it."""
+        """Return whether one occurrence is in a row; other bytes may only resemble it."""
         return bool(self.keys or self.by_value)
 
     def take(self, other: FileHits) -> None:
@@ -70,7 +337,7 @@ class FileHits:
 
 @dataclass(slots=True)
 class StoreHits:
-    """What was found in a store: by file, and the files of it in their order."""
+    """The occurrences in a store, by file, with its files in their order."""
 
     store: StoreId
     chain: tuple[StoreFile, ...]
@@ -78,12 +345,12 @@ class StoreHits:
 
     @property
     def any(self) -> bool:
-        """Whether anything was found."""
+        """Return whether anything was found."""
         return any(file.any for file in self.files.values())
 
     @property
     def by_value(self) -> bool:
-        """Whether some of it cannot be told by the key."""
+        """Return whether an occurrence cannot be seen from the key."""
         return any(file.by_value for file in self.files.values())
 
     @property
@@ -92,7 +359,7 @@ class StoreHits:
         return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:
-        """How many of the keys that were found count, by the label of their state; counters are no states."""
+        """Return the number of live keys by the label of their state; counters are no states."""
         last: dict[tuple[str, bytes], bool] = {}
         for file in self.chain:
             last.update(self.files[file].keys)
@@ -117,7 +384,7 @@ class Search:
         self.columns: set[str] = set()
 
     def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
-        """What looks for it in each family of an operator that may have it."""
+        """Return the matchers of each family of an operator that may hold it."""
         matchers = {}
         for codec in operator.known():
             if codec.schema is None:
@@ -135,7 +402,7 @@ class Search:
         store: StoreId,
         matchers: Mapping[tuple[str, str], Matcher],
     ) -> StoreHits:
-        """What is in the files of a store.
+        """Search the files of a store.
 
         Args:
             view: The savepoint as a checkpoint.
@@ -159,7 +426,7 @@ class Search:
         return StoreHits(store, chain, files)
 
     def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
-        """What decides how rows are taken apart."""
+        """Return what decides how rows are decoded."""
         return tuple(
             f"{codec.name.family} {codec.schema.key_schema} {codec.schema.value_schema}"
             for codec in operator.known()
@@ -178,7 +445,7 @@ class Search:
             return FileHits()
         path = file.render()
         data = checked(view, path)
-        if file.kind is not Kind.ZIP:
+        if file.kind is not FileKind.ZIP:
             families = base_families(view, operator, file.store)
             stream = decompressed(data, operator.codec, path)
             if not _may_have(stream, mine, families, operator):
@@ -190,7 +457,7 @@ class Search:
         keys = _exact(mine, families)
         for shared in metadata.shared:
             if shared.folder == layout.SSTS:
-                of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+                of = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
                 known = (view.sha256(of), str(operator.operator_id), *self._forms(operator, file.store))
                 if known not in self._known:
                     self._known[known] = _hits(sst_entries(checked(view, of), of, keys), mine, families)
@@ -225,7 +492,7 @@ def _may_have(
     families: Families,
     operator: OperatorStates,
 ) -> bool:
-    """Whether the bytes of records may hold it; quick, and wrong at times, but never about those that do."""
+    """Return whether records may contain it; false positives are possible, false negatives not."""
     keys = _exact(matchers, families)
     if keys is None:
         return any(one.may_have(stream, b"") for one in matchers.values())
@@ -239,7 +506,7 @@ def _hits(
     matchers: Mapping[str, Matcher],
     families: Families,
 ) -> FileHits:
-    """What is in entries; of nearly all of them a look at their bytes tells that it is not."""
+    """Search entries; most are excluded by a look at their bytes."""
     hits = FileHits()
     needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
     first = needles[0]
@@ -292,12 +559,12 @@ def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> I
     """
     path = file.render()
     data = checked(view, path)
-    if file.kind is not Kind.ZIP:
+    if file.kind is not FileKind.ZIP:
         yield from _changes(operator, file, decompressed(data, operator.codec, path))
         return
     for shared in parse_snapshot(data, path).shared:
         if shared.folder == layout.SSTS:
-            of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+            of = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
             yield from sst_entries(checked(view, of), of)
 
 
@@ -315,7 +582,7 @@ def noted_keys(data: bytes) -> list[bytes]:
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
-    """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
+    """Return whether a snapshot's own files may contain it: they have the bounds of data files."""
     keys = [matcher for matcher in matchers if matcher.by_key]
     notes = noted_keys(data)
     if exact is not None:

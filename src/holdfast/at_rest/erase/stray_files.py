@@ -1,8 +1,8 @@
-"""Files of state that belong to no batch which can be restored: whether a key may be in them.
+"""Search the files of state that belong to no restorable batch.
 
 Killed tasks and Spark's clean-up leave them. Nothing says which of their rows count, so their bytes are
-looked at: a file that may hold the key counts as one that does, and so does one that cannot be unpacked.
-An empty file, as a killed task leaves it, holds nothing.
+searched: a file that may hold the key counts as one that does, and so does one that cannot be unpacked. An
+empty file, as a killed task leaves it, holds nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import layout
-from holdfast.at_rest.erase.matching import Subject
-from holdfast.at_rest.erase.searching import noted_keys
-from holdfast.at_rest.erase.spark_erasing import SparkSearch
+from holdfast.at_rest.erase.purge import SparkSearch
+from holdfast.at_rest.erase.searching import Subject, noted_keys
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.sst import sst_entries
-from holdfast.layout import Kind, SharedFile, StoreFile
+from holdfast.layout import FileKind, SharedSstFile, StoreFile
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class StrayFiles:
         }
 
     def holding(self, paths: Sequence[str]) -> int:
-        """How many of these files may hold the subject."""
+        """Return the number of these files that may hold the subject."""
         return sum(self._may_hold(path) for path in paths)
 
     def _may_hold(self, path: str) -> bool:
@@ -61,7 +60,7 @@ class StrayFiles:
 
     def _may_be_in(self, path: str, data: bytes) -> bool:
         place = layout.parse(path)
-        if not isinstance(place, (StoreFile, SharedFile)):
+        if not isinstance(place, (StoreFile, SharedSstFile)):
             return True
         known = self._operators.get(place.store.operator_id)
         if known is None:
@@ -81,19 +80,19 @@ def _search(operator: NamedOperator, subject: Subject) -> SparkSearch | KeyedSea
 
 
 def _in_rows(
-    path: str, data: bytes, place: StoreFile | SharedFile, operator: OperatorStates, may_be: _MayBe
+    path: str, data: bytes, place: StoreFile | SharedSstFile, operator: OperatorStates, may_be: _MayBe
 ) -> bool:
-    """Whether a file of a store, of these bytes, may hold the subject."""
-    if isinstance(place, SharedFile):
+    """Return whether a file of a store, with these bytes, may hold the subject."""
+    if isinstance(place, SharedSstFile):
         if place.folder != layout.SSTS:
             return may_be(data)
         return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
-    if place.kind is Kind.ZIP:
+    if place.kind is FileKind.ZIP:
         # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
         return any(map(may_be, noted_keys(data)))
     return may_be(decompressed(data, operator.codec, path))
 
 
 def _is_schema(path: str) -> bool:
-    """Whether a file says what rows look like, and has none."""
+    """Return whether a file holds a schema, and no rows."""
     return isinstance(layout.parse(path), (layout.OperatorMetadataFile, layout.SchemaFile))

@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
+from holdfast.checkpoints.keyed import KeyGroup, Part, parts_of
 from holdfast.errors import Unsupported
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
-from holdfast.worker.state.blob_schema import ROWS, BlobSchema, encode
-from holdfast.worker.state.census import Census
-from holdfast.worker.state.key_group import range_of
+from holdfast.worker.state.layout import ROWS, BlobSchema, encode, range_of
 from holdfast.worker.state.partition import PAGE_ROWS
 from holdfast.worker.state.store import NEVER, Meta
-from holdfast.worker.state.tables.runs import Run, concatenated, sorted_run
-from holdfast.worker.state.tables.segments import pages
+from holdfast.worker.state.tables import Run, concatenated, pages, sorted_run
+from holdfast.worker.state.upkeep import Census
 
 
 def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> KeyGroup:
@@ -48,7 +46,7 @@ def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part
 
 
 def _counts(key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> tuple[int, ...]:
-    """How much the group holds, all of it in one form."""
+    """Return the sizes of the group, all of it in one layout."""
     census = Census(form, key_groups)
     counts = (census.count({name: run.alive() for name, run in part.tables.items()}) for part in parts)
     return tuple(sum(counts, census.none()).tolist())
@@ -150,7 +148,7 @@ def _moved(part: Part, form: BlobSchema, where: str) -> Part:
 
 
 def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
-    """Whether values that are there have got a time to live since: from when on, only the program knows."""
+    """Return whether stored values have gained a TTL; only the program knows its start."""
     added = set(new.names) - set(old.names)
     states = (name.removeprefix(STAMP_PREFIX) for name in added if name.startswith(STAMP_PREFIX))
     return "t" in added or any(f"{VALUE_PREFIX}{state}" in old.names for state in states)

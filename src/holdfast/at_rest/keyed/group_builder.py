@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.group_blobs import within, written
+from holdfast.at_rest.keyed.group_changes import default_stamp, put_timers
 from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE, value_fields
-from holdfast.at_rest.keyed.row_rewriting import default_stamp, put_timers
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
-from holdfast.checkpoints.keyed.key_rows import KeyTimer
+from holdfast.checkpoints.keyed import KeyGroup, KeyTimer, Part
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.worker.arrays import numbers, placed, whole
@@ -23,11 +22,10 @@ from holdfast.worker.interface import (
     STAMP_PREFIX,
     VALUE_PREFIX,
 )
-from holdfast.worker.runtime.arrow_columns import cast_column
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
-from holdfast.worker.state.key_group import group_of
+from holdfast.worker.runtime.columns import cast_column
 from holdfast.worker.state.key_index import KeyOrdinals, same_keys
-from holdfast.worker.state.tables.runs import Run, sorted_run
+from holdfast.worker.state.layout import KEY_PREFIX, ROWS, group_of
+from holdfast.worker.state.tables import Run, sorted_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

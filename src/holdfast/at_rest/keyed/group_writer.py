@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.at_rest.keyed.regrouping import Regrouped, regrouped, renumbered
-from holdfast.at_rest.keyed.store_rows import group_rows
-from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.at_rest.keyed.store_rows import GroupChange, group_rows
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.keyed import KeyGroup
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import NotFound
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.maintenance_commit import begin
-from holdfast.savepoints.rewrite.open_store import OpenStore
-from holdfast.savepoints.rewrite.store_changes import RowChange, StoreChanges, put_rows
-from holdfast.savepoints.rewrite.store_files import StoreForm
+from holdfast.savepoints.rewrite.store_edits import RowChange, StoreChanges, put_rows
+from holdfast.savepoints.rewrite.stores import OpenStore, StoreForm
+from holdfast.savepoints.rewrite.working_copy import begin
 from holdfast.storage.port import Storage, full
 
 
@@ -166,5 +164,5 @@ def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
         return  # a query that was started without Holdfast has noted nothing
     note = renumbered(checkpoint.read(path), operator.key_groups, full(checkpoint.uri, path))
     # Hadoop's checksum of the former note would have its own file system refuse the new one.
-    checkpoint.delete(layout.HadoopChecksum(path).render())
+    checkpoint.delete(layout.HadoopChecksumFile(path).render())
     checkpoint.write(path, note, replace=True)

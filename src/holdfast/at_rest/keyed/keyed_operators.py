@@ -1,4 +1,4 @@
-"""Which of Holdfast's keyed operators a checkpoint has, and what they keep."""
+"""Holdfast's keyed operators of a checkpoint, and their state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.keyed.key_groups import group_of_key, is_keyed, numbering_of, stored_group
+from holdfast.checkpoints.keyed import group_of_key, is_keyed, numbering_of, stored_group
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Invalid, NotFound
-from holdfast.formats.logs.plan_note import NOTE, parse_note
+from holdfast.formats.logs.notes import PLAN_NOTE, parse_note
 from holdfast.formats.text import damaged, foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -21,7 +21,7 @@ from holdfast.worker.state.store import META, Meta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.worker.state.blob_schema import BlobSchema
+    from holdfast.worker.state.layout import BlobSchema
 
 # What operators keep for themselves.
 _OWN: Final = "holdfast_"
@@ -52,7 +52,7 @@ class KeptState:
 
     @property
     def has_elements(self) -> bool:
-        """Whether a key has any number of values of it."""
+        """Return whether a key may have several values of it."""
         return self.kind in (LIST, MAP, BROADCAST)
 
 
@@ -168,7 +168,7 @@ def _operator(
 ) -> KeyedOperator:
     from holdfast.worker.declarations.state_descriptors import SETTLED
     from holdfast.worker.interface import TIMERS
-    from holdfast.worker.state.blob_schema import ROWS
+    from holdfast.worker.state.layout import ROWS
 
     planned_ms, watermark_ms = states.times()
     return KeyedOperator(
@@ -193,7 +193,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
     """The key columns of a form, under the user's names where these are known."""
     import pyarrow as pa
 
-    from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
+    from holdfast.worker.state.layout import KEY_PREFIX, ROWS
 
     types = [field.type for field in form.tables[ROWS] if field.name.startswith(KEY_PREFIX)]
     if names is None or len(names) != len(types):
@@ -203,7 +203,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
 
 def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
     """The states of a form that a person has declared."""
-    from holdfast.worker.state.blob_schema import stored_types
+    from holdfast.worker.state.layout import stored_types
 
     return tuple(
         KeptState(
@@ -215,7 +215,7 @@ def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
 
 
 def _from_note(note: Mapping[str, Any]) -> tuple[BlobSchema | None, int]:
-    from holdfast.worker.state.blob_schema import form_from_json
+    from holdfast.worker.state.layout import form_from_json
 
     return form_from_json(note["forms"][note["current"]]), int(note["key_groups"])
 
@@ -233,7 +233,7 @@ def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | N
 
 
 def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What keyed operators have noted, by their names."""
+    """Return the notes of keyed operators, by name."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
         if operator is None:
@@ -279,7 +279,7 @@ def _named(
 
 def _planned(storage: Storage, batch_id: int) -> tuple[str, ...]:
     """The names of the keyed operators in the plan of a batch, in Spark's order."""
-    path = OwnFile(NOTE).render()
+    path = OwnFile(PLAN_NOTE).render()
     try:
         note = parse_note(storage.read(path), full(storage.uri, path))
     except NotFound:

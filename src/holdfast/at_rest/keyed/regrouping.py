@@ -10,18 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.group_blobs import filled, joined, living_parts, within, written
-from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
-from holdfast.checkpoints.keyed.key_rows import SHARED
+from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader, owners_of
+from holdfast.checkpoints.keyed import SHARED, KeyGroup, Part, parts_of
 from holdfast.config.units import counted
 from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
 from holdfast.formats.text import foreign_json
-from holdfast.worker.state.blob_schema import ROWS, BlobSchema
 from holdfast.worker.state.group_numbers import MOST_GROUPS
-from holdfast.worker.state.key_group import range_of
-from holdfast.worker.state.tables.runs import Run, concatenated, sorted_run
+from holdfast.worker.state.layout import ROWS, BlobSchema, range_of
+from holdfast.worker.state.tables import Run, concatenated, sorted_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Regrouped:
     keys: int
 
 
-def regrouped(state: KeyedState, key_groups: int) -> Regrouped:
+def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
     """Put all keys of an operator into the groups that they have where there are so many.
 
     Nothing is written. A key's group follows from its hash, so a query that is started with this number of
@@ -102,7 +99,7 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
         ) from error
 
 
-def _check(state: KeyedState, key_groups: int) -> None:
+def _check(state: KeyedStateReader, key_groups: int) -> None:
     if not 1 <= key_groups <= MOST_GROUPS:
         raise Invalid(
             "there cannot be so many key groups",
@@ -121,7 +118,7 @@ def _check(state: KeyedState, key_groups: int) -> None:
         raise _unknown_places(state)
 
 
-def _check_places(state: KeyedState, parts: Sequence[Part]) -> None:
+def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
     """See that keys are where their hashes put them, where nobody noted whether a function places them."""
     if state.operator.placed is None:
         owners = owners_of(parts)
@@ -129,7 +126,7 @@ def _check_places(state: KeyedState, parts: Sequence[Part]) -> None:
             raise _unknown_places(state)
 
 
-def _unknown_places(state: KeyedState) -> Unsupported:
+def _unknown_places(state: KeyedStateReader) -> Unsupported:
     return Unsupported(
         "a function of the program's places the keys, and only that knows their groups",
         where=state.where,

@@ -1,29 +1,57 @@
-"""The rows of Spark's store that hold key groups, with those that Spark keeps beside them."""
+"""The rows of Spark's store that hold key groups, and changes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.checkpoints.keyed.key_groups import (
-    BLOB,
-    KEY_GROUP,
-    KeyGroup,
-    group_key,
-    group_row,
-    numbering_of,
-)
+from holdfast.checkpoints.keyed import BLOB, KEY_GROUP, KeyGroup, KeyTimer, group_key, group_row, numbering_of
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.store_changes import RowChange
+from holdfast.savepoints.rewrite.store_edits import RowChange
 from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """The change of one key.
+
+    Attributes:
+        key: The key: by column, in the order of the columns, or the value of the only one.
+        states: New values by state: a list whole, a map as a dictionary or pairs; None takes a state away.
+            States that are not named stay as they are. Of an aggregating state it is the accumulator.
+        stamps: When values with a time to live were written, in the shape of the value, in milliseconds. By
+            default a value, and an entry or place that was there, keeps its stamp unless that has run out,
+            and what is new gets the time of the batch.
+        timers: The key's timers from now on; None leaves them as they are.
+        remove: Take away the key with everything.
+    """
+
+    key: Any
+    states: Mapping[str, Any] = field(default_factory=dict)
+    stamps: Mapping[str, Any] = field(default_factory=dict)
+    timers: Sequence[KeyTimer] | None = None
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """A key group that is written anew.
+
+    Attributes:
+        before: What it was; None for one that had no state.
+        after: What it is to be; None for one that is to be gone.
+    """
+
+    before: KeyGroup | None
+    after: KeyGroup | None
+
 
 TIMES_BY_KEY: Final = TIMERS.label("event")
 KEYS_BY_TIME: Final = TIMER_INDEX.label("event")
@@ -70,7 +98,7 @@ def group_rows(
 def store_rows(
     partitions: int, numbering: Numbering, before: KeyGroup | None, after: KeyGroup | None
 ) -> Iterator[StoreRow]:
-    """What a store has to put and delete so that it holds a key group as it is to be.
+    """Return the puts and deletes by which a store gets the new content of a key group.
 
     Spark keeps two families beside ours: how many blobs each list has, and the timer that wakes the group.
     They are kept in step.
@@ -114,7 +142,7 @@ def _timers(partition: int, numbering: Numbering, group: int, before: int, after
 
 @lru_cache(maxsize=2)
 def _timer_rows(numbering: Numbering) -> tuple[RowCodec, RowCodec]:
-    """What writes the keys of timers, by the group and by the time."""
+    """Return the writers of timer keys, by group and by time."""
     group, at = group_row(numbering).type, Atom("long")
     return RowCodec(Struct(("key", _AT), (group, at))), RowCodec(Struct((_AT, "key"), (at, group)))
 

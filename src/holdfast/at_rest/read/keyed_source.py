@@ -16,7 +16,7 @@ from holdfast.at_rest.read.model import (
     by_key,
     clock_ms,
 )
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, KeyGroups
+from holdfast.checkpoints.keyed import KeyGroup, KeyGroups
 from holdfast.checkpoints.state.key_partition import partition_of_key
 from holdfast.checkpoints.state.lookup import sought
 from holdfast.errors import Unsupported
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.at_rest.keyed.keyed_operators import KeptState
-    from holdfast.at_rest.keyed.keyed_reader import KeyedState
-    from holdfast.checkpoints.keyed.key_rows import KeyRow
-    from holdfast.checkpoints.state.families import Pairs
+    from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader
+    from holdfast.checkpoints.checkpoint import ProgressCallback
+    from holdfast.checkpoints.keyed import KeyRow
     from holdfast.checkpoints.state.lookup import Sought
+    from holdfast.checkpoints.state.rocksdb import Pairs
     from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-    from holdfast.checkpoints.values import ProgressCallback
 
 TIMERS: Final = "timers"
 _BROADCAST: Final = "broadcast"
@@ -54,7 +54,7 @@ _ATOMS: Final = {
 }
 
 
-def named(keyed: KeyedState, files: OperatorStates, operator: OperatorName) -> Iterator[NamedState]:
+def named(keyed: KeyedStateReader, files: OperatorStates, operator: OperatorName) -> Iterator[NamedState]:
     """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
     source = KeyedSource(keyed, files)
     declared = keyed.operator
@@ -85,7 +85,7 @@ class KeyedSource:
         files: What reads the operator's files.
     """
 
-    keyed: KeyedState
+    keyed: KeyedStateReader
     files: OperatorStates
 
     @property
@@ -101,7 +101,7 @@ class KeyedSource:
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
         """Every row, key group after key group. Cost: some 10 microseconds a key."""
-        from holdfast.checkpoints.keyed.key_rows import key_rows
+        from holdfast.checkpoints.keyed import key_rows
 
         for group in self.keyed.source.groups():
             for row in key_rows(group, self.keyed.where):
@@ -114,8 +114,7 @@ class KeyedSource:
         tell: ProgressCallback | None = None,  # noqa: ARG002 - as above
     ) -> Iterator[pa.RecordBatch]:
         """The rows as record batches: a single state's column by column, all of a key's row by row."""
-        from holdfast.at_rest.keyed.group_tables import GroupsInMemory
-        from holdfast.at_rest.keyed.keyed_reader import KeyedState
+        from holdfast.at_rest.keyed.keyed_reader import GroupsInMemory, KeyedStateReader
 
         operator = self.keyed.operator
         for group in self.keyed.source.groups():
@@ -123,11 +122,11 @@ class KeyedSource:
                 yield self._by_row(state, group, schema)
                 continue
             partition, declared = operator.partition_of(group.group), operator.state(state.name)
-            for table in KeyedState(operator, GroupsInMemory([group])).scan(state.name):
+            for table in KeyedStateReader(operator, GroupsInMemory([group])).scan(state.name):
                 yield _by_column(table, declared, partition, schema)
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
-        """What each key has; all keys are held in memory."""
+        """Return the size of each key; all keys are held in memory."""
         return by_key(
             (
                 repr(list(entry.key.values())),
@@ -147,7 +146,7 @@ class KeyedSource:
         current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator notes its time to live
         tell: ProgressCallback | None = None,
     ) -> StateAges:
-        """When the values of a state were last stamped."""
+        """Return when the values of a state were last stamped."""
         import numpy as np
 
         empty = np.empty(0, np.int64)
@@ -189,15 +188,14 @@ class KeyedSource:
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
     ) -> Iterator[Entry]:
-        """What a key group holds for a key, out of the group's rows of Spark's store."""
-        from holdfast.at_rest.keyed.group_tables import GroupsInMemory
-        from holdfast.at_rest.keyed.keyed_reader import KeyedState
+        """Decode the values of a key from its group's rows in Spark's store."""
+        from holdfast.at_rest.keyed.keyed_reader import GroupsInMemory, KeyedStateReader
 
         gathered = KeyGroups(self.files.logs.storage)
         for codec, _, pairs in stored:
             gathered.add(codec, pairs)
         groups = GroupsInMemory(gathered.groups())
-        return KeyedSource(KeyedState(self.keyed.operator, groups), self.files).get(state, key)
+        return KeyedSource(KeyedStateReader(self.keyed.operator, groups), self.files).get(state, key)
 
     def ttl_clock(self, state: NamedState) -> str:
         """The clock that the state declares."""
@@ -219,8 +217,8 @@ class KeyedSource:
     def _by_row(self, state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from holdfast.at_rest.read.decode import arrow_value
-        from holdfast.checkpoints.keyed.key_rows import key_rows
+        from holdfast.at_rest.read.keys import arrow_value
+        from holdfast.checkpoints.keyed import key_rows
 
         types = [*state.key.types, *state.sub.types, *state.value.types, Atom("integer")]
         cells = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.checkpoint import NAMES, ProgressCallback
+from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.checkpoints.values import NAMES, ProgressCallback
 from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from holdfast.at_rest.keyed.keyed_reader import KeyedState
+    from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader
     from holdfast.checkpoints.state.lookup import Sought
 
 # The clocks that rows expire by.
@@ -30,7 +30,7 @@ PROCESSING: Final = "processing"
 
 
 class StateForm(str, Enum):
-    """What a state holds for a key."""
+    """The kind of value that a state holds for a key."""
 
     VALUE = "value"
     LIST = "list"
@@ -115,7 +115,7 @@ class NamedOperator(JsonShape):
     partitions: int
     states: tuple[NamedState, ...]
     files: OperatorStates = field(repr=False, compare=False, metadata=NOT_IN_JSON)
-    keyed: KeyedState | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+    keyed: KeyedStateReader | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Entry(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class KeyState(JsonShape):
-    """What a state holds for one key at a batch.
+    """The state of one key at a batch.
 
     Attributes:
         state: The state.
@@ -158,7 +158,7 @@ class KeyState(JsonShape):
     @property
     @in_json
     def exists(self) -> bool:
-        """Whether the state knows the key."""
+        """Return whether the state has the key."""
         return bool(self.entries)
 
     @property
@@ -207,13 +207,13 @@ class KeyState(JsonShape):
     @property
     @in_json
     def expires_ms(self) -> list[int | None] | None:
-        """When each of its rows expires, in epoch milliseconds; None for a state without a time to live."""
+        """Return the expiry of each row, in epoch milliseconds; None for a state without a TTL."""
         return [entry.expires_ms for entry in self.entries] if self.state.ttl else None
 
 
 @dataclass(slots=True)
 class KeySize:
-    """What one key has of a state.
+    """The size of one key in a state.
 
     Attributes:
         rows: Its rows.
@@ -266,7 +266,7 @@ class StateSource(Protocol):
 
     @property
     def notes_writes(self) -> bool:
-        """Whether the files tell of each write of a key, and not only of other values."""
+        """Return whether the files show each write of a key, and not only changed values."""
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
         """The rows of a key whose values have their types."""
@@ -280,10 +280,10 @@ class StateSource(Protocol):
         """Every row, column by column."""
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
-        """What each key has, one after the other."""
+        """Yield the size of each key."""
 
     def has_ages(self, state: NamedState) -> bool:
-        """Whether to ask a state for its ages: not where its parts are asked, nor where it can have none."""
+        """Return whether a state can have ages; its parts have none of their own."""
 
     def ages(
         self,
@@ -309,7 +309,7 @@ class StateSource(Protocol):
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """What to look for in Spark's stores to find a key, and in which partition; None is all of them."""
+        """Return the lookup of a key in Spark's stores, and its partition; None means all."""
 
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
@@ -326,7 +326,7 @@ class StateSource(Protocol):
         """The value of a row as people see it: its columns, or the value itself where it has none."""
 
     def spark_reads(self, state: NamedState) -> bool:
-        """Whether Spark's own reader of state can read it."""
+        """Return whether Spark's own state reader can read it."""
 
 
 _TYPE_WORDS: Final = {
@@ -341,7 +341,7 @@ _TYPE_WORDS: Final = {
 
 
 def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
-    """What keys have that have several rows each; the rows come with something that is one for each key."""
+    """Group the rows of keys with several rows each; each row comes with a value unique to its key."""
     keys: dict[Any, KeySize] = {}
     for mark, row in rows:
         key = keys.setdefault(mark, row)
@@ -352,7 +352,7 @@ def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
 
 
 def clock_ms(files: OperatorStates, clock: str) -> int | None:
-    """What a clock showed after the batch. State at rest does not age."""
+    """Return a clock after the batch. State at rest does not age."""
     if clock == PROCESSING:
         offsets = files.logs.offsets(files.batch_id)
         return None if offsets is None else offsets.timestamp_ms

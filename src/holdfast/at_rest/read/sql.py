@@ -83,7 +83,7 @@ def answer(
     most_rows: int | None = None,
     timeout_s: float | None = None,
 ) -> pa.Table:
-    """What a query says.
+    """Return the result of a query.
 
     Args:
         query: A `SELECT` in DuckDB's dialect.

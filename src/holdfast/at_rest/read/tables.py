@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.read.decode import Columns, damaged_row
+from holdfast.at_rest.read.keys import ColumnDecoder, damaged_row
 from holdfast.at_rest.read.model import NamedState, StateForm
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import bare_values
-from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.states import StateCodec
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.formats.rows.arrow_types import arrow_type
 from holdfast.formats.rows.row_forms import KeyKind
-from holdfast.formats.rows.spark_types import Struct
+from holdfast.formats.rows.spark_types import Struct, arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +100,7 @@ def row_batch(
         rows, counts = _elements(codec, pairs)
         at = pa.array(np.repeat(np.arange(len(pairs)), counts))
         keys = [column.take(at) for column in keys]
-        columns = Columns(codec.value_type, codec.where).take_apart(rows)
+        columns = ColumnDecoder(codec.value_type, codec.where).take_apart(rows)
     else:
         rows = [value for _, value in pairs]
         columns = _single_values(state, codec, pairs)
@@ -114,13 +113,13 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
     form, type_ = codec.key_form, codec.key_type
     skip = codec.plain_keys
     if skip is not None:
-        behind = Columns(type_, codec.where).take_apart_behind(keys, skip)
+        behind = ColumnDecoder(type_, codec.where).take_apart_behind(keys, skip)
         rows = [key[skip:] for key in keys] if skip and behind is None else keys
-        columns = Columns(type_, codec.where).take_apart(rows) if behind is None else behind
+        columns = ColumnDecoder(type_, codec.where).take_apart(rows) if behind is None else behind
     elif form.kind is KeyKind.PREFIX:
         columns = _two_parts(codec, keys)
     else:
-        columns = Columns(type_, codec.where).take_apart([codec.key_row(key) for key in keys])
+        columns = ColumnDecoder(type_, codec.where).take_apart([codec.key_row(key) for key in keys])
     if state.form in (StateForm.MAP, StateForm.TIMERS):
         # The grouping key, and a map's own, are each one field of the stored key.
         return [part for column in columns for part in _flat(column)]
@@ -141,10 +140,12 @@ def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
     if any(not 1 <= size <= len(key) - 4 for size, key in zip(sizes, keys, strict=True)):
         raise damaged_row(codec.where, "a key whose length is wrong")
     first = [key[5 : 4 + size] for key, size in zip(keys, sizes, strict=True)]
-    columns = Columns(Struct(type_.names[:split], type_.types[:split]), codec.where).take_apart(first)
+    columns = ColumnDecoder(Struct(type_.names[:split], type_.types[:split]), codec.where).take_apart(first)
     if split < len(type_.names):
         rest = [key[5 + size :] for key, size in zip(keys, sizes, strict=True)]
-        columns += Columns(Struct(type_.names[split:], type_.types[split:]), codec.where).take_apart(rest)
+        columns += ColumnDecoder(Struct(type_.names[split:], type_.types[split:]), codec.where).take_apart(
+            rest
+        )
     return columns
 
 
@@ -161,7 +162,7 @@ def _elements(codec: StateCodec, pairs: Pairs) -> tuple[list[bytes], list[int]]:
 def _single_values(state: NamedState, codec: StateCodec, pairs: Pairs) -> list[pa.Array]:
     if not state.value.names and not state.ttl:
         return []
-    columns = Columns(codec.value_type, codec.where)
+    columns = ColumnDecoder(codec.value_type, codec.where)
     before = codec.values.before_row
     behind = None
     if before is not None and (codec.values.rocksdb or not before):

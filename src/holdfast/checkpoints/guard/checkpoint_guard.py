@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree
 from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease, has_lease, lease_note, lease_of
-from holdfast.checkpoints.guard.terms import myself
+from holdfast.checkpoints.guard.lease import myself
 from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms, steady_s
-from holdfast.config.locations import local_path, place_word
+from holdfast.config.checks import local_path, place_word
 from holdfast.config.settings import Settings
-from holdfast.engine.state.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
+from holdfast.engine.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
 from holdfast.errors import Conflict, Unavailable
 from holdfast.storage.port import Storage
 
@@ -156,7 +155,7 @@ def guarded(
 
 @contextmanager
 def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointGuard]:
-    """As `guarded`, for the supervisor of the job that the checkpoint belongs to, while it runs no driver.
+    """Guard a checkpoint as `guarded` does, for the supervisor of its job while no driver runs.
 
     The job's lock was its driver's until now, and its lease is the supervisor's, so nobody is asked and
     nothing is waited for.
@@ -234,7 +233,7 @@ def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> 
 
 
 def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
-    """Who may be using a checkpoint, for a person to decide by; what is certain is refused as in a real run.
+    """Report who may be using a checkpoint, for a person to decide; certain use is refused as in a real run.
 
     Raises:
         Conflict: A job holds it, or a process has it open.
@@ -302,7 +301,7 @@ def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
 
 
 def watch_ms(usage: CheckpointUsage) -> int:
-    """How long to watch, so that the silence lasts longer than twice what is usual between two batches."""
+    """Return how long to watch: longer than twice the usual time between two batches."""
     wanted_ms = 2 * (usage.interval_ms or 0) + _MARGIN_MS - (usage.silent_ms or 0)
     return min(max(wanted_ms, LEAST_WATCH_MS), LONGEST_WATCH_MS)
 
@@ -317,7 +316,7 @@ def file_marks(checkpoint: Storage) -> Marks:
 
 
 def moves_between(before: Marks, after: Marks) -> list[str]:
-    """What has been written or removed, a few words each; hidden files come last."""
+    """Describe what was written or removed; hidden files come last."""
     moves = [(path, "is new") for path in after.keys() - before.keys()]
     moves += [(path, "has changed") for path in after if path in before and after[path] != before[path]]
     moves += [(path, "is gone") for path in before.keys() - after.keys()]

@@ -1,4 +1,4 @@
-"""The lease beside a checkpoint: of all machines that reach it one process is its owner.
+"""The lease next to a checkpoint, and its renewal.
 
 On a local disk the lock beside the checkpoint says that (`engine.state.ownership`). Elsewhere the owner
 renews a lease in a folder beside the checkpoint, and everybody else looks whether it moves: by their own
@@ -7,6 +7,7 @@ clocks, for as long as the lease says.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,16 +15,138 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.guard.lease import UNKNOWN, LeaseElection
-from holdfast.checkpoints.guard.lease_renewal import LeaseRenewer
-from holdfast.checkpoints.guard.terms import Election, Now, Term
+from holdfast.checkpoints.guard.lease import UNKNOWN, Election, LeadershipLost, LeaseElection, Now, Term
 from holdfast.clock import steady_s
-from holdfast.config.locations import local_path
+from holdfast.config.checks import local_path
 from holdfast.config.units import rounded_duration
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.json_shapes import JsonShape
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+
+# So many times in a lease a term is renewed, and a renewal that failed is tried again.
+_RENEWALS: Final = 4
+_TRIES: Final = 10
+
+
+class LeaseRenewer:
+    """Holds a term until it is given up or lost.
+
+    Args:
+        election: Where it was won; nobody else uses it from now on.
+        term: The term.
+        now: The clock of the election.
+        renewed: Called on the thread of this after each renewal. It may raise `LeadershipLost`; any other
+            error of it is passed over.
+    """
+
+    def __init__(
+        self, election: Election, term: Term, now: Now, renewed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._election = election
+        self._term = term
+        self._now = now
+        self._renewed = renewed
+        self._lost_why: str | None = None
+        self._trouble: str | None = None
+        # The newest record that has not been written yet.
+        self._record: bytes | None = None
+        self._record_changed = threading.Condition()
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="holdfast-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def token(self) -> int:
+        """The term's token."""
+        return self._term.token
+
+    @property
+    def until_s(self) -> float:
+        """The moment until which the term may be counted on now."""
+        return self._term.until_s
+
+    @property
+    def lost(self) -> str | None:
+        """Return why the term is over; None while it holds. A process that was frozen sees it at once."""
+        if self._lost_why is not None:
+            return self._lost_why
+        if self._now() >= self._term.until_s:
+            return self._trouble or "the lease could not be renewed in time"
+        return None
+
+    def require(self) -> None:
+        """Go on only as the leader.
+
+        Raises:
+            LeadershipLost: The term is over.
+        """
+        why = self.lost
+        if why is not None:
+            raise LeadershipLost(
+                "this supervisor leads the job no longer", where=self._election.address, found=why
+            )
+
+    def write_record(self, record: bytes) -> None:
+        """Have a record put down for the leaders to come; tried until it is there or the term is over."""
+        with self._record_changed:
+            self._record = record
+        self._wake.set()
+
+    def flush(self) -> bool:
+        """Wait until the newest record is written; False if the term was over first."""
+        with self._record_changed:
+            while self._record is not None:
+                if self.lost is not None:
+                    return False
+                self._record_changed.wait(self._election.lease_s / _TRIES)
+        return True
+
+    def close(self, *, resign: bool) -> None:
+        """End the renewals; with `resign` the next leader need not wait for the end of the lease."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(self._election.lease_s)
+        if resign and not self._thread.is_alive() and self._lost_why is None:
+            with suppress(HoldfastError):
+                self._put_record()
+            self._election.resign(self._term)
+
+    def _keep(self) -> None:
+        pause = self._election.lease_s / _RENEWALS
+        while True:
+            self._wake.wait(pause)
+            self._wake.clear()
+            if self._closing:
+                return
+            try:
+                self._term = self._election.renew(self._term)
+                self._put_record()
+                self._trouble = None
+                pause = self._election.lease_s / _RENEWALS
+                self._renewed()
+            except LeadershipLost as error:
+                self._lost_why = error.fact
+                return
+            except HoldfastError as error:
+                self._trouble = f"{error.fact}: {error.found}" if error.found else error.fact
+                pause = self._election.lease_s / _TRIES
+            if self._now() >= self._term.until_s:
+                # What came back too late is no lease: somebody else may have it by now.
+                self._lost_why = self._trouble or "the lease could not be renewed in time"
+                return
+
+    def _put_record(self) -> None:
+        record = self._record
+        if record is None:
+            return
+        self._election.write_record(self._term, record)
+        with self._record_changed:
+            if self._record is record:
+                self._record = None
+            self._record_changed.notify_all()
+
 
 # How long an owner that gives no sign of life stays the owner, where nobody has said otherwise.
 LEASE_S: Final = 30.0
@@ -54,7 +177,7 @@ class LeaseNote(JsonShape):
 
 
 def can_keep_leases(address: str) -> bool:
-    """Whether of two who write a new file there at once, one is told that the other was first."""
+    """Return whether the storage refuses the second of two writers of a new file."""
     return local_path(address) is not None or address.startswith(_OBJECTS)
 
 
@@ -100,7 +223,7 @@ def lease_of(
 
 
 def has_lease(checkpoint: str) -> bool:
-    """Whether anybody has ever owned a checkpoint by the lease beside it.
+    """Return whether a checkpoint has ever had an owner by the lease next to it.
 
     Cost: one listing.
     """
@@ -111,7 +234,7 @@ def has_lease(checkpoint: str) -> bool:
 
 
 def lease_note(checkpoint: Storage) -> LeaseNote | None:
-    """Who has the lease beside a checkpoint; None if it was given up, or nobody ever had it.
+    """Return the holder of the lease next to a checkpoint; None if it was released, or never held.
 
     Cost: a listing, and two small files where there is one. Nothing is waited for.
     """
@@ -146,7 +269,7 @@ class CheckpointLease:
 
     @property
     def address(self) -> str:
-        """Where it is kept."""
+        """The address of the lease."""
         return self._election.address
 
     @property
@@ -161,7 +284,7 @@ class CheckpointLease:
 
     @property
     def lost(self) -> str | None:
-        """Why it is over; None while it is not, and before it was taken."""
+        """Return why it is over; None while it holds, and before it was acquired."""
         return None if self._renewer is None else self._renewer.lost
 
     def take(self, goes_on: Callable[[float], bool], waiting: Waiting, *, refuse_living: bool) -> bool:

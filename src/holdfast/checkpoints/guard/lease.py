@@ -1,4 +1,9 @@
-"""Elections by a lease in a directory that all candidates share: a disk, or an object store.
+"""Leases on a job: elections, terms, and a lease in a directory that all candidates share.
+
+A leader holds a term. A term has a token, which is greater than that of every term before, and it is good
+until a moment that the leader moves on by renewing it. Whoever may be frozen, cut off, or slow is told
+apart from the leader by his token: the registry, the checkpoint's lock and the ledgers of sinks refuse an
+older one.
 
 Each term has two files, named by its token: a claim, which only one candidate can put there, and a beat,
 which its leader rewrites. Nobody locks anything, so a frozen candidate stands in nobody's way, and no clock
@@ -19,28 +24,274 @@ where nobody reads any more.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import socket
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from holdfast.checkpoints.guard.machine import ProcessIdentity
-from holdfast.checkpoints.guard.terms import (
-    COUNTED,
-    ElectionState,
-    LeadershipLost,
-    Now,
-    Term,
-    Wall,
-    myself,
-    place_lost,
-)
-from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage, full
 from holdfast.storage.remote import RemoteStorage
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+# The place of the start time among the fields of /proc/PID/stat that follow the name.
+_START_TIME: Final = 19
+_LARGEST_PID: Final = (1 << 31) - 1
+
+
+@cache
+def this_machine() -> str:
+    """Names the processes that this one can send signals to: the host's name, its boot, its process numbers.
+
+    Two containers of one machine have different names here, because a process number means something else in
+    each. So has a machine that was started anew.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(_BOOT_ID.read_text().strip())
+    for namespace in ("pid", "time"):  # the kernel tells start times by the clock of the namespace
+        with suppress(OSError):
+            parts.append(str(Path(f"/proc/self/ns/{namespace}").readlink()))
+    return " ".join(parts)
+
+
+def host_name(machine: str) -> str:
+    """The name that people know a machine by."""
+    return machine.partition(" ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process, distinguished from all others that have had its number.
+
+    Attributes:
+        machine: Where it runs, as `this_machine` names it there.
+        pid: Its number there.
+        started: When it started, in the kernel's ticks; None where the kernel does not tell.
+    """
+
+    machine: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def of(cls, pid: int, machine: str) -> ProcessIdentity:
+        """Return that of a process of this machine."""
+        return cls(machine, pid, start_time(pid))
+
+    @classmethod
+    def own(cls) -> ProcessIdentity:
+        """Return that of this process."""
+        return cls.of(os.getpid(), this_machine())
+
+    @classmethod
+    def parse(cls, value: object) -> ProcessIdentity | None:
+        """Return the identity that `asdict` has made a dictionary of; None for anything else."""
+        if not isinstance(value, dict):
+            return None
+        machine, pid, started = (value.get(name) for name in ("machine", "pid", "started"))
+        if not isinstance(machine, str) or not isinstance(pid, int) or not 0 < pid <= _LARGEST_PID:
+            return None
+        return cls(machine, pid, started) if started is None or isinstance(started, int) else None
+
+    def has_died(self) -> bool:
+        """Return True if the process ran on this machine and has ended; False where that is not known."""
+        if self.machine != this_machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it exists, and belongs to a different user
+            pass
+        started = start_time(self.pid)
+        return None not in (self.started, started) and self.started != started
+
+    def end_group(self, machine: str) -> bool:
+        """End it with all processes of its group, which it leads, if it lives on this machine.
+
+        Returns:
+            True if it was ended.
+        """
+        if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
+            return False
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+            return True
+        return False
+
+
+def start_time(pid: int) -> int | None:
+    """Return the start of a process in the kernel's ticks; None if unknown, or if it is gone."""
+    try:
+        # The name is in parentheses and may hold anything, the rest is plain.
+        fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return int(fields[_START_TIME])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+# A leader counts on this part of its lease alone: the rest is for clocks that do not run quite alike, and for
+# the time from noticing to having ended a driver.
+COUNTED: Final = 0.8
+
+
+class LeadershipLost(Conflict):
+    """This supervisor leads the job no longer, so it must leave it alone."""
+
+
+class CannotLead(LeadershipLost):
+    """This supervisor has won, and lacks what it needs to lead: it gives the term up, and stands by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A time of leading.
+
+    Attributes:
+        token: Greater than that of every term before it.
+        until_s: The moment until which it may be counted on, on the clock of the election.
+    """
+
+    token: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of a job, as the registry has it.
+
+    Attributes:
+        token: That of the term.
+        holder: The supervisor: host and process.
+        address: Where the elections are held.
+        lease_ms: After so long without a sign of life another one takes over.
+        since_ms: When the term began.
+        beat_ms: The last sign of life.
+    """
+
+    token: int
+    holder: str
+    address: str
+    lease_ms: int
+    since_ms: int
+    beat_ms: int
+
+    def lives(self, now_ms: int) -> bool:
+        """Return whether it was active lately. Clocks of two machines may differ by the length of a lease."""
+        return now_ms - self.beat_ms < 2 * self.lease_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """The state of one job's election.
+
+    Attributes:
+        place_id: Names the place itself, and stays the same however a machine reaches it; empty before the
+            first term.
+        token: That of the newest term; None before the first.
+        holder: The supervisor that won the newest term: host and process; None where that is not known.
+        record: What the newest leader that wrote one has put down for its successors.
+        record_token: The token of the term in which that was written.
+        process: The supervisor's process; None where that is not known.
+    """
+
+    place_id: str
+    token: int | None
+    holder: str | None = None
+    record: bytes | None = None
+    record_token: int | None = None
+    process: ProcessIdentity | None = None
+
+
+class Election(Protocol):
+    """The election of one job's leader, as one candidate takes part in it.
+
+    Used from one thread at a time.
+    """
+
+    @property
+    def address(self) -> str:
+        """The address of the election, as messages show it."""
+
+    @property
+    def lease_s(self) -> float:
+        """The seconds for which a silent leader stays leader."""
+
+    def campaign(self) -> Term | None:
+        """Try to become the leader, once and without waiting for others; None if somebody else leads.
+
+        Called again and again, several times in a lease: some kinds find out by watching the leader whether
+        it still lives.
+
+        Raises:
+            Unavailable: The place of the elections does not answer. Nobody leads on that ground.
+        """
+
+    def renew(self, term: Term) -> Term:
+        """Move the end of a term on.
+
+        Raises:
+            LeadershipLost: Somebody else leads.
+            Unavailable: The place of the elections does not answer; the term runs on, to its end.
+        """
+
+    def look(self) -> ElectionState:
+        """Read the state of the election. Any process may read it.
+
+        Raises:
+            Unavailable: The place of the elections does not answer.
+        """
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """Put down what the leaders to come have to know. A former leader's write changes nothing they read.
+
+        Raises:
+            LeadershipLost: Somebody else leads.
+            Unavailable: The place of the elections does not answer.
+        """
+
+    def resign(self, term: Term) -> None:
+        """Give a term up, so that another one need not wait for its end. Never raises."""
+
+    def close(self) -> None:
+        """Let go of connections. A term that was not given up runs to its end."""
+
+
+def myself(pid: int | None = None) -> str:
+    """Return the name of this process, or of a different one of this machine, for others."""
+    return f"{socket.gethostname()} pid {os.getpid() if pid is None else pid}"
+
+
+def place_lost(where: str, known: int, token: int | None) -> Unavailable:
+    """The error for a place of elections that knows less than it did.
+
+    A disk that is not mounted any more looks like an empty directory. Whoever went on there would lead
+    beside the leader that the others elect.
+    """
+    return Unavailable(
+        "the place of the elections has lost the terms that it held",
+        where=where,
+        found="no term" if token is None else f"term {token}",
+        expected=f"term {known} or a later one",
+        hint="see that its disk is mounted; if it was made anew on purpose, give all another --ha",
+    )
+
+
+# Seconds on a clock that never goes back; only differences count, and only within one process.
+Now = Callable[[], float]
+# Seconds since 1970: the first token of a place that knows none, so that a place that was lost and made anew
+# does not begin below the tokens that registries and ledgers remember.
+Wall = Callable[[], float]
+
 
 # Claims that stay, for people who want to know who led.
 _KEPT: Final = 10
@@ -55,7 +306,7 @@ UNKNOWN: Final = "an unknown process"
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """Who has won the newest term, and has not given it up. Only watching tells whether he lives.
+    """The winner of the newest term, unless released. Only watching shows whether it is alive.
 
     Attributes:
         holder: The process: host and number, and what it does.
@@ -121,11 +372,11 @@ class LeaseElection:
 
     @property
     def saw_life(self) -> bool:
-        """Whether somebody else has given a sign of life since this candidate looked for the first time."""
+        """Return whether a different candidate has been active since the first look."""
         return self._has_moved
 
     def incumbent(self) -> Incumbent | None:
-        """Who has won the newest term; None if he has given it up, or there was none. Changes nothing.
+        """Return the winner of the newest term; None if it was released, or there was none. Changes nothing.
 
         Raises:
             Unavailable: The place of the elections does not answer.
@@ -233,7 +484,7 @@ class LeaseElection:
         return Term(term.token, min(term.until_s, began + COUNTED * self._lease_s))
 
     def _over(self, token: int, beat: bytes) -> bool:
-        """Whether a term has ended: given up, not heard of for a lease, or that of a leader before."""
+        """Return whether a term has ended: released, silent for a lease, or that of an earlier leader."""
         if beat == _ENDED or self._is_followed(token):
             return True
         if self._seen != (token, beat):
@@ -243,12 +494,12 @@ class LeaseElection:
         return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
 
     def _is_followed(self, token: int) -> bool:
-        """Whether a term is that of somebody who was elected before, where this candidate is elected now."""
+        """Return whether a term belongs to an earlier winner while this candidate is elected."""
         claim = self._read(self._at(token, _CLAIM)) if self._elected_at else {}
         return bool(claim) and claim.get("elected_at") == self._elected_at
 
     def _claim(self, token: int) -> bool:
-        """Whether this candidate has put the claim of a term there."""
+        """Return whether this candidate wrote the claim of a term."""
         self._check_storage()
         path = self._at(token, _CLAIM)
         claim = {

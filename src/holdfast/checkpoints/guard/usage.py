@@ -1,24 +1,170 @@
-"""What the files of a checkpoint, and this machine, say of who may be using it.
+"""Processes, locks and notes that show whether a checkpoint is in use.
 
 Nothing in a checkpoint says whether a plain query runs on it. This is the evidence that a person decides by.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from statistics import median_high
 from typing import Final
 
 from holdfast.checkpoints.guard.checkpoint_lease import LeaseNote
-from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
-from holdfast.checkpoints.logs.logs import Logs, written_ms
-from holdfast.config.locations import local_path
+from holdfast.checkpoints.logs import Logs, written_ms
+from holdfast.config.checks import local_path
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import Log
 from holdfast.storage.port import Storage
+
+_PROC: Final = Path("/proc")
+_LONGEST: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Process(JsonShape):
+    """A process that has to do with a checkpoint.
+
+    Attributes:
+        pid: Its number.
+        command: Its command line, cut short.
+        open_file: A file below the checkpoint that it has open; None if it only names the checkpoint.
+    """
+
+    pid: int
+    command: str
+    open_file: str | None
+
+    def __str__(self) -> str:
+        does = "names it on its command line" if self.open_file is None else f"has {self.open_file} open"
+        return f"process {self.pid} ({self.command}) {does}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessScan(JsonShape):
+    """The processes that have to do with a checkpoint, as far as they can be seen.
+
+    Attributes:
+        possible: Whether this system tells at all.
+        processes: Those that were found.
+        hidden: How many processes of other users could not be looked into.
+    """
+
+    possible: bool
+    processes: tuple[Process, ...] = ()
+    hidden: int = 0
+
+    @property
+    def writers(self) -> tuple[Process, ...]:
+        """The processes that have a file open for writing."""
+        return tuple(process for process in self.processes if process.open_file is not None)
+
+    def lines(self) -> list[str]:
+        """Describe the scan for a person."""
+        if not self.possible:
+            return ["which processes have it open cannot be told here"]
+        lines = [str(process) for process in self.processes]
+        if not self.processes:
+            lines.append("no process that can be seen from here has it open or names it on its command line")
+        if self.hidden:
+            lines.append(f"{self.hidden} processes of other users could not be looked into")
+        return lines
+
+
+def scan_processes(place: Path) -> ProcessScan:
+    """Look at every process of this machine but this one and those that have started it.
+
+    Args:
+        place: The checkpoint's directory, with links followed.
+    """
+    if not sys.platform.startswith("linux"):
+        return ProcessScan(possible=False)
+    own = set(_own())
+    processes, hidden = [], 0
+    for pid in sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()):
+        if pid in own:
+            continue
+        words = _command(pid)
+        if not words:
+            continue  # a thread of the kernel, or gone by now
+        try:
+            open_file = _open_below(pid, place)
+        except PermissionError:
+            hidden += 1
+            open_file = None
+        if open_file is not None or _names(pid, words, place):
+            processes.append(Process(pid, " ".join(words)[:_LONGEST], open_file))
+    return ProcessScan(possible=True, processes=tuple(processes), hidden=hidden)
+
+
+def _own() -> Iterator[int]:
+    """This process, and whoever has started it: a shell names the checkpoint because the command does."""
+    pid = os.getpid()
+    while pid > 0:
+        yield pid
+        try:
+            status = (_PROC / str(pid) / "stat").read_text()
+        except OSError:
+            return
+        # The name stands in brackets and may hold anything, brackets included.
+        pid = int(status.rpartition(")")[2].split()[1])
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        data = (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word for word in data.decode(errors="replace").split("\0") if word]
+
+
+def _open_below(pid: int, place: Path) -> str | None:
+    """A file below a directory that a process has open.
+
+    Raises:
+        PermissionError: The process is another user's.
+    """
+    root = f"{place}/"
+    try:
+        links = list((_PROC / str(pid) / "fd").iterdir())
+    except FileNotFoundError:
+        return None
+    for link in links:
+        with suppress(OSError):
+            target = str(link.readlink())
+            if target == str(place) or target.startswith(root):
+                return target.removeprefix(root)
+    return None
+
+
+def _names(pid: int, words: list[str], place: Path) -> bool:
+    if any(_holds(word, str(place)) for word in words):
+        return True
+    try:
+        folder = (_PROC / str(pid) / "cwd").readlink()
+    except OSError:
+        return False
+    # A word without a slash is a path too where it is the directory's own name.
+    near = [word for word in words if "/" in word or word == place.name]
+    return any(os.path.realpath(folder / word) == str(place) for word in near)
+
+
+def _holds(word: str, path: str) -> bool:
+    """Return whether a word contains a path, and not only the beginning of a longer one."""
+    begin = word.find(path)
+    while begin >= 0:
+        if word[begin + len(path) : begin + len(path) + 1] in ("", "/", "'", '"', " ", ",", ";", ")", "\n"):
+            return True
+        begin = word.find(path, begin + 1)
+    return False
+
 
 # So many of the newest batches tell what is usual.
 _BATCHES: Final = 20
@@ -50,7 +196,7 @@ class CheckpointUsage(JsonShape):
 
     @property
     def silent_ms(self) -> int | None:
-        """How long no batch has been planned or committed."""
+        """Return how long no batch has been planned or committed."""
         ages = [age for age in (self.planned_age_ms, self.committed_age_ms) if age is not None]
         return min(ages, default=None)
 
@@ -96,7 +242,7 @@ def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
 
 
 def _planned_times(logs: Logs) -> list[int]:
-    """When the newest batches were planned, as the offset log says; a damaged file says nothing."""
+    """Return when the newest batches were planned, from the offset log; damaged files are skipped."""
     times = []
     for batch_id in logs.offered[-_BATCHES:]:
         try:

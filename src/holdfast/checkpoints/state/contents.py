@@ -1,20 +1,22 @@
-"""How much state a checkpoint holds, and a hash of it that no copy and no rescale changes."""
+"""Count and hash the rows of a checkpoint, and measure how even its partitions are."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.checkpoint import NAMES, Checkpoint, ProgressCallback, Store
 from holdfast.checkpoints.problems import taking_rows_apart
-from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.key_partition import PartitionCheck
+from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.json_shapes import JsonShape, json_spread
+from holdfast.formats.operators import OperatorName, state_name
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, StoreId
 from holdfast.storage.port import Storage
 
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+
 _LANES: Final = 16
 _MODULUS: Final = 1 << 512
 
 
 @dataclass(frozen=True, slots=True)
 class StateContent(JsonShape):
-    """What is in one state.
+    """The content of one state.
 
     Attributes:
         state: The state.
@@ -139,7 +142,7 @@ def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequenc
 
 
 def bare_bytes(codec: StateCodec, pairs: Pairs) -> int:
-    """How many bytes the same keys and values have.
+    """Return the total size of the keys and values.
 
     Raises:
         Corrupt: A key or a value is damaged.
@@ -219,3 +222,86 @@ def row_digests(keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
         make(len(key).to_bytes(4, "little") + key + value).digest()
         for key, value in zip(keys, values, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """The state of one partition of one store.
+
+    Attributes:
+        partition: Its number.
+        bytes: Of its newest base and of all changes since; a value written again since counts twice.
+        rows: In the base, where RocksDB counts them.
+    """
+
+    partition: int
+    bytes: int
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShares(JsonShape):
+    """One store of one stateful operator.
+
+    Attributes:
+        operator: The operator's number.
+        operator_name: What Spark calls it.
+        store: The store's name; `default` where an operator has one only.
+        partitions: All of them, in order.
+        named: What the operator is called.
+    """
+
+    operator: int = field(metadata=json_as("operator_id", formerly="operator"))
+    operator_name: str
+    store: str
+    partitions: tuple[PartitionSize, ...]
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+
+    @property
+    @in_json
+    def state_name(self) -> str:
+        """The name of the store's state; the operator's name if it has one store."""
+        return state_name(self.named, self.store)
+
+    @property
+    @in_json
+    def bytes(self) -> int:
+        """All partitions together."""
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    @in_json
+    def rows(self) -> int | None:
+        """All partitions together, if each of them says so."""
+        rows = [partition.rows for partition in self.partitions]
+        return None if None in rows else sum(count or 0 for count in rows)
+
+    @property
+    def largest(self) -> PartitionSize | None:
+        """The partition with the most bytes."""
+        return max(self.partitions, key=lambda size: size.bytes, default=None)
+
+    @property
+    @in_json
+    def largest_share(self) -> float:
+        """Its share of all bytes."""
+        return 0.0 if self.largest is None else self.largest.bytes / max(1, self.bytes)
+
+
+def shares(checkpoint: Checkpoint) -> list[StoreShares]:
+    """The stores of a checkpoint at its newest committed batch, by operator and name."""
+    found = []
+    for operator in checkpoint.operators:
+        stores: dict[str, list[Store]] = defaultdict(list)
+        for store in operator.stores:
+            stores[store.id.name].append(store)
+        found += [
+            StoreShares(operator.operator_id, operator.name, name, _sizes(stores[name]), operator.named)
+            for name in sorted(stores)
+        ]
+    return found
+
+
+def _sizes(stores: Sequence[Store]) -> tuple[PartitionSize, ...]:
+    ordered = sorted(stores, key=lambda store: store.id.partition)
+    return tuple(PartitionSize(store.id.partition, store.size_bytes, store.base_keys) for store in ordered)

@@ -1,4 +1,4 @@
-"""Which partition the keys of a state belong to, as Spark's hash decides it."""
+"""The partition of each key of a state, by Spark's hash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, Final, Protocol
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.operators import FamilyUse, KeyPlacement, OperatorName, family_of, operator_kind, use_of
-from holdfast.formats.rows.murmur3 import partition_of, require_hashed
 from holdfast.formats.rows.row_forms import KeyKind
-from holdfast.formats.rows.row_hashes import row_hashes
+from holdfast.formats.rows.row_hashes import partition_of, require_hashed, row_hashes
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import full
@@ -39,7 +38,7 @@ class PlacedOperator(Protocol):
         """True if one task has all of its state, since it has no key."""
 
 
-class Placement:
+class KeyPartitions:
     """The partitions that the keys of one state belong to.
 
     Args:
@@ -169,7 +168,7 @@ class PartitionCheck:
     def __init__(self, operators: Iterable[OperatorStates], uri: str) -> None:
         self._operators = {operator.operator_id: operator for operator in operators}
         self._uri = uri
-        self._placements: dict[StateName, Placement | None] = {}
+        self._placements: dict[StateName, KeyPartitions | None] = {}
 
     def belonging(self, state: StateCodec, keys: Sequence[bytes]) -> list[int]:
         """Return the partition that each key belongs to; nothing where that is not known.
@@ -203,12 +202,12 @@ class PartitionCheck:
             store = StoreId(state.name.operator_id, partition, state.name.store)
             raise in_other_partition(full(self._uri, store.folder), partition, other)
 
-    def _placement(self, operator: OperatorStates, state: StateCodec) -> Placement | None:
+    def _placement(self, operator: OperatorStates, state: StateCodec) -> KeyPartitions | None:
         if state.name not in self._placements:
             found = None
             if operator.partitions > 1 and not state.values.avro:
                 with suppress(Corrupt, Unsupported, ValueError, KeyError):
-                    found = Placement(operator, state, state.where)
+                    found = KeyPartitions(operator, state, state.where)
             self._placements[state.name] = found
         return self._placements[state.name]
 
@@ -225,7 +224,7 @@ def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
 
 
 def placing_fields(codec: StateCodec) -> int:
-    """How many of a key's first fields decide its partition, and are what people call the key.
+    """Return the number of leading key fields that decide its partition and form the user's key.
 
     The others tell rows of one key apart: a join's index, a session's start, a map's own key, a timer's time.
     """

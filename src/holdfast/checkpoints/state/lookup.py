@@ -1,7 +1,10 @@
-"""The rows of one key, straight out of the files that can hold them.
+"""Read the rows of one key, at a batch or over all kept batches.
 
 A base of RocksDB is asked for the key; of what has changed since, and with the memory provider of all, only
 the files whose bytes have the key's in them are read record by record. Nothing else is taken apart.
+
+The files of a store are read once, each for this key alone: the base of the oldest batch, and then what each
+batch has changed. Where a batch has left a base and no change, as without changelogs, the base is asked.
 """
 
 from __future__ import annotations
@@ -12,16 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.checkpoints.problems import taking_rows_apart
-from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
-from holdfast.checkpoints.state.replay import Overlay, key_of
-from holdfast.checkpoints.state.rocksdb import Snapshot, opened
+from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, Snapshot, key_of, opened
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.formats.files.records import Record, records_of
+from holdfast.formats.files.records import StateRecord, records_of
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.spark_types import Atom
 from holdfast.formats.rows.unsafe_row import RowCodec
-from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.layout import FileKind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
 _LONG: Final = Atom("long")
@@ -29,7 +30,7 @@ _LONG: Final = Atom("long")
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What is looked for in one state.
+    """The lookup of keys in one state.
 
     Attributes:
         codec: The state.
@@ -56,7 +57,7 @@ class FoundRows:
 
 
 def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
-    """What to look for, for the keys with these values.
+    """Encode a lookup of the keys with these values.
 
     Args:
         codec: The state.
@@ -140,7 +141,7 @@ def rows_in(
         Unsupported: The state is of a kind that cannot be read.
     """
     with taking_rows_apart(full(storage.uri, store.folder)):
-        if any(file.kind in (Kind.DELTA, Kind.SNAPSHOT) for file in chain):
+        if any(file.kind in (FileKind.DELTA, FileKind.SNAPSHOT) for file in chain):
             return _in_memory(storage, operator, chain, wanted)
         return _in_rocksdb(storage, operator, chain, wanted)
 
@@ -154,7 +155,7 @@ def changed_by(
     before: Mapping[bytes, bytes],
     number: bytes,
 ) -> dict[bytes, bytes] | None:
-    """What a batch has made of the rows that are looked for; None where it has written none of them.
+    """Return the rows of a lookup that a batch has written; None if it has written none.
 
     Args:
         storage: The checkpoint.
@@ -186,7 +187,7 @@ def _in_rocksdb(
     wanted: Sought,
 ) -> dict[bytes, bytes]:
     with ExitStack() as stack:
-        whole = bool(chain) and chain[0].kind is Kind.ZIP
+        whole = bool(chain) and chain[0].kind is FileKind.ZIP
         snapshot = (
             stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
         )
@@ -218,7 +219,7 @@ def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iter
 
 def _about(
     storage: Storage, operator: OperatorStates, file: StoreFile, number: bytes, wanted: Sought
-) -> list[Record]:
+) -> list[StateRecord]:
     """The records of the keys that are looked for. Most files have none, and need not be taken apart."""
     stream = operator.stream(storage, file)
     if wanted.needle not in stream:
@@ -265,3 +266,117 @@ def _mark(codec: StateCodec, values: Mapping[str, Any]) -> bytes:
         elif value is not None and type_ == _LONG:
             best = max(best, int(value).to_bytes(8, "little", signed=True), key=len)
     return best
+
+
+_CHANGES = (FileKind.CHANGELOG, FileKind.DELTA)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of a key after a batch.
+
+    Attributes:
+        batch_id: The batch.
+        partition: The partition.
+        pairs: The rows of each state that was looked for, as they are stored.
+        written: Whether the batch has written one of them, be it with the value that it had; None where its
+            files do not tell, and only that a value is another one can be seen.
+    """
+
+    batch_id: int
+    partition: int
+    pairs: tuple[Pairs, ...]
+    written: bool | None
+
+
+def kept_rows(
+    storage: Storage,
+    operator: OperatorStates,
+    partition: int,
+    wanted: Sequence[Sought],
+    batches: Sequence[int],
+) -> Iterator[KeptRows]:
+    """The rows of a key in one partition, batch by batch, oldest first.
+
+    A batch whose files are not all kept is left out. A query may run meanwhile: what it deletes while this
+    reads counts as not kept.
+
+    Cost: each file of the partition's stores is read once at the most, and a base opened for each batch that
+    has left nothing else.
+
+    Args:
+        storage: The checkpoint.
+        operator: The operator, at any of the batches.
+        partition: The partition.
+        wanted: What is looked for, in states of one store.
+        batches: The batches, ascending.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    store = StoreId(operator.operator_id, partition, wanted[0].codec.name.store)
+    folder = operator.folder(storage, store)
+    walk = _Walk(storage, operator, store, wanted)
+    for batch_id in batches:
+        chain = folder.chain(batch_id + 1)
+        if chain.missing is not None:
+            walk.lost()
+            continue
+        change = next((file for file in folder.made_by(batch_id + 1) if file.kind in _CHANGES), None)
+        written = walk.step(batch_id, chain.files, change)
+        yield KeptRows(batch_id, partition, tuple(list(rows.items()) for rows in walk.rows), written)
+
+
+class _Walk:
+    """Goes from batch to batch."""
+
+    def __init__(
+        self, storage: Storage, operator: OperatorStates, store: StoreId, wanted: Sequence[Sought]
+    ) -> None:
+        self._storage = storage
+        self._operator = operator
+        self._store = store
+        self._wanted = wanted
+        self._last: int | None = None
+        self._numbers: list[bytes | None] = [None] * len(wanted)
+        self.rows: list[dict[bytes, bytes]] = [{} for _ in wanted]
+
+    def lost(self) -> None:
+        """A batch is not kept: the next one has to be read anew."""
+        self._last = None
+
+    def step(self, batch_id: int, chain: Sequence[StoreFile], change: StoreFile | None) -> bool | None:
+        """Bring the rows to the next batch; whether it has written some, where that can be told."""
+        after = self._last == batch_id - 1 and self._last is not None
+        self._last = batch_id
+        base = chain[0] if chain and chain[0].kind is FileKind.ZIP else None
+        if base is not None and after and base.version != batch_id + 1:
+            base = None
+        # A family that is new has its number from the snapshot that came with it.
+        if base is not None or not after or change is None:
+            families = Families.in_base(self._storage, self._operator, self._store.name, base)
+            self._numbers = [families.prefixes.get(part.codec.name.family) for part in self._wanted]
+        if after and change is not None:
+            return self._changed(change)
+        before = self.rows
+        self.rows = [
+            rows_in(self._storage, self._operator, self._store, chain, part) for part in self._wanted
+        ]
+        if not after:
+            # What is there after the first batch of all was written by it.
+            return any(self.rows) if batch_id == 0 else None
+        return None if self.rows == before else True
+
+    def _changed(self, change: StoreFile) -> bool:
+        written = False
+        for at, (wanted, number) in enumerate(zip(self._wanted, self._numbers, strict=True)):
+            if number is None:
+                continue
+            found: Any = changed_by(
+                self._storage, self._operator, self._store, change, wanted, self.rows[at], number
+            )
+            if found is not None:
+                self.rows[at], written = found, True
+        return written

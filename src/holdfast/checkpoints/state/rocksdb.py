@@ -1,25 +1,234 @@
-"""RocksDB's snapshots, opened where they lie in a checkpoint, with RocksDB itself and no JVM."""
+"""Open RocksDB snapshots in a checkpoint and replay the changelogs over them."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.problems import SEE_DAMAGE, other_size
+from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.files.records import RecordKind, StateRecord
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot, snapshot_entries
 from holdfast.formats.files.sst import UNREADABLE, check_sst
+from holdfast.formats.rows.row_forms import FAMILY_BYTES, ValueForm
 from holdfast.formats.text import damaged
-from holdfast.layout import StoreFile
+from holdfast.layout import DEFAULT_STORE, FileKind, StoreFile
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage, full
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+class Families:
+    """The column families of a store, by the prefix of a key.
+
+    Args:
+        numbers: The number of each family by its name; None where the store has none: then every key is of
+            the default one, and begins with nothing.
+        most: The highest number that was ever given out, if a family that had one may be no more.
+    """
+
+    def __init__(self, numbers: Mapping[str, int] | None, most: int = 0) -> None:
+        self.numbers: Final = None if numbers is None else dict(numbers)
+        self.most: Final = max([most, *(self.numbers or {}).values()])
+        self.prefixes: Final[Mapping[str, bytes]] = (
+            {DEFAULT_STORE: b""}
+            if numbers is None
+            else {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in numbers.items()}
+        )
+        self.names: Final = {prefix: name for name, prefix in self.prefixes.items()}
+        self._width: Final = 0 if numbers is None else FAMILY_BYTES
+
+    @classmethod
+    def of(
+        cls, operator: OperatorStates, store: str, snapshot: SnapshotMetadata | None, *, marked: bool = False
+    ) -> Families:
+        """Return the families of a store.
+
+        Args:
+            operator: The store's operator.
+            store: Its name.
+            snapshot: What its base says of itself; None where it has no base that does.
+            marked: Whether a changelog has said that the store has families.
+
+        Raises:
+            ValueError: The snapshot says something else.
+        """
+        fields = {} if snapshot is None else snapshot.fields
+        numbers = fields.get("columnFamilyMapping") or {}
+        if not isinstance(numbers, dict):
+            raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
+        if not numbers and not marked and not operator.has_families(store):
+            return cls(None)
+        named = {str(name): int(number) for name, number in numbers.items()}
+        return cls(named, int(fields.get("maxColumnFamilyId") or 0))
+
+    @classmethod
+    def in_base(
+        cls, storage: Storage, operator: OperatorStates, store: str, base: StoreFile | None
+    ) -> Families:
+        """Return the families of a store by the index of its base; only a RocksDB snapshot has them."""
+        if base is None or base.kind is not FileKind.ZIP:
+            return cls.of(operator, store, None)
+        path = base.render()
+        return cls.of(operator, store, parse_snapshot(storage.read(path), path, whole=False))
+
+    @property
+    def forgotten(self) -> bool:
+        """Return whether a family's number is no longer in use; its rows may still be in the files."""
+        return self.most > len(self.prefixes)
+
+    def split(self, stored: bytes) -> tuple[str | None, bytes]:
+        """The family of a key as it is stored, and the key; None where nothing names that family."""
+        return self.names.get(stored[: self._width]), stored[self._width :]
+
+    def sorted_out(self, rows: Pairs) -> Iterator[tuple[bytes, Pairs]]:
+        """Rows by what their keys begin with, which they are without."""
+        width = self._width
+        if not width:
+            yield b"", rows
+            return
+        found: dict[bytes, Pairs] = {}
+        for key, value in rows:
+            found.setdefault(key[:width], []).append((key[width:], value))
+        yield from found.items()
+
+    def counted(self, keys: Iterable[bytes]) -> Mapping[bytes, int]:
+        """Count the keys by their prefix."""
+        width = self._width
+        return Counter(key[:width] for key in keys)
+
+    def with_names(self, names: Iterable[str]) -> Families:
+        """The same with numbers for more families, given out as Spark does: the default has the first."""
+        numbers = dict(self.numbers or {})
+        most = self.most
+        for name in [DEFAULT_STORE, *sorted(names)]:
+            if name not in numbers:
+                most += 1
+                numbers[name] = most
+        return Families(numbers, most)
+
+
+NO_FAMILIES: Final = Families(None)
+
+
+_ABSENT = object()
+
+Row = tuple[bytes, bytes]
+
+
+def key_of(record: StateRecord, values: ValueForm) -> bytes:
+    """The key that a record is about; the record of a delete may have a checksum before it."""
+    return values.deleted(record.key) if record.change is RecordKind.DELETE else record.key
+
+
+@dataclass(slots=True)
+class _Appended:
+    """Values that RocksDB would merge: behind those of the base, or on their own."""
+
+    parts: list[bytes]
+    onto_base: bool
+
+
+class Overlay:
+    """Changes by key, the last of each. Held in memory: as much as has changed since the base.
+
+    Args:
+        values: How values are put into bytes.
+    """
+
+    def __init__(self, values: ValueForm) -> None:
+        self._values = values
+        self._entries: dict[bytes, bytes | _Appended | None] = {}
+
+    def add(self, records: Iterable[StateRecord]) -> None:
+        """Take in the changes of a batch, in their order."""
+        entries = self._entries
+        for record in records:
+            if record.change is RecordKind.PUT:
+                entries[record.key] = record.value
+            elif record.change is RecordKind.DELETE:
+                entries[self._values.deleted(record.key)] = None
+            elif record.value is not None:
+                self._append(record.key, record.value)
+
+    def over(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows of the base as the changes leave them, and those that are new. Uses the changes up."""
+        entries = self._entries
+        for row in rows:
+            found = self._changed(row) if row[0] in entries else row
+            if found is not None:
+                yield found
+        yield from self._left()
+
+    def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
+        """The same, some rows at a time, in their lists: quick where few of them have changed."""
+        entries = self._entries
+        for chunk in chunks:
+            gone = []
+            for at in [at for at, row in enumerate(chunk) if row[0] in entries]:
+                found = self._changed(chunk[at])
+                if found is None:
+                    gone.append(at)
+                else:
+                    chunk[at] = found
+            for at in reversed(gone):
+                del chunk[at]
+            if chunk:
+                yield chunk
+        left = self._left()
+        while new := list(islice(left, size)):
+            yield new
+
+    def _changed(self, row: Row) -> Row | None:
+        """Return a row of the base as the changes leave it; None if they delete it."""
+        entry = self._entries.pop(row[0])
+        if isinstance(entry, _Appended):
+            return row[0], self._joined(entry, row[1])
+        return None if entry is None else (row[0], entry)
+
+    def _left(self) -> Iterator[Row]:
+        for key, left in self._entries.items():
+            if isinstance(left, bytes):
+                yield key, left
+            elif left is not None:
+                yield key, self._joined(left, None)
+
+    def changed(self, base: Callable[[bytes], bytes | None]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Each key that the changes touch, with its value after them; None where it is deleted.
+
+        Args:
+            base: The value of a key in the base; asked for keys to whose values others are appended.
+        """
+        for key, entry in self._entries.items():
+            if isinstance(entry, _Appended):
+                yield key, self._joined(entry, base(key) if entry.onto_base else None)
+            else:
+                yield key, entry
+
+    def _append(self, key: bytes, value: bytes) -> None:
+        entry = self._entries.get(key, _ABSENT)
+        if isinstance(entry, _Appended):
+            entry.parts.append(value)
+        elif isinstance(entry, bytes):
+            self._entries[key] = _Appended([entry, value], onto_base=False)
+        else:
+            self._entries[key] = _Appended([value], onto_base=entry is _ABSENT)
+
+    def _joined(self, entry: _Appended, base: bytes | None) -> bytes:
+        parts = [base, *entry.parts] if entry.onto_base and base is not None else entry.parts
+        return self._values.delimiter.join(parts)
+
 
 # What RocksDB calls its files; `CURRENT` holds the name of one.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -178,7 +387,7 @@ def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, A
 
 def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *, blocks: bool) -> None:
     """Put a data file under the name by which RocksDB knows it, and look at it before RocksDB does."""
-    path = layout.SharedFile(file.store, shared.folder, shared.name).render()
+    path = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
     size = storage.size(path)
     if size is None:
         raise NotFound(
@@ -230,7 +439,7 @@ def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata
         shared = names.get(named[1]) if named is not None else None
         where = file.render()
         if shared is not None:
-            where = layout.SharedFile(file.store, shared.folder, shared.name).render()
+            where = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
         found = text.splitlines()[0] if text else type(error).__name__
         raise Corrupt(
             "RocksDB cannot read a snapshot",

@@ -12,17 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.problems import SEE_DAMAGE, taking_rows_apart
-from holdfast.checkpoints.state.families import Families, Pairs
-from holdfast.checkpoints.state.replay import Overlay, key_of
-from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, key_of, opened
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.formats.files.records import parse_head, records_of
-from holdfast.layout import Kind, StoreFile, StoreId
-from holdfast.storage.giving_up import go_on
-from holdfast.storage.port import Storage, full
+from holdfast.layout import FileKind, StoreFile, StoreId
+from holdfast.storage.port import Storage, full, go_on
 
 # Rows handed on at a time: enough that what is done for each handing on does not count.
 CHUNK = 4096
@@ -78,7 +75,7 @@ def state_chunks(
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What a store's state is made of.
+    """The files that make up a store's state.
 
     Attributes:
         base: The file that holds it whole at an older version, or at this one; None where there is none.
@@ -104,7 +101,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
     for file in changes:
         stream = operator.stream(storage, file)
         path = file.render()
-        if file.kind is Kind.CHANGELOG:
+        if file.kind is FileKind.CHANGELOG:
             marked = marked or parse_head(stream, path).version % 2 == 0
         overlay.add(records_of(file.kind, stream, path))
     return Layers(base, overlay, marked)
@@ -119,7 +116,7 @@ def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> It
 def stored_values(
     storage: Storage, operator: OperatorStates, store: StoreId, keys: Iterable[tuple[str, bytes]]
 ) -> dict[tuple[str, bytes], bytes]:
-    """What a store has under some keys, without reading the others of its base.
+    """Return the values of some keys, without reading the rest of the base.
 
     Cost: the snapshot is opened and asked, and the changes since are run through for these keys alone; of the
     memory provider, which has no index, everything is read.
@@ -139,7 +136,7 @@ def stored_values(
         Unsupported: The state is of a kind that cannot be read.
     """
     base, changes = _split(operator.chain(storage, store))
-    if base is None or base.kind is not Kind.ZIP:
+    if base is None or base.kind is not FileKind.ZIP:
         wanted = set(keys)
         return {
             (codec.name.family, key): value
@@ -174,7 +171,7 @@ def store_chunks(
         found = layers(storage, operator, store)
         snapshot = None
         chunks: Iterable[Pairs] = ()
-        if found.base is not None and found.base.kind is Kind.ZIP:
+        if found.base is not None and found.base.kind is FileKind.ZIP:
             snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
             chunks = snapshot.chunks(CHUNK)
         elif found.base is not None:

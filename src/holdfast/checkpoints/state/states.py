@@ -1,33 +1,105 @@
-"""Which states a checkpoint holds at a batch, and how their rows are put into bytes."""
+"""The states of a checkpoint at a batch, with their stores and schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, read_query_id
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.checkpoint import NAMES, codec_of, read_query_id
+from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.problems import batch_not_kept, file_gone
 from holdfast.checkpoints.stores import NotedOperator, Partitions, StoreFolder, noted_operators, partitions_of
-from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.inferred_operators import session_columns
-from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
-from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
-from holdfast.formats.operators import OperatorName, is_internal, state_name
+from holdfast.formats.logs.batch_logs import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
+from holdfast.formats.logs.operator_metadata import ColumnFamily, parse_schema, schema_place
+from holdfast.formats.operators import OperatorName, is_internal, session_columns, state_name
 from holdfast.formats.providers import known_provider
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import in_json, in_json_as, json_spread
-from holdfast.layout import DEFAULT_STORE, Kind, SchemaFile, StoreFile, StoreId
+from holdfast.layout import DEFAULT_STORE, FileKind, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShape:
+    """A store by name, with its column families; none where its schema is not there."""
+
+    name: str
+    families: tuple[ColumnFamily, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShape:
+    """The stores and schemas of an operator, whatever it holds so far.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        kind: Spark's name for what it does, such as `dedupe`; empty where nothing tells.
+        stores: Its stores.
+        variables: The state variables of transformWithState by name, as Spark notes them.
+        properties: What the operator notes of itself besides.
+    """
+
+    operator_id: int
+    kind: str
+    stores: tuple[StoreShape, ...]
+    variables: Mapping[str, Mapping[str, Any]]
+    properties: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Number and name, for people."""
+        return f"{self.operator_id} {self.kind}"
+
+
+def shapes(storage: Storage, batch_id: int) -> tuple[OperatorShape, ...]:
+    """Return the shape of each operator as of a batch, by number. Reads a few small files.
+
+    Args:
+        storage: The checkpoint.
+        batch_id: The batch; it need not be committed.
+
+    Raises:
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    return tuple(_shape(storage, operator) for operator in noted_operators(storage, batch_id))
+
+
+def _shape(storage: Storage, noted: NotedOperator) -> OperatorShape:
+    number, metadata = noted.folder.operator_id, noted.metadata
+    properties = {} if metadata is None else dict(metadata.properties)
+    listed = properties.pop("stateVariables", [])
+    places = {} if metadata is None else {store.name: store.schema_paths for store in metadata.stores}
+    return OperatorShape(
+        operator_id=number,
+        kind=noted.named.spark_name,
+        stores=tuple(_store(storage, number, name, places.get(name, ())) for name in noted.store_names),
+        variables={
+            variable["stateName"]: variable
+            for variable in listed
+            if isinstance(variable, dict) and not is_internal(str(variable.get("stateName", "$")))
+        },
+        properties=properties,
+    )
+
+
+def _store(storage: Storage, operator_id: int, name: str, schema_paths: Sequence[str]) -> StoreShape:
+    noted = schema_place(schema_paths[-1]) if schema_paths else None
+    path = noted or layout.SchemaFile(operator_id, name).render()
+    try:
+        return StoreShape(name, parse_schema(storage.read(path), path).families)
+    except NotFound:
+        return StoreShape(name, ())
+
 
 _AVRO: Final = "avro"
 _PREFIX_COLUMNS: Final = "numColsPrefixKey"
@@ -58,19 +130,19 @@ class StateName:
     @property
     @in_json_as("state")
     def label(self) -> str:
-        """What people know it by: the column family's name, or the store's where it has no others."""
+        """The name for people: the column family's name, or the store's if it has no others."""
         return self.store if self.family == DEFAULT_STORE else self.family
 
     @property
     @in_json
     def internal(self) -> bool:
-        """Whether Spark keeps it for itself: counters, timers, indexes of what expires."""
+        """Return whether Spark keeps it for itself: counters, timers, indexes of expiry."""
         return is_internal(self.family)
 
     @property
     @in_json
     def state_name(self) -> str:
-        """What people call it: the operator's name where an operator has one state."""
+        """The name of the state; the operator's name if it has one state."""
         return self.label if self.named is None else state_name(self.named, self.label)
 
     @property
@@ -145,7 +217,7 @@ class StateCodec:
 
     @cached_property
     def key_codec(self) -> KeyCodec:
-        """What reads keys as RocksDB's provider stores them, and knows how they begin."""
+        """Return the codec of keys as RocksDB's provider stores them, with their prefix."""
         return KeyCodec(self.key_form, self.key_type, self.where)
 
     @cached_property
@@ -220,7 +292,7 @@ class OperatorStates:
         self._is_fixed_by_later_sparks = offsets is not None and ROW_CHECKSUM in offsets.confs
 
     def codec_of(self, store: str, family: str) -> StateCodec:
-        """What takes apart the rows of a state; the same each time."""
+        """Return the codec of a state's rows; the same one each time."""
         found = self._codecs.get((store, family))
         if found is None:
             name = StateName(self.operator_id, store, family, self.name, self.named)
@@ -231,7 +303,7 @@ class OperatorStates:
         return found
 
     def has_families(self, store: str) -> bool:
-        """Whether a store's schema knows column families by name."""
+        """Return whether a store's schema has named column families."""
         return any(name != DEFAULT_STORE for name in self._schemas.get(store, {}))
 
     def known(self) -> Iterator[StateCodec]:
@@ -241,7 +313,7 @@ class OperatorStates:
                 yield self.codec_of(store, family)
 
     def times(self) -> tuple[int, int | None]:
-        """When the batch was planned, and its watermark if it has one, in milliseconds."""
+        """The planned time of the batch, and its watermark if it has one, in milliseconds."""
         offsets = self.logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
@@ -273,7 +345,7 @@ class OperatorStates:
     def written_snapshot_version(self, storage: Storage) -> int | None:
         """The version that they have here; None where there is none yet."""
         for chain in self._unique_chains(storage):
-            if chain[0].kind is Kind.ZIP:
+            if chain[0].kind is FileKind.ZIP:
                 path = chain[0].render()
                 return parse_snapshot(storage.read(path), path, whole=False).version
         return None
@@ -282,7 +354,7 @@ class OperatorStates:
         if self._is_fixed_by_later_sparks:
             return 1
         for chain in self._unique_chains(storage):
-            has_checksum = storage.size(layout.SparkChecksum(chain[-1].render()).render()) is not None
+            has_checksum = storage.size(layout.SparkChecksumFile(chain[-1].render()).render()) is not None
             return 1 if has_checksum else _OF_SPARK_4_0
         return 1
 
@@ -295,7 +367,7 @@ class OperatorStates:
                     yield tuple(chain)
 
     def stream(self, storage: Storage, file: StoreFile) -> bytes:
-        """What is in a file of changes, or of a store in memory.
+        """Return the records in a file of changes, or of a store in memory.
 
         Raises:
             NotFound: It is gone.

@@ -1,9 +1,30 @@
-"""Read files to their end and compare them with their checksums."""
+"""Read files to their end, and compare them with checksums and with the record.
+
+Spark cleans up each store on its own, in a maintenance thread that may pause or be killed between two
+deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.deleteOldVersions`, alike in Spark
+3.5 to 4.3):
+
+1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only. So
+   there is a base that is newer than any file that Spark has deleted. Which base a run keeps depends on
+   `spark.sql.streaming.minBatchesToRetain`, which no file of a checkpoint records, and not on the unique ids
+   of format 2.
+2. The heap provider deletes one file of each version, in ascending order: the snapshot, where the version has
+   one, else the delta. The delta of a version whose snapshot was deleted stays until a later run.
+3. The RocksDB provider deletes data files first, then snapshots in ascending order, then changelogs in the
+   order of the listing, which may be any, then checksums. It skips a file whose deletion fails.
+4. Maintenance uploads snapshots too, in Spark 4.3 beside the cleanup, so a snapshot may appear batches after
+   its changelog. An executor that has lost a partition may upload one after the files around it were deleted;
+   the next run deletes it.
+
+So before Spark deletes a file, the version before it can no longer be loaded from a base. A file is missing
+without Spark's doing if no newer base exists, or if the version before it can still be loaded. Nothing tells
+who has deleted the oldest base of a store, or changelogs of RocksDB below every base: these are not reported.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,27 +32,262 @@ from itertools import islice
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint import Tree
+from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.state.replay import key_of
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.verification.findings import Problem, Remark, said
-from holdfast.checkpoints.verification.record_checks import UNLIKE
-from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.checkpoints.state.rocksdb import key_of
+from holdfast.checkpoints.stores import NO_DAMAGE, DamagedFiles
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.files.compression import READABLE, beginning, decompressed
-from holdfast.formats.files.records import HEAD_BYTES, Lineage, parse_head, records_of
+from holdfast.formats.files.records import HEAD_BYTES, VersionLineage, parse_head, records_of
 from holdfast.formats.files.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
 from holdfast.formats.files.sst import check_sst, sst_sample
-from holdfast.formats.logs.commit_log import parse_commit
-from holdfast.formats.logs.offset_log import parse_offsets
-from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.logs.query import parse_query
-from holdfast.formats.logs.source_log import parse_source
-from holdfast.formats.logs.state_schema import parse_schema
+from holdfast.formats.logs.batch_logs import parse_commit, parse_offsets, parse_query
+from holdfast.formats.logs.operator_metadata import parse_operator, parse_schema
+from holdfast.formats.logs.table_logs import parse_source
 from holdfast.formats.rows.row_forms import ValueForm
 from holdfast.formats.text import decoded, json_object
-from holdfast.layout import Kind, Place, StoreFile
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as
+from holdfast.layout import FileKind, OperatorMetadataFile, Place, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(JsonShape):
+    """Damage.
+
+    Attributes:
+        file: The file, from the checkpoint's directory on.
+        what: What is wrong with it.
+        hint: What to do.
+    """
+
+    file: str
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(JsonShape):
+    """Something to know that is no damage: what could not be looked into, or what may surprise later.
+
+    Attributes:
+        file: The file that it is about, from the checkpoint's directory on.
+        what: What there is to know.
+    """
+
+    file: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(JsonShape):
+    """The outcome of a verification.
+
+    Attributes:
+        uri: The checkpoint.
+        batch_id: The newest committed batch; a restart goes on behind it.
+        problems: Damage, by file.
+        remarks: What else there is to say.
+        restorable: The committed batches that `holdfast savepoint take --batch` takes, ascending: all files
+            that they need exist and are whole.
+        files: The files that were read.
+        size_bytes: Their bytes.
+        recorded_batch: The newest batch in the record of good batches that files were compared with; None
+            without a record.
+        compared: How many files were compared with it.
+        stateful: Whether the query keeps state; None where it keeps none or has lost it, and nothing tells.
+        damage: The damaged files, for who makes a copy without them.
+    """
+
+    uri: str = field(metadata=json_as("checkpoint"))
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    problems: tuple[Problem, ...]
+    remarks: tuple[Remark, ...]
+    restorable: tuple[int, ...]
+    files: int
+    size_bytes: int
+    recorded_batch: int | None = None
+    compared: int = 0
+    stateful: bool | None = True
+    damage: DamagedFiles = field(default=NO_DAMAGE, repr=False, metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def ok(self) -> bool:
+        """Return whether nothing is damaged."""
+        return not self.problems
+
+
+def in_short(problems: Sequence[Problem]) -> str:
+    """The first of several problems, and how many more there are."""
+    first, more = problems[0].what, len(problems) - 1
+    return f"{first}; and {more} more" if more else first
+
+
+def said(error: HoldfastError, file: str) -> str:
+    """An error about a file as one sentence, without the file's name."""
+    place = (error.where or "").removeprefix(file).lstrip(", ")
+    parts = [error.fact, f" ({place})" if place else ""]
+    if error.found is not None:
+        parts.append(f": {error.found}")
+    if error.expected is not None:
+        parts.append(f", expected {error.expected}")
+    return "".join(parts)
+
+
+def unexplained(
+    gone: Collection[StoreFile], present: Collection[StoreFile], incomplete: Container[str] = ()
+) -> list[StoreFile]:
+    """Return the missing files of one store that Spark's cleanup cannot have deleted.
+
+    Args:
+        gone: The recorded files that are missing.
+        present: The files that exist.
+        incomplete: Paths of existing snapshots that have lost data files. They cannot be loaded.
+    """
+    changes = {file.version: file.kind for file in present if not file.kind.whole}
+    with_changes = bool(changes) or any(not file.kind.whole for file in gone)
+
+    def uploaded_late(base: StoreFile) -> bool:
+        return with_changes and changes.keys().isdisjoint((base.version, base.version + 1))
+
+    newest_base = max((file.version for file in present if file.kind.whole), default=0)
+    bases = {
+        file.version
+        for file in present
+        if file.kind.whole and file.render() not in incomplete and not uploaded_late(file)
+    }
+    # Changelogs are deleted in any order, so versions that only changelogs make up prove nothing.
+    loadable = {*bases} if FileKind.CHANGELOG in changes.values() else {0, *bases}
+    for version in sorted(changes):
+        if version - 1 in loadable:
+            loadable.add(version)
+    # The heap provider leaves the delta of a version whose snapshot it has deleted.
+    left_behind = {file.version for file in gone if file.kind is FileKind.SNAPSHOT}
+    spared = loadable - left_behind - {0}
+
+    def is_unexplained(file: StoreFile) -> bool:
+        beside_base = not file.kind.whole and file.version in bases
+        return file.version >= newest_base or file.version - 1 in spared or beside_base
+
+    first = min((file.version for file in gone if is_unexplained(file)), default=None)
+    # Spark deletes newer versions after older ones, so it has not deleted any newer file either.
+    return [] if first is None else [file for file in gone if file.version >= first]
+
+
+UNLIKE = (
+    "put the file back from a savepoint or another copy, and do not start the query before; "
+    "what was changed on purpose is taken for good by `holdfast watch --anew`"
+)
+# The checkpoint as a whole.
+WHOLE = "."
+_PUT_BACK = (
+    "put it back from a savepoint or another copy; a restart that needs it fails, and older batches cannot "
+    "be gone back to; what was deleted on purpose is taken for good by `holdfast watch --anew`"
+)
+
+
+# Of the files of one store that are gone, so many are named.
+_NAMED = 20
+
+
+def check_record(
+    record: Record, tree: Tree, logs: Logs, snapshots: Mapping[str, SnapshotMetadata]
+) -> Iterator[Problem | Remark]:
+    """Yield what a checkpoint's batches and files show against the record of its good batches.
+
+    Args:
+        record: The record, read before the checkpoint was listed.
+        tree: The checkpoint's files.
+        logs: The checkpoint's logs.
+        snapshots: The content of each RocksDB snapshot, by path.
+    """
+    recorded, newest = record.batch_id, logs.newest
+    if recorded is None:
+        return
+    if newest is None or newest < recorded:
+        file = layout.LogFile(layout.Log.COMMITS, recorded).render()
+        end = "is empty" if newest is None else f"ends at {newest}"
+        what = f"batch {recorded} was committed, and the commit log {end}"
+        hint = (
+            "put back what was lost from a savepoint or another copy, or the query does batches again "
+            "that its sink has had; if that is meant, `holdfast watch --anew` takes the checkpoint as it is"
+        )
+        yield Problem(file, what, hint)
+    elif newest > recorded:
+        what = f"the record of good batches ends at batch {recorded}; what came later is not in it"
+        yield Remark(WHOLE, what)
+    yield from _gone(record, tree, snapshots)
+    unknown = [
+        path
+        for path, place in tree.places()
+        if isinstance(place, StoreFile) and place.version <= recorded + 1 and path not in record.files
+    ]
+    if record.sealed and newest == recorded and logs.offered[-1:] == (recorded,):
+        for path in unknown:
+            what = f"it was not there when the query had ended after batch {recorded}"
+            hint = (
+                "remove it: the query did not write it; `holdfast watch --anew` takes the checkpoint as it is"
+            )
+            yield Problem(path, what, hint)
+    elif unknown:
+        what = f"{len(unknown)} state files, such as {unknown[0]}, are not in the record of good batches"
+        yield Remark(WHOLE, what)
+
+
+def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> Iterator[Problem]:
+    """Find the files that are not what they were when their batches were committed.
+
+    Args:
+        record: The record.
+        files: Path, size and SHA-256 of each.
+    """
+    for path, size, sha256 in files:
+        noted = record.files.get(path)
+        if noted is not None and noted[1] != sha256:
+            yield Problem(path, record.difference(path, size, sha256), UNLIKE)
+
+
+def _gone(
+    record: Record, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]
+) -> Iterator[Problem | Remark]:
+    """Yield the recorded files that are missing, other than those that Spark may have cleaned up."""
+    gone: dict[StoreId, list[StoreFile]] = {}
+    for path in record.files:
+        place = layout.parse(path)
+        if tree.has(path):
+            continue
+        if isinstance(place, StoreFile):
+            gone.setdefault(place.store, []).append(place)
+        elif isinstance(place, (SchemaFile, OperatorMetadataFile)) and place.batch_id is None:
+            yield Problem(path, "it was there when a batch was committed, and it is gone", _PUT_BACK)
+    for store in sorted(gone):
+        present = _present(tree, store)
+        incomplete = {file.render() for file in present if _lacks_data_files(file, tree, snapshots)}
+        lost = unexplained(gone[store], present, incomplete)
+        files = sorted(lost, key=lambda file: (-file.version, file.name))
+        more = len(files) - _NAMED
+        for file in files[:_NAMED]:
+            what = f"it was there when batch {file.version - 1} was committed, and it is gone"
+            if more > 0 and file is files[_NAMED - 1]:
+                what += f"; so are {more} older ones"
+            yield Problem(file.render(), what, _PUT_BACK)
+
+
+def _present(tree: Tree, store: StoreId) -> list[StoreFile]:
+    files = (layout.version_file(store, name) for name in tree.names(store.folder))
+    return [file for file in files if file is not None]
+
+
+def _lacks_data_files(file: StoreFile, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]) -> bool:
+    snapshot = snapshots.get(file.render())
+    return snapshot is not None and not all(
+        tree.has(layout.SharedSstFile(file.store, shared.folder, shared.name).render())
+        for shared in snapshot.shared
+    )
+
 
 RESTORE = (
     "put back the file from a copy, or go back to a batch that is whole; do not start the query on this one"
@@ -42,7 +298,7 @@ KEYS: Final = 16
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
 # What reads a whole file, by what the file is; state has readers of its own, by its kind.
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
-    layout.QueryMetadata: parse_query,
+    layout.QueryMetadataFile: parse_query,
     layout.LogFile: lambda data, path: _LOGS[layout.split(path)[0]](data, path),
     layout.SourceLogFile: lambda data, path: parse_source(data, path).seen(path),
     layout.OperatorMetadataFile: parse_operator,
@@ -52,7 +308,7 @@ PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
 
 @dataclass(slots=True)
 class Content:
-    """What reading the files has brought to light.
+    """The result of reading the files.
 
     Attributes:
         problems: Damage, at most one for each file.
@@ -69,7 +325,7 @@ class Content:
     problems: dict[str, Problem] = field(default_factory=dict)
     misleading: set[str] = field(default_factory=set)
     remarks: list[Remark] = field(default_factory=list)
-    lineages: dict[str, tuple[Lineage, ...]] = field(default_factory=dict)
+    lineages: dict[str, tuple[VersionLineage, ...]] = field(default_factory=dict)
     snapshots: dict[str, SnapshotMetadata] = field(default_factory=dict)
     files: int = 0
     size_bytes: int = 0
@@ -142,7 +398,7 @@ class ContentCheck:
             self._problem(path, said(error, path), error.hint or RESTORE)
 
     def _readable(self, path: str, place: Place, data: bytes) -> bool:
-        """Whether Spark reads a file that is not the recorded one without noticing."""
+        """Return whether Spark reads a file that differs from the recorded one without noticing."""
         if self._sums(path, data) is None:
             return False
         try:
@@ -163,7 +419,7 @@ class ContentCheck:
         if found != size:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
         recorded = self.record is not None and path in self.record.files
-        summed = path not in self.known and self.tree.has(layout.HadoopChecksum(path).render())
+        summed = path not in self.known and self.tree.has(layout.HadoopChecksumFile(path).render())
         looked_through = self.unpack and path not in self.known
         if not recorded and not summed and not looked_through:
             end = self._read(path, max(size - len(SST_MAGIC), 0))
@@ -181,7 +437,7 @@ class ContentCheck:
             what = self._blocks(path, data)
         return what
 
-    def sample_data_file(self, place: layout.SharedFile, size: int) -> tuple[bytes, ...]:
+    def sample_data_file(self, place: layout.SharedSstFile, size: int) -> tuple[bytes, ...]:
         """Return some keys of a data file of RocksDB; none of one that cannot be read."""
         path = place.render()
         if path in self.placed or place.store.operator_id not in self.values or not path.endswith(".sst"):
@@ -227,24 +483,24 @@ class ContentCheck:
 
     def _sums(self, path: str, data: bytes) -> bool | None:
         """Compare a file's checksums: whether there was one, or None if it did not fit."""
-        hadoop = self._fits(path, data, layout.HadoopChecksum(path), RESTORE)
+        hadoop = self._fits(path, data, layout.HadoopChecksumFile(path), RESTORE)
         if hadoop is False:
             return None
-        spark = self._fits(path, data, layout.SparkChecksum(path), RESTORE)
+        spark = self._fits(path, data, layout.SparkChecksumFile(path), RESTORE)
         return None if spark is False else bool(hadoop or spark)
 
     def _fits(
-        self, path: str, data: bytes, by: layout.HadoopChecksum | layout.SparkChecksum, hint: str
+        self, path: str, data: bytes, by: layout.HadoopChecksumFile | layout.SparkChecksumFile, hint: str
     ) -> bool | None:
-        """Whether a file fits a checksum of it; None without one. Spark's has one of Hadoop's itself."""
+        """Check a file against its checksum; None without one. Spark's own has one of Hadoop's."""
         sums = by.render()
         beside = self._read(sums) if self.tree.has(sums) else None
         if beside is None:
             return None
         try:
-            if isinstance(by, layout.HadoopChecksum):
+            if isinstance(by, layout.HadoopChecksumFile):
                 mismatch = parse_hadoop_checksum(beside, sums).mismatch(data)
-            elif self._fits(sums, beside, layout.HadoopChecksum(sums), CHECKSUM) is False:
+            elif self._fits(sums, beside, layout.HadoopChecksumFile(sums), CHECKSUM) is False:
                 return False
             else:
                 mismatch = parse_spark_checksum(beside, sums).mismatch(data)
@@ -264,13 +520,13 @@ class ContentCheck:
             json_object(decoded(data, "a note of Holdfast's", path), "a note of Holdfast's", path)
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
-        if place.kind is Kind.ZIP:
+        if place.kind is FileKind.ZIP:
             self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self.known)
             return
         if self.codec not in READABLE:
             return
         whole = path not in self.known and (self.unpack or not checked)
-        tells = place.kind is Kind.CHANGELOG and _tells(place)
+        tells = place.kind is FileKind.CHANGELOG and _tells(place)
         sampled = path not in self.placed and place.store.operator_id in self.values
         if not whole and not tells and not sampled:
             return
@@ -296,7 +552,7 @@ def _first_keys(place: StoreFile, stream: bytes, values: ValueForm, path: str) -
 
 
 def _tells(place: Place) -> bool:
-    """Whether other files are compared with what this one says; most state says nothing of others."""
+    """Return whether other files are compared with this one; most state files have no such relation."""
     if not isinstance(place, StoreFile):
         return True
-    return place.kind is Kind.ZIP or (place.kind is Kind.CHANGELOG and place.unique_id is not None)
+    return place.kind is FileKind.ZIP or (place.kind is FileKind.CHANGELOG and place.unique_id is not None)

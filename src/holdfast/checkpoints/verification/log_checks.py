@@ -1,4 +1,4 @@
-"""Whether the logs of a checkpoint agree with themselves and with each other."""
+"""Checks that the logs of a checkpoint agree with themselves and with each other."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from functools import partial
 from itertools import islice, pairwise
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs, readable
-from holdfast.checkpoints.logs.source_folders import log_files, read_twice, source_folders
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.verification.file_checks import RESTORE
-from holdfast.checkpoints.verification.findings import Problem, Remark, said
+from holdfast.checkpoints.checkpoint import Tree
+from holdfast.checkpoints.logs import Logs, log_files, read_twice, readable, source_folders
+from holdfast.checkpoints.verification.file_checks import RESTORE, Problem, Remark, said
 from holdfast.errors import NotFound, Unsupported
-from holdfast.formats.logs.commit_log import CommitLog
-from holdfast.formats.logs.offset_log import OffsetLog, log_offset
-from holdfast.formats.logs.source_log import SeenFile, SourceLog, compact_interval, parse_source
+from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, log_offset
+from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interval, parse_source
 from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage
 
@@ -39,7 +36,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
 
 
 def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
-    """Whether a checkpoint that was made of a savepoint has reached the savepoint's batch still."""
+    """Check that a checkpoint made of a savepoint still has the savepoint's batch."""
     try:
         origin = foreign_json(storage.read(layout.ORIGIN))
     except (NotFound, ValueError):
@@ -182,7 +179,7 @@ def _ids_differ(logs: Logs) -> Iterator[Problem]:
 
 
 def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
-    """Whether each source that keeps a log has what the offset log says it has taken."""
+    """Check that each source that keeps a log has the entries that the offset log counts."""
     kept = [
         offsets
         for batch_id in logs.offered
@@ -234,7 +231,7 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
 
 
 def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Problem]:
-    """What a compacted file repeats must be what the entry itself says."""
+    """Check that a compacted file repeats each entry exactly."""
     plain, compact = _entries(tree, source)
     repeated: dict[int, list[SeenFile]] = {}
     for entry in sorted(compact):

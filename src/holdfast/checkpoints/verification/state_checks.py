@@ -1,15 +1,27 @@
-"""Whether the state that the newest committed batch left can be read by the next."""
+"""Check that the state of the newest committed batch is complete and in its partitions.
+
+An earlier Holdfast gave local checkpoints a file manager that kept an existing file. Under state-checkpoint
+format 1 a batch that ran again then kept the state file of its first run, and the file of its second run was
+left next to it, complete, under its temporary name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast import layout
-from holdfast.checkpoints.copy.lost_state import lost_notes, state_evidence
-from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator, readable
+from holdfast.checkpoints.checkpoint import Tree
+from holdfast.checkpoints.copy import lost_notes, state_evidence
+from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator, readable
+from holdfast.checkpoints.state.key_partition import PartitionCheck
+from holdfast.checkpoints.state.rocksdb import Families
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName
 from holdfast.checkpoints.stores import (
     Chain,
     StoreFolder,
@@ -18,14 +30,225 @@ from holdfast.checkpoints.stores import (
     partitions_of,
     store_names,
 )
-from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck
-from holdfast.checkpoints.verification.findings import Problem, Remark
-from holdfast.config.locations import canonical_uri
-from holdfast.errors import HoldfastError
-from holdfast.formats.logs.offset_log import OffsetLog
+from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck, Problem, Remark
+from holdfast.config.checks import canonical_uri
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.formats.files.compression import READABLE, decompressed
+from holdfast.formats.files.records import records_of
+from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.logs.batch_logs import PROVIDER, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place, schema_root
 from holdfast.formats.providers import PROVIDERS, provider_class
-from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.layout import FileKind, StoreFile, StoreId
+from holdfast.storage.port import Storage
+
+_GUIDE: Final = "docs/guides/repeated-batches.md"
+
+
+def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> Iterator[Remark]:
+    """Report complete state files of committed batches under temporary names, in one remark.
+
+    A file that equals the one in place is not reported, and neither is one that a killed process cut off.
+
+    Args:
+        storage: The checkpoint.
+        tree: The checkpoint's folders.
+        codec: The compression of its state files.
+        newest: The newest committed batch.
+    """
+    left = []
+    for path, place in tree.places():
+        target = layout.left_state_file(place)
+        if target is None or target.version > newest + 1:
+            continue
+        in_place = tree.has(target.render())
+        if target.kind.whole and not in_place:
+            continue  # a running query writes snapshots of committed versions too
+        data = _read(storage, path)
+        if data is None or not _is_whole(data, target, codec, path):
+            continue
+        if in_place and data == _read(storage, target.render()):
+            continue
+        left.append((path, target))
+    if not left:
+        return
+    path, target = left[0]
+    is_in_place = tree.has(target.render())
+    relation = f"differs from {target.name}" if is_in_place else f"has no {target.name} next to it"
+    more = f" ({len(left) - 1} more like it)" if len(left) > 1 else ""
+    yield Remark(
+        path,
+        f"batch {target.version - 1} ran more than once, and this complete state file of one run {relation}"
+        f"{more}: an earlier Holdfast kept the state of the first run on local disks, and then the state may"
+        f" be wrong; {_GUIDE} shows how to find out",
+    )
+
+
+def _is_whole(data: bytes, target: StoreFile, codec: str, path: str) -> bool:
+    try:
+        if target.kind is FileKind.ZIP:
+            parse_snapshot(data, path)
+        elif codec not in READABLE:
+            return False
+        else:
+            deque(records_of(target.kind, decompressed(data, codec, path), path), maxlen=0)
+    except (Corrupt, Unsupported):
+        return False
+    return True
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except NotFound:
+        return None
+
+
+_EXCHANGED: Final = (
+    "put back the right file from a copy, or go back to a batch that is whole;"
+    " do not start the query on this one"
+)
+
+# For so few keys numpy is not loaded, which would take longer than to hash them.
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The partitions that the sampled keys of one state in one file belong to.
+
+    Attributes:
+        path: The file.
+        partition: The partition of its folder.
+        belonging: The partition that each key belongs to.
+    """
+
+    path: str
+    partition: int
+    belonging: tuple[int, ...]
+
+    @property
+    def is_right(self) -> bool:
+        return set(self.belonging) == {self.partition}
+
+    @property
+    def is_mixed(self) -> bool:
+        return len(set(self.belonging)) > 1
+
+
+def check_placement(
+    storage: Storage, logs: Logs, operators: Mapping[int, OperatorStates], check: ContentCheck
+) -> Iterator[Problem]:
+    """Compare a sample of the keys of each file with the partition that the file is in.
+
+    Only files of batches that ran in as many partitions as the newest one are compared. A state whose keys
+    are everywhere in the wrong partition, without pattern, is passed over: then its placement is not what is
+    assumed here.
+
+    Args:
+        storage: The checkpoint.
+        logs: Its logs.
+        operators: Its operators at the newest batch, by number.
+        check: What has read the files.
+    """
+    newest = None if logs.newest is None else readable(partial(logs.offsets, logs.newest))
+    if newest is None:
+        return
+    samples: dict[StateName, list[_Sample]] = {}
+    for codec, sample in _samples(storage, logs, newest, operators, check):
+        samples.setdefault(codec.name, []).append(sample)
+    for found in samples.values():
+        if any(sample.is_mixed for sample in found) and not any(
+            sample.is_right and len(sample.belonging) > 1 for sample in found
+        ):
+            continue
+        for sample in found:
+            if not sample.is_right:
+                yield Problem(sample.path, _words(sample), _EXCHANGED)
+
+
+def _samples(
+    storage: Storage,
+    logs: Logs,
+    newest: OffsetLog,
+    operators: Mapping[int, OperatorStates],
+    check: ContentCheck,
+) -> Iterator[tuple[StateCodec, _Sample]]:
+    partitions = PartitionCheck(operators.values(), storage.uri)
+    content = check.found
+    families: dict[StoreId, Families] = {}
+    for path, place in check.tree.places():
+        if not isinstance(place, StoreFile) or not _is_alike(logs, newest, place):
+            continue
+        operator = operators.get(place.store.operator_id)
+        if operator is None or place.store.partition >= operator.partitions:
+            continue
+        if place.store.name not in operator.store_names or path in content.problems:
+            continue
+        keys = content.keys.get(path, ())
+        snapshot = content.snapshots.get(path)
+        if place.kind is FileKind.ZIP and snapshot is not None:
+            keys = _keys_of_snapshot(check, place, snapshot)
+        if not keys:
+            continue
+        if place.store not in families:
+            families[place.store] = _families(operator, place.store, content.snapshots)
+        by_state: dict[str, list[bytes]] = {}
+        for stored in keys:
+            family, key = families[place.store].split(stored)
+            if family is not None:
+                by_state.setdefault(family, []).append(key)
+        for family, own in by_state.items():
+            codec = operator.codec_of(place.store.name, family)
+            belonging = [
+                place
+                for start in range(0, len(own), _AT_ONCE)
+                for place in partitions.belonging(codec, own[start : start + _AT_ONCE])
+            ]
+            if belonging:
+                yield codec, _Sample(path, place.store.partition, tuple(belonging))
+
+
+def _is_alike(logs: Logs, newest: OffsetLog, place: StoreFile) -> bool:
+    """Return whether the batch of a file ran in the same number of partitions, with the same provider."""
+    offsets = readable(partial(logs.offsets, place.version - 1))
+    return (
+        offsets is not None
+        and offsets.partitions == newest.partitions
+        and offsets.confs.get(PROVIDER) == newest.confs.get(PROVIDER)
+    )
+
+
+def _keys_of_snapshot(check: ContentCheck, place: StoreFile, snapshot: SnapshotMetadata) -> tuple[bytes, ...]:
+    return tuple(
+        key
+        for shared in snapshot.shared
+        for key in check.sample_data_file(
+            layout.SharedSstFile(place.store, shared.folder, shared.name), shared.size_bytes
+        )
+    )
+
+
+def _families(
+    operator: OperatorStates, store: StoreId, snapshots: Mapping[str, SnapshotMetadata]
+) -> Families:
+    """The column families of a store: the newest snapshot has those of all before."""
+    own = [
+        (place.version, path)
+        for path in snapshots
+        if isinstance(place := layout.parse(path), StoreFile) and place.store == store
+    ]
+    newest = snapshots[max(own)[1]] if own else None
+    return Families.of(operator, store.name, newest)
+
+
+def _words(sample: _Sample) -> str:
+    wrong = [place for place in sample.belonging if place != sample.partition]
+    return (
+        f"{len(wrong)} of {len(sample.belonging)} sampled keys belong to partition"
+        f" {', '.join(map(str, sorted(set(wrong))))} by Spark's hash, and not to partition {sample.partition}"
+    )
+
 
 _FOREIGN = "it belongs to another partition, store or batch; put back the right file from a copy"
 _NOWHERE = Path("/")
@@ -127,7 +350,7 @@ class StateCheck:
                     return
 
     def _ids_agree(self, operator_id: int, partitions: int, stores: int, newest: int) -> bool:
-        """Whether the commit log names as many files as there are stores."""
+        """Check that the commit log names as many files as there are stores."""
         commit = readable(partial(self._logs.commit, newest))
         if commit is None:
             return False
@@ -200,7 +423,7 @@ class StateCheck:
         newest = known.get(version)
         if newest is None:
             return lambda _: None
-        path = StoreFile(store, version, Kind.CHANGELOG, newest).render()
+        path = StoreFile(store, version, FileKind.CHANGELOG, newest).render()
         before = {built_on.version: built_on.unique_id for built_on in self._content.lineages.get(path, ())}
         return lambda of: known.get(of) or before.get(of)
 
@@ -210,7 +433,7 @@ class StateCheck:
             unique = known.get(version)
             if unique is None:
                 return
-            path = StoreFile(folder.store, version, Kind.CHANGELOG, unique).render()
+            path = StoreFile(folder.store, version, FileKind.CHANGELOG, unique).render()
             lineage = self._content.lineages.get(path)
             if lineage is None:
                 continue
@@ -239,7 +462,7 @@ class StateCheck:
             if snapshot is None or file.version > newest + 1:
                 continue
             for shared in snapshot.shared:
-                place = layout.SharedFile(folder.store, shared.folder, shared.name).render()
+                place = layout.SharedSstFile(folder.store, shared.folder, shared.name).render()
                 if place not in self._shared:
                     self._shared[place] = self._check.check_data_file(place, shared.size_bytes)
                 what = self._shared[place]

@@ -9,25 +9,26 @@ from functools import partial
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of
-from holdfast.checkpoints.copy.file_set import restorable_batches
-from holdfast.checkpoints.keyed.kept_blobs import operators_elsewhere
-from holdfast.checkpoints.logs.logs import Logs, readable
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree, codec_of
+from holdfast.checkpoints.copy import restorable_batches
+from holdfast.checkpoints.keyed import operators_elsewhere
+from holdfast.checkpoints.logs import Logs, readable
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
-from holdfast.checkpoints.stores import Damage
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
-from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
-from holdfast.checkpoints.verification.left_files import find_left_files
+from holdfast.checkpoints.stores import DamagedFiles
+from holdfast.checkpoints.verification.file_checks import (
+    PARSERS,
+    ContentCheck,
+    Problem,
+    Remark,
+    Verification,
+    check_record,
+)
 from holdfast.checkpoints.verification.log_checks import check_logs, check_origin, check_sources
-from holdfast.checkpoints.verification.placement_checks import check_placement
-from holdfast.checkpoints.verification.record_checks import check_record
-from holdfast.checkpoints.verification.state_checks import StateCheck
+from holdfast.checkpoints.verification.state_checks import StateCheck, check_placement, find_left_files
 from holdfast.external.view import is_external
-from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.formats.providers import known_provider
 from holdfast.layout import Place, StoreFile
 from holdfast.storage.port import Storage
@@ -106,7 +107,7 @@ def _look(
     record: Record | None,
     placed: Container[str],
 ) -> tuple[Verification, str | None]:
-    """What one look finds, at all files or only these, and the provider if its files are not known here."""
+    """Look once at all files or only these, and return the provider if its files are unknown."""
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
@@ -153,7 +154,7 @@ def _look(
         if isinstance(finding, Problem):
             problems.setdefault(finding.file, finding)
     unreadable = frozenset((content.problems.keys() - content.misleading) | state.broken)
-    damage = Damage(unreadable, frozenset(problems.keys() - unreadable))
+    damage = DamagedFiles(unreadable, frozenset(problems.keys() - unreadable))
     outcome = Verification(
         uri=storage.uri,
         batch_id=newest,
@@ -186,13 +187,13 @@ def _operators(storage: Storage, newest: int | None) -> dict[int, OperatorStates
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:
-    """Whether a file is to be read: not if it belongs to a batch that is not committed."""
+    """Return whether a file is to be read: not if it belongs to an uncommitted batch."""
     if not isinstance(place, _CHECKED):
         return False
     if isinstance(place, StoreFile) and (newest is None or place.version > newest + 1):
         return False
-    sums = (layout.HadoopChecksum(path).render(), layout.SparkChecksum(path).render())
-    spark_sums = layout.HadoopChecksum(sums[1]).render()
+    sums = (layout.HadoopChecksumFile(path).render(), layout.SparkChecksumFile(path).render())
+    spark_sums = layout.HadoopChecksumFile(sums[1]).render()
     if only is None or not only.isdisjoint((path, *sums, spark_sums)):
         return True
     # A data file is compared with the snapshots that need it, a lineage with those of its neighbours, and the

@@ -51,14 +51,14 @@ def read(spark: SparkSession, path: str, schema: str) -> DataFrame:
 
 
 def visits(arrivals: DataFrame) -> DataFrame:
-    """How many times has this customer been here today?"""
+    """Compute how many times each customer has been here today."""
     seen = hf.dedupe(arrivals, by="arrival_id", time="ts", watermark=LATE)
     counted = hf.windowed(seen, time="ts", size="1 day", by="customer").agg(F.count("*").alias("visits"))
     return counted.select("customer", F.date_format("window_start", "yyyy-MM-dd").alias("day"), "visits")
 
 
 def spend_week(payments: DataFrame) -> DataFrame:
-    """How much did this customer spend this week? Weeks begin on Monday."""
+    """Compute each customer's spending this week. Weeks begin on Monday."""
     paid = hf.dedupe(payments, by="payment_id", time="ts", watermark=LATE)
     weeks = hf.windowed(paid, time="ts", size="7 days", offset="4 days", by="customer")
     spent = weeks.agg(F.sum("amount").alias("cents"), F.count("*").alias("payments"))
@@ -68,7 +68,7 @@ def spend_week(payments: DataFrame) -> DataFrame:
 
 
 def served_in_five(arrivals: DataFrame, orders: DataFrame) -> DataFrame:
-    """What did this customer order within five minutes of being seated?"""
+    """Compute what each customer ordered within five minutes of being seated."""
     seen = hf.dedupe(arrivals, by="arrival_id", time="ts", watermark=LATE)
     return hf.join_within(
         seen.withColumnRenamed("ts", "seated_at"),
@@ -80,7 +80,7 @@ def served_in_five(arrivals: DataFrame, orders: DataFrame) -> DataFrame:
 
 
 def unpaid(orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Which orders and which payments never met?"""
+    """Compute which orders and which payments never met."""
     met = hf.join_within(
         orders.withWatermark("ts", LATE),
         hf.dedupe(payments, by="payment_id", time="ts", watermark=LATE),
@@ -101,7 +101,7 @@ def unpaid(orders: DataFrame, payments: DataFrame) -> DataFrame:
 
 
 def regulars(arrivals: DataFrame, orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Which regulars sat for five minutes without an order?"""
+    """Compute which regulars sat for five minutes without an order."""
     streams = hf.keyed(arrivals.withWatermark("ts", LATE), by="customer", name="arrivals")
     streams = streams.connect(orders.withWatermark("ts", LATE), by="customer", name="orders")
     streams = streams.connect(payments.withWatermark("ts", LATE), by="customer", name="payments")

@@ -1,4 +1,4 @@
-"""What the coffee shop's answers must be, worked out in plain Python from the files alone.
+"""The expected answers of the coffee shop, computed in plain Python from the files alone.
 
 It knows neither Spark nor the job nor how the day was made. It reads the streams in the order of their
 files and applies the rules that the documentation gives:
@@ -42,7 +42,7 @@ _SAMPLES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """A question and its answer.
 
     Attributes:
@@ -59,8 +59,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """How the rows found differ from the rows expected, counted with repeats.
+class RowComparison:
+    """The difference between actual and expected rows, counted with repeats.
 
     Attributes:
         equal: Rows that are in both.
@@ -79,12 +79,12 @@ class Comparison:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is missing and nothing is too much."""
+        """Return whether no row is missing and none is too many."""
         return not self.missing and not self.extra
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ShopEvent:
     """A row of a stream: its fields, its time, and the file that brought it."""
 
     fields: Mapping[str, Any]
@@ -93,7 +93,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ShopStream:
     """The rows of one stream, and the newest time within the first files.
 
     Attributes:
@@ -101,11 +101,11 @@ class Stream:
     """
 
     name: str
-    events: tuple[Event, ...]
+    events: tuple[ShopEvent, ...]
     reach: tuple[datetime | None, ...]
 
 
-def read_day(directory: Path) -> dict[str, Stream]:
+def read_day(directory: Path) -> dict[str, ShopStream]:
     """Read the three streams under a directory, in the order of their files' names.
 
     Raises:
@@ -114,7 +114,7 @@ def read_day(directory: Path) -> dict[str, Stream]:
     return {name: _read_stream(directory / name) for name in ("arrivals", "orders", "payments")}
 
 
-def answers(day: Mapping[str, Stream]) -> tuple[Answer, ...]:
+def answers(day: Mapping[str, ShopStream]) -> tuple[QuestionAnswer, ...]:
     """The five answers that the job must give once it has read everything.
 
     Raises:
@@ -123,7 +123,7 @@ def answers(day: Mapping[str, Stream]) -> tuple[Answer, ...]:
     return (_visits(day), _spend_week(day), _served_in_five(day), _unpaid(day), _regulars(day))
 
 
-def late_counts(day: Mapping[str, Stream]) -> dict[str, int]:
+def late_counts(day: Mapping[str, ShopStream]) -> dict[str, int]:
     """By question, how many rows come too late for it."""
     sources = {
         "visits": ("arrivals",),
@@ -139,11 +139,11 @@ def late_counts(day: Mapping[str, Stream]) -> dict[str, int]:
     return counts
 
 
-def compare(expected: Answer, found: Iterable[Row]) -> Comparison:
+def compare(expected: QuestionAnswer, found: Iterable[Row]) -> RowComparison:
     """Compare rows as multisets: order means nothing, repeats do."""
     wanted, got = Counter(expected.rows), Counter(found)
     missing, extra = wanted - got, got - wanted
-    return Comparison(
+    return RowComparison(
         name=expected.name,
         equal=sum((wanted & got).values()),
         missing=sum(missing.values()),
@@ -161,7 +161,7 @@ def rows_of(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> lis
     return [tuple(_plain(record[column]) for column in columns) for record in records]
 
 
-def _read_stream(folder: Path) -> Stream:
+def _read_stream(folder: Path) -> ShopStream:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise NotFound(
@@ -170,19 +170,19 @@ def _read_stream(folder: Path) -> Stream:
             expected="*.json",
             hint="write the day first: CoffeeDay.make().write(directory)",
         )
-    events: list[Event] = []
+    events: list[ShopEvent] = []
     reach: list[datetime | None] = [None]
     for number, path in enumerate(files):
         for line in path.read_text(encoding="utf-8").splitlines():
             fields = json.loads(line)
             # Python 3.10 does not read the Z.
             at = datetime.fromisoformat(fields["ts"].replace("Z", "+00:00"))
-            events.append(Event(fields, at, number))
+            events.append(ShopEvent(fields, at, number))
         reach.append(max((event.at for event in events), default=None))
-    return Stream(folder.name, tuple(events), tuple(reach))
+    return ShopStream(folder.name, tuple(events), tuple(reach))
 
 
-def _is_late(event: Event, own: Stream, streams: Sequence[Stream]) -> bool:
+def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -> bool:
     # The watermark can be no further than what came before in this stream, nor than all of the others.
     furthest = [own.reach[event.file], *(stream.reach[-1] for stream in streams if stream is not own)]
     if any(moment is None or event.at > moment - _DELAY for moment in furthest):
@@ -200,18 +200,18 @@ def _is_late(event: Event, own: Stream, streams: Sequence[Stream]) -> bool:
     )
 
 
-def _on_time(day: Mapping[str, Stream], *names: str) -> list[list[Event]]:
+def _on_time(day: Mapping[str, ShopStream], *names: str) -> list[list[ShopEvent]]:
     """The rows of each stream that a query over all of them does not drop."""
     streams = [day[name] for name in names]
     return [[event for event in own.events if not _is_late(event, own, streams)] for own in streams]
 
 
-def _once(events: Iterable[Event], key: str) -> list[Event]:
+def _once(events: Iterable[ShopEvent], key: str) -> list[ShopEvent]:
     """The events without repeats."""
     return list({event.fields[key]: event for event in events}.values())
 
 
-def _final_watermark(day: Mapping[str, Stream], *names: str) -> datetime:
+def _final_watermark(day: Mapping[str, ShopStream], *names: str) -> datetime:
     newest = [day[name].reach[-1] for name in names]
     known = [moment for moment in newest if moment is not None]
     if len(known) < len(newest):
@@ -219,10 +219,10 @@ def _final_watermark(day: Mapping[str, Stream], *names: str) -> datetime:
     return min(known) - _DELAY
 
 
-def _visits(day: Mapping[str, Stream]) -> Answer:
+def _visits(day: Mapping[str, ShopStream]) -> QuestionAnswer:
     (arrivals,) = _on_time(day, "arrivals")
     counts = Counter((e.fields["customer"], e.at.date().isoformat()) for e in _once(arrivals, "arrival_id"))
-    return Answer(
+    return QuestionAnswer(
         "visits",
         "How many times has each customer been here today?",
         ("customer", "day", "visits"),
@@ -230,14 +230,14 @@ def _visits(day: Mapping[str, Stream]) -> Answer:
     )
 
 
-def _spend_week(day: Mapping[str, Stream]) -> Answer:
+def _spend_week(day: Mapping[str, ShopStream]) -> QuestionAnswer:
     (payments,) = _on_time(day, "payments")
     watermark = _final_watermark(day, "payments")
     spent: dict[tuple[str, date], list[int]] = defaultdict(list)
     for event in _once(payments, "payment_id"):
         monday = event.at.date() - timedelta(days=event.at.weekday())
         spent[event.fields["customer"], monday].append(event.fields["amount"])
-    return Answer(
+    return QuestionAnswer(
         "spend_week",
         "How much did each customer spend this week?",
         ("customer", "week", "cents", "payments"),
@@ -249,9 +249,9 @@ def _spend_week(day: Mapping[str, Stream]) -> Answer:
     )
 
 
-def _served_in_five(day: Mapping[str, Stream]) -> Answer:
+def _served_in_five(day: Mapping[str, ShopStream]) -> QuestionAnswer:
     arrivals, orders = _on_time(day, "arrivals", "orders")
-    seated: dict[str, list[Event]] = defaultdict(list)
+    seated: dict[str, list[ShopEvent]] = defaultdict(list)
     for arrival in _once(arrivals, "arrival_id"):
         seated[arrival.fields["customer"]].append(arrival)
     rows: list[Row] = []
@@ -270,7 +270,7 @@ def _served_in_five(day: Mapping[str, Stream]) -> Answer:
                         _plain(order.at),
                     )
                 )
-    return Answer(
+    return QuestionAnswer(
         "served_in_five",
         "What did each customer order within five minutes of being seated?",
         ("arrival_id", "order_id", "customer", "seat", "drink", "seated_at", "ordered_at"),
@@ -278,18 +278,18 @@ def _served_in_five(day: Mapping[str, Stream]) -> Answer:
     )
 
 
-def _unpaid(day: Mapping[str, Stream]) -> Answer:
+def _unpaid(day: Mapping[str, ShopStream]) -> QuestionAnswer:
     orders, payments = _on_time(day, "orders", "payments")
     payments = _once(payments, "payment_id")
     watermark = _final_watermark(day, "orders", "payments")
-    ordered: dict[str, list[Event]] = defaultdict(list)
-    paid: dict[str, list[Event]] = defaultdict(list)
+    ordered: dict[str, list[ShopEvent]] = defaultdict(list)
+    paid: dict[str, list[ShopEvent]] = defaultdict(list)
     for order in orders:
         ordered[order.fields["order_id"]].append(order)
     for payment in payments:
         paid[payment.fields["order_id"]].append(payment)
 
-    def met(order: Event, payment: Event) -> bool:
+    def met(order: ShopEvent, payment: ShopEvent) -> bool:
         return timedelta(0) <= payment.at - order.at <= _ORDER_TO_PAYMENT
 
     rows: list[Row] = []
@@ -301,7 +301,7 @@ def _unpaid(day: Mapping[str, Stream]) -> Answer:
         alone = not any(met(order, payment) for order in ordered[payment.fields["order_id"]])
         if alone and payment.at <= watermark:
             rows.append(_unmatched("payment", payment, payment.fields["payment_id"]))
-    return Answer(
+    return QuestionAnswer(
         "unpaid",
         "Which orders and which payments never met?",
         ("what", "order_id", "payment_id", "customer", "cents", "at"),
@@ -309,7 +309,7 @@ def _unpaid(day: Mapping[str, Stream]) -> Answer:
     )
 
 
-def _regulars(day: Mapping[str, Stream]) -> Answer:
+def _regulars(day: Mapping[str, ShopStream]) -> QuestionAnswer:
     arrivals, orders, payments = _on_time(day, "arrivals", "orders", "payments")
     arrivals, payments = _once(arrivals, "arrival_id"), _once(payments, "payment_id")
     watermark = _final_watermark(day, "arrivals", "orders", "payments")
@@ -337,7 +337,7 @@ def _regulars(day: Mapping[str, Stream]) -> Answer:
                 next((drink for drink in sorted(taken) if taken[drink] == max(taken.values())), None),
             )
         )
-    return Answer(
+    return QuestionAnswer(
         "regulars",
         "Which regulars sat for five minutes without an order?",
         ("arrival_id", "customer", "seat", "seated_at", "days", "visits", "cents", "usual"),
@@ -345,20 +345,20 @@ def _regulars(day: Mapping[str, Stream]) -> Answer:
     )
 
 
-def _by_customer(events: Iterable[Event]) -> dict[str, list[Event]]:
-    by_customer: dict[str, list[Event]] = defaultdict(list)
+def _by_customer(events: Iterable[ShopEvent]) -> dict[str, list[ShopEvent]]:
+    by_customer: dict[str, list[ShopEvent]] = defaultdict(list)
     for event in events:
         by_customer[event.fields["customer"]].append(event)
     return by_customer
 
 
-def _week_before(event: Event, others: Iterable[Event]) -> list[Event]:
+def _week_before(event: ShopEvent, others: Iterable[ShopEvent]) -> list[ShopEvent]:
     """The events of the seven days before the day of this one."""
     midnight = _midnight(event.at.date())
     return [other for other in others if midnight - timedelta(days=_REGULAR_OF) <= other.at < midnight]
 
 
-def _unmatched(what: str, event: Event, payment_id: str | None) -> Row:
+def _unmatched(what: str, event: ShopEvent, payment_id: str | None) -> Row:
     fields = event.fields
     return (what, fields["order_id"], payment_id, fields["customer"], fields["amount"], _plain(event.at))
 

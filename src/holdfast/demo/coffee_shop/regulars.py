@@ -1,4 +1,4 @@
-"""Which regulars sat for five minutes without an order? A processor with state for each customer.
+"""The regulars who sat for five minutes without an order: a processor with state for each customer.
 
 Its answer does not depend on how the streams are cut into batches:
 

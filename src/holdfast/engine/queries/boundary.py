@@ -1,11 +1,23 @@
-"""Stop a running query between two batches."""
+"""Stop or pause a query between two batches.
+
+Spark's trigger spaces the beginnings of batches, and waits on a clock for the next. Here that clock stands
+still: the loop of the query waits at it as at a gate, until it is let through. A gate is used once, so a loop
+that has not yet left one is never let through the next.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.clock import now_ms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 # The batch that was the newest when a run was looked at last, by the run's id.
 _SEEN: dict[str, int] = {}
@@ -45,7 +57,7 @@ def stop_between_batches(query: StreamingQuery) -> bool:
 
 
 def _is_idle(query: StreamingQuery, execution: Any) -> bool:
-    """Whether no batch has come since the last look."""
+    """Return whether no batch has started since the last look."""
     newest = int(execution.getLatestExecutionContext().batchId())
     before = _SEEN.get(query.runId)
     _SEEN[query.runId] = newest
@@ -53,7 +65,7 @@ def _is_idle(query: StreamingQuery, execution: Any) -> bool:
 
 
 def _is_planned(execution: Any) -> bool:
-    """Whether the batch that runs is past its planning, and past the look that follows."""
+    """Return whether the running batch is past its planning, and past the look that follows."""
     from py4j.protocol import Py4JError
 
     planned = execution.lastExecution()
@@ -72,3 +84,161 @@ def _set_state(execution: Any, name: str) -> None:
     # Py4J finds no Scala object by name, Java's reflection does.
     loader = execution.getClass().getClassLoader()
     execution.state().set(loader.loadClass(f"{_STATES}.{name}$").getField("MODULE$").get(None))
+
+
+# A query without new rows looks for some so often, as far as its trigger does not say otherwise.
+IDLE_MS: Final = 100
+_LOOK_S: Final = 0.05
+_FOREVER: Final = 1 << 62
+_EXECUTOR: Final = "ProcessingTimeExecutor"
+# The step of a trigger that only a batch has.
+_WORK: Final = "addBatch"
+
+
+class Loop(Protocol):
+    """The loop of a query, which runs a batch if there are new rows, and then waits at a gate."""
+
+    def waits(self) -> bool:
+        """Return whether the loop waits at the current gate."""
+        ...
+
+    def newest_batch(self) -> str | None:
+        """Return when the newest finished batch started; None before the first."""
+        ...
+
+    def let_through(self, now_ms: int) -> None:
+        """Put up the next gate, and open the one where the loop waits."""
+        ...
+
+
+class Pause:
+    """Decides when the loop of a query is let through.
+
+    Args:
+        loop: The loop.
+        pause_ms: How long nothing begins after the end of a batch.
+        interval_ms: The time from one beginning to the next, where there is one: as with Spark's trigger, on
+            multiples of it.
+        clock: Epoch milliseconds.
+    """
+
+    def __init__(self, loop: Loop, pause_ms: int, interval_ms: int | None, clock: Callable[[], int]) -> None:
+        self._loop = loop
+        self._pause_ms = pause_ms
+        self._interval_ms = interval_ms
+        self._clock = clock
+        self._began_ms = clock()
+        self._newest: str | None = None
+        self._due_ms: int | None = None
+
+    def look(self) -> float:
+        """Let the loop through if it is time, and give the seconds until the next look."""
+        if not self._loop.waits():
+            return _LOOK_S
+        now = self._clock()
+        if self._due_ms is None:
+            self._due_ms = self._due(now)
+        if now < self._due_ms:
+            return (self._due_ms - now) / 1000
+        self._due_ms, self._began_ms = None, now
+        self._loop.let_through(now)
+        return _LOOK_S
+
+    def _due(self, ended_ms: int) -> int:
+        """Return the earliest start of the next trigger after one that ended by this time."""
+        newest = self._loop.newest_batch()
+        ran, self._newest = newest != self._newest, newest
+        after = ended_ms + (self._pause_ms if ran else 0)
+        if self._interval_ms:
+            return max(after, (self._began_ms // self._interval_ms + 1) * self._interval_ms)
+        return after if ran else ended_ms + IDLE_MS
+
+
+class SparkLoop:
+    """The loop of a query in Spark, whose clock is replaced; by Spark's internals."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        from pyspark import SparkContext
+
+        jvm: Any = SparkContext._jvm
+        self._jvm = jvm
+        self._execution: Any = query._jsq.streamingQuery()
+        self._executor: Any = self._execution.triggerExecutor()
+        self._field: Any = self._executor.getClass().getDeclaredField("clock")
+        self._field.setAccessible(True)
+        self._threads: Any = jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+        self._thread_id = int(self._execution.queryExecutionThread().getId())
+        self._newest: str | None = None
+        self._gate = self._put_up(0)
+
+    def waits(self) -> bool:
+        """Return whether it waits at the current gate; the JVM knows the object that a thread waits for."""
+        thread = self._threads.getThreadInfo(self._thread_id)
+        lock = None if thread is None else thread.getLockInfo()
+        return lock is not None and int(lock.getIdentityHashCode()) == self._gate[1]
+
+    def newest_batch(self) -> str | None:
+        """Return when the newest finished batch started; a trigger without rows has no batch."""
+        progress = self._execution.lastProgress()
+        if progress is not None and progress.durationMs().containsKey(_WORK):
+            self._newest = str(progress.timestamp())
+        return self._newest
+
+    def let_through(self, now_ms: int) -> None:
+        """Put up the next gate, and open the one where the loop waits."""
+        former, _ = self._gate
+        self._gate = self._put_up(now_ms)
+        former.setTime(_FOREVER)
+
+    def set_free(self) -> None:
+        """Give the loop its own clock back."""
+        former, _ = self._gate
+        self._field.set(self._executor, self._jvm.org.apache.spark.util.SystemClock())
+        former.setTime(_FOREVER)
+
+    def _put_up(self, now_ms: int) -> tuple[Any, int]:
+        clock = self._jvm.org.apache.spark.util.ManualClock(now_ms)
+        self._field.set(self._executor, clock)
+        return clock, int(self._jvm.java.lang.System.identityHashCode(clock))
+
+
+def keep_pause(query: StreamingQuery, pause_ms: int, interval_ms: int | None) -> threading.Thread | None:
+    """Keep a pause between the batches of a query until it ends, on a thread of its own.
+
+    A query that waits for no trigger, such as one that works off what is there and ends, is left alone.
+    Where Spark's internals are not as known, the trigger alone spaces the batches.
+    """
+    loop = _loop_of(query)
+    if loop is None:
+        return None
+    keeper = threading.Thread(
+        target=_keep, args=(query, loop, pause_ms, interval_ms), name="holdfast-pause", daemon=True
+    )
+    keeper.start()
+    return keeper
+
+
+def _loop_of(query: StreamingQuery) -> SparkLoop | None:
+    from py4j.protocol import Py4JError
+
+    with suppress(AttributeError, TypeError, Py4JError):
+        execution: Any = query._jsq.streamingQuery()
+        # The query's own thread makes it, before it begins its first batch.
+        while execution.triggerExecutor() is None and query.isActive:
+            time.sleep(0.001)
+        made = execution.triggerExecutor()
+        if made is not None and str(made.getClass().getSimpleName()) == _EXECUTOR:
+            return SparkLoop(query)
+    return None
+
+
+def _keep(query: StreamingQuery, loop: SparkLoop, pause_ms: int, interval_ms: int | None) -> None:
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        try:
+            pause = Pause(loop, pause_ms, interval_ms, now_ms)
+            while query.isActive:
+                time.sleep(min(pause.look(), 1.0))
+        finally:
+            loop.set_free()

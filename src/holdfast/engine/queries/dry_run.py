@@ -1,4 +1,4 @@
-"""Let Spark plan a batch of a query, with nothing read and nothing written.
+"""Plan a batch of a query without reading or writing, and load code without starting queries.
 
 Each source is replaced by an empty directory of files with the same columns, and the sink by a function that
 ends the query as soon as it is called. By then Spark has planned the batch: it has compared the query's
@@ -11,20 +11,61 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.plans.described import RELATIONS
+from holdfast.engine.described import RELATIONS
+from holdfast.engine.file_manager import choose_file_manager
 from holdfast.engine.queries.watch import await_end, failure_text
-from holdfast.engine.state.file_manager import choose_file_manager
-from holdfast.errors import Unsupported
+from holdfast.errors import Invalid, Unsupported
 from holdfast.model import Try
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@contextmanager
+def nothing_starts() -> Iterator[None]:
+    """Refuse every start of a streaming query on this thread while the block runs.
+
+    A script that starts its query itself would run on its real sources before anybody could look at its plan.
+    PySpark has no switch for that, so the methods that start one are put aside and put back. Other threads
+    of the process start what they like.
+
+    Raises:
+        Invalid: The code started a query.
+    """
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    here = threading.get_ident()
+
+    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def start(writer: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != here:
+                return real(writer, *args, **kwargs)
+            raise Invalid(
+                "the code starts its query itself, and here nothing must be started",
+                found=f"DataStreamWriter.{real.__name__}()",
+                expected="a function that returns the writer, unstarted",
+                hint='put the query into a function below @holdfast.job(name="…", checkpoint="…") and end it'
+                " with `return df.writeStream…` or `return hf.sink(df)…`",
+            )
+
+        return start
+
+    methods = {name: getattr(DataStreamWriter, name) for name in ("start", "toTable")}
+    for name, real in methods.items():
+        setattr(DataStreamWriter, name, guarded(real))
+    try:
+        yield
+    finally:
+        for name, real in methods.items():
+            setattr(DataStreamWriter, name, real)
+
 
 _OTHER_SOURCE: Final = (
     "read the stream with spark.readStream; what came before can only be tried in a query that runs"

@@ -1,4 +1,6 @@
-"""The sketch of a stream's keys: Spark computes it as an observed metric, and it is read from a progress.
+"""The sketch of a stream's keys, an observed metric that is read from the progress of its query.
+
+A server of Spark Connect writes a row into a progress as its values beside its schema.
 
 The sketch is Spark's `approx_top_k`, the frequent-items sketch of Apache DataSketches. It knows no nulls,
 no binary keys and no compound ones, so it counts a text: the key as JSON, with Spark's own hash of it
@@ -13,13 +15,32 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.connect.classic_only import is_connect
-from holdfast.engine.queries.observed_metrics import observed_metrics
+from holdfast.engine.connect import is_connect
 from holdfast.model import HeavyKey, SkewReport
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
+
+
+_BARE: Final = {"values", "schema"}
+
+
+def observed_metrics(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a batch by name: rows of Spark's, or mappings."""
+    return {name: _named(row) for name, row in (progress.get("observedMetrics") or {}).items()}
+
+
+def _named(value: Any) -> Any:
+    """A value whose bare rows, at any depth, have become mappings."""
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    fields = value.asDict() if hasattr(value, "asDict") else value
+    if not isinstance(fields, Mapping) or set(fields) != _BARE:
+        return value
+    names = [field["name"] for field in fields["schema"]["fields"]]
+    return dict(zip(names, map(_named, fields["values"]), strict=True))
+
 
 # What the metric is called, before the name of what is watched.
 SKEW_METRIC: Final = "holdfast-skew."
@@ -52,7 +73,7 @@ def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame
 
 
 def _picked(frame: DataFrame, every: int) -> Column:
-    """Whether a row is one of those that are counted.
+    """Return a column that selects the counted rows.
 
     Of a stream Spark gives `rand` another seed in each batch and writes it into the code that it makes, so
     each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
@@ -86,7 +107,7 @@ def _any_number(spark: Any) -> Column:
 
 
 def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:
-    """What is to be observed in a frame that `with_item` has made."""
+    """Return the metric to be observed in a frame that `with_item` has made."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     # One more than asked for: rows that are not looked at may count as the most frequent item.
@@ -106,7 +127,7 @@ def without_item(frame: DataFrame) -> DataFrame:
 
 
 def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
-    """What the sketches of one batch found, by name; nothing for a batch without rows.
+    """Return the sketches of one batch, by name; empty for a batch without rows.
 
     Reads a progress as Spark gives it: `query.lastProgress` or the JSON of a listener's event. The
     partitions are those of the query's stateful operators, if these all have the same number.
@@ -167,7 +188,7 @@ def _heavy(item: str, rows: int, looked_at: int, partitions: int | None) -> Heav
 
 
 def _error(looked_at: int, every: int) -> float:
-    """How far a share may be off: by the sketch, and by the sample where there is one."""
+    """Return the possible error of a share: by the sketch, and by the sample if there is one."""
     if not looked_at:
         return 1.0
     # No share has a larger deviation than one half.

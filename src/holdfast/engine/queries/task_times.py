@@ -1,4 +1,4 @@
-"""What the tasks of a batch took, which Spark's progress does not tell."""
+"""The durations of a batch's tasks, which Spark's progress does not report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.connect import is_connect
 from holdfast.engine.queries.watch import interval_in, is_real_time, trigger_of
 from holdfast.model import BatchProgress, TaskTimes
 
@@ -134,14 +134,14 @@ def _stage(store: Any, stage_id: int) -> _Stage | None:
 
 
 def _cores(store: Any) -> int | None:
-    """How many tasks can run at once, over all executors that are there."""
+    """Return the number of parallel tasks over all current executors."""
     executors = store.executorList(True)
     slots = [int(executors.apply(index).maxTasks()) for index in range(executors.size())]
     return sum(slots) or None
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """How long at least one of several spans lasted."""
+    """Return how long at least one of several spans lasted."""
     total, until = 0, 0
     for start, end in sorted(spans):
         total += max(end - max(start, until), 0)

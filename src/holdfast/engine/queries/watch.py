@@ -1,4 +1,4 @@
-"""Hear what running queries do, and read why one failed."""
+"""Listen to running queries: progress and failures."""
 
 from __future__ import annotations
 
@@ -6,32 +6,94 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from holdfast.config.job.trigger import available_now, every, real_time
-from holdfast.engine.connect.classic_only import is_connect
-from holdfast.engine.connect.connect_query import (
+from holdfast.config.policies import available_now, every, real_time
+from holdfast.engine.connect import (
     default_checkpoint,
+    is_connect,
     listen_to_server,
     progress_after,
     written_remotely,
 )
-from holdfast.engine.queries.observed_metrics import observed_metrics
-from holdfast.engine.queries.skew_metric import skew_in
-from holdfast.engine.queries.source_progress import sources_in
+from holdfast.engine.queries.batch_facts import offset_value, table_of, version_of
+from holdfast.engine.queries.skew_metric import observed_metrics, skew_in
 from holdfast.errors import Unsupported
-from holdfast.formats.logs.plan_note import PlanSink
+from holdfast.formats.logs.notes import PlanSink
 from holdfast.formats.operators import is_processor, operator_names
 from holdfast.formats.request_times import COUNTERS as REQUEST_COUNTERS
-from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
+from holdfast.model import (
+    VERSIONS,
+    BatchProgress,
+    KeyedProgress,
+    KeyedState,
+    OperatorProgress,
+    PartitionPosition,
+    SourceProgress,
+)
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+# Of a source with more partitions the topics are noted alone: each batch is kept for a while.
+_MOST: Final = 200
+
+Offsets = Mapping[tuple[str, int], int]
+
+
+def sources_in(progress: Mapping[str, Any]) -> tuple[SourceProgress, ...]:
+    """Return the report on each source, in the order of the offset log."""
+    return tuple(
+        SourceProgress(
+            number,
+            str(source.get("description") or ""),
+            int(source.get("numInputRows") or 0),
+            tuple(_positions(source)),
+        )
+        for number, source in enumerate(progress.get("sources") or ())
+    )
+
+
+def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
+    table = table_of(source)
+    if table is not None:
+        next_, latest = version_of(source.get("endOffset")), version_of(source.get("latestOffset"))
+        if next_ is not None and latest is not None:
+            yield PartitionPosition(table, None, next_, latest, VERSIONS)
+        return
+    read, there = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
+    known = sorted(read.keys() & there.keys())
+    if len(known) <= _MOST:
+        for topic, partition in known:
+            place = (topic, partition)
+            yield PartitionPosition(topic, partition, read[place], there[place])
+        return
+    for topic in sorted({topic for topic, _ in known}):
+        of_topic = [place for place in known if place[0] == topic]
+        yield PartitionPosition(
+            topic, None, sum(read[place] for place in of_topic), sum(there[place] for place in of_topic)
+        )
+
+
+def offsets_in(given: Any) -> Offsets:
+    """Offsets by topic and partition, as Kafka's source has them; nothing of another source's offset."""
+    given = offset_value(given)
+    if not isinstance(given, dict):
+        return {}
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in given.items()
+        if isinstance(partitions, dict)
+        for partition, offset in partitions.items()
+        if partition.isdecimal() and isinstance(offset, int) and not isinstance(offset, bool)
+    }
+
 
 # What the metric of a keyed operator is called, before the operator's name.
 KEYED_METRIC = "holdfast."
@@ -137,7 +199,7 @@ def listen_to_query(query: StreamingQuery, heard: Heard) -> Callable[[], None]:
 
 
 def checkpoint_of(query: StreamingQuery) -> str | None:
-    """Where a running query keeps its checkpoint, as far as Spark's internals tell."""
+    """Return the checkpoint of a running query, as far as Spark's internals show it."""
     if is_connect(query):
         return default_checkpoint(query)
     from py4j.protocol import Py4JError
@@ -173,7 +235,7 @@ def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tup
 
 
 def is_working(query: StreamingQuery) -> bool:
-    """Whether a query works on a batch at this moment."""
+    """Return whether a query is processing a batch."""
     status = query.status
     return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
@@ -228,20 +290,20 @@ def _rate(progress: Mapping[str, Any], name: str) -> float | None:
 
 
 def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
-    """What the tasks of a batch took together to load state, by its operators' metrics, if they tell."""
+    """Return the total time in which the tasks of a batch loaded state, if its operators report it."""
     loads = [int(metric[LOADING]) for metric in metrics if metric and LOADING in metric]
     return sum(loads) if loads else None
 
 
 def late_events(progress: Mapping[str, Any]) -> int:
-    """How many events the keyed operators of one batch took out as late."""
+    """Return the number of events that the keyed operators of one batch removed as late."""
     metrics = observed_metrics(progress)
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
     return sum(int(_plain(metric).get("late") or 0) for metric in found)
 
 
 def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
-    """What the keyed operators of a batch counted, by their names; nothing where the batch ran none."""
+    """Return the counts of a batch's keyed operators, by name; empty if the batch ran none."""
     found = {}
     for name, metric in observed_metrics(progress).items():
         if name.startswith(KEYED_METRIC):
@@ -415,7 +477,7 @@ def failure_text(query: StreamingQuery) -> str | None:
 
 
 def was_skipped(text: str) -> bool:
-    """Whether a query failed because its sink skipped a batch that it held already.
+    """Return whether a query failed because its sink skipped a batch that it held already.
 
     With state-checkpoint format 2 Spark asks each stateful operator what it has just stored; of a batch
     that nobody read there is nothing to tell.
@@ -430,12 +492,12 @@ def written_format(writer: DataStreamWriter) -> str | None:
 
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
-    """Where a writer writes to, and its trigger if it has one, as far as Spark's internals tell."""
+    """Return the target of a writer, and its trigger if it has one, as far as Spark's internals show it."""
     if is_connect(writer):
         return written_remotely(writer)
     from py4j.protocol import Py4JError
 
-    from holdfast.engine.plans.described import plain_map
+    from holdfast.engine.described import plain_map
 
     try:
         inner: Any = writer._jwrite
@@ -451,7 +513,7 @@ def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
     """The checkpoint and the query's name that a writer was given, as far as Spark's internals tell."""
     from py4j.protocol import Py4JError
 
-    from holdfast.engine.plans.described import plain_map
+    from holdfast.engine.described import plain_map
 
     try:
         inner: Any = writer._jwrite
@@ -478,7 +540,7 @@ def interval_in(trigger: str) -> int | None:
 
 
 def is_real_time(trigger: str) -> bool:
-    """Whether a trigger, as Spark prints it, is that of real-time mode."""
+    """Return whether a trigger, as Spark prints it, is that of real-time mode."""
     return trigger.startswith(_REAL_TIME)
 
 
@@ -526,14 +588,14 @@ def written_mode(writer: DataStreamWriter) -> str | None:
 
 
 def is_running_query(value: object) -> TypeGuard[StreamingQuery]:
-    """Whether it is a query of a classic session."""
+    """Return whether it is a query of a classic session."""
     from pyspark.sql.streaming.query import StreamingQuery
 
     return isinstance(value, StreamingQuery)
 
 
 def is_writer(value: object) -> TypeGuard[DataStreamWriter]:
-    """Whether it is a writer of a classic session."""
+    """Return whether it is a writer of a classic session."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     return isinstance(value, DataStreamWriter)

@@ -1,27 +1,37 @@
-"""Say what could run here, verbs over files and jobs, and with which settings, without starting anything."""
+"""Report which verbs and jobs can run here and on a cluster, and with which settings."""
 
 from __future__ import annotations
 
 import os
 import platform
 import pwd
+import re
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast._version import __version__
 from holdfast.config.settings import Settings, unwritable
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
-from holdfast.engine.session import object_store
+from holdfast.config.units import counted
+from holdfast.engine.cluster import ClusterFit, executor_slots, fit_of
+from holdfast.engine.session import jars
+from holdfast.engine.session.installed import GUIDE, given_settings, jars_of_spark, platform_here, spark_home
 from holdfast.engine.session.jars import EXTRAS, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
-from holdfast.engine.session.platforms import GUIDE, platform_here
-from holdfast.engine.session.session import LOCAL, defaults_for
-from holdfast.engine.session.user_conf import given_settings, jars_of_spark, spark_home
+from holdfast.engine.session.session import LOCAL, WORKERS_KEY, defaults_for, session
 from holdfast.engine.versions import installed, minor, spark_version
+from holdfast.engine.worker_probe import OWN, PACKAGES, Seen, look_at_workers
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 OLDEST_PYTHON = (3, 10)
 
@@ -62,7 +72,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class SettingEffect:
     """A default of Holdfast's and what becomes of it here.
 
     Attributes:
@@ -91,25 +101,25 @@ class Examination(JsonShape):
     """
 
     checks: tuple[Check, ...]
-    defaults: tuple[Effect, ...]
+    defaults: tuple[SettingEffect, ...]
     with_jobs: bool
 
     @property
     @in_json
     def files_ready(self) -> bool:
-        """Whether the verbs over files can run."""
+        """Return whether the verbs over files can run."""
         return all(check.ok for check in self.checks if check.needed and not check.for_jobs)
 
     @property
     @in_json
     def jobs_ready(self) -> bool:
-        """Whether a job could run."""
+        """Return whether a job could run."""
         return all(check.ok for check in self.checks if check.needed)
 
     @property
     @in_json
     def ok(self) -> bool:
-        """Whether all works that is installed or was asked for."""
+        """Return whether everything works that is installed or was requested."""
         return self.jobs_ready if self.with_jobs else self.files_ready
 
 
@@ -136,17 +146,17 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
 
 
 def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Check, ...]:
-    """What a checkpoint at an address needs beyond a local one; nothing is asked of the storage.
+    """Check what a checkpoint at an address needs beyond a local one; the storage is not contacted.
 
     Args:
         uri: The checkpoint's canonical URI.
         conf: Spark settings of its job, as far as they are known.
         environ: The environment.
     """
-    if not uri.startswith(object_store.S3A):
+    if not uri.startswith(jars.S3A):
         return ()
-    client = object_store.jar_there(object_store.CLIENT, conf, environ)
-    manager = object_store.jar_there(object_store.CLOUD, conf, environ)
+    client = jars.jar_there(jars.CLIENT, conf, environ)
+    manager = jars.jar_there(jars.CLOUD, conf, environ)
     chosen = conf.get(FILE_MANAGER_KEY) or given_settings(environ).get(FILE_MANAGER_KEY, ("", ""))[0]
     hadoop = _hadoop_version(environ)
     checks = [
@@ -161,7 +171,7 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
     if chosen and chosen != ABORTABLE_MANAGER:
         found, ok, hint = f"yours: {chosen}", False, f"leave {FILE_MANAGER_KEY} out"
     elif manager is None:
-        found, ok, hint = f"missing: {object_store.RENAMES}", False, object_store.package_hint()
+        found, ok, hint = f"missing: {jars.RENAMES}", False, jars.package_hint()
     else:
         found, ok, hint = manager, True, None
     checks.append(Check("file manager for S3", ok, found, hint, needed=False))
@@ -189,7 +199,7 @@ def _java(environ: Mapping[str, str]) -> str:
 
 
 def _scratch(environ: Mapping[str, str]) -> str:
-    """Where Spark would put what it needs for a while.
+    """Check the directory for Spark's temporary files.
 
     Raises:
         Invalid: It cannot be written.
@@ -212,7 +222,7 @@ def _scratch(environ: Mapping[str, str]) -> str:
 
 
 def _troubles(environ: Mapping[str, str]) -> list[Check]:
-    """What is only worth a line where there is something to say: the user, and a platform."""
+    """Check the user and the platform; only problems get a line."""
     checks = [_checked("user", _user)] if not _has_name() else []
     found = platform_here(environ)
     if found is not None:
@@ -270,15 +280,15 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
         return Check(name, False, "; ".join(fact for fact in facts if fact), error.hint)
 
 
-def _effects(environ: Mapping[str, str]) -> tuple[Effect, ...]:
+def _effects(environ: Mapping[str, str]) -> tuple[SettingEffect, ...]:
     given = given_settings(environ)
-    effects: list[Effect] = []
+    effects: list[SettingEffect] = []
     master = given.get("spark.master", (LOCAL, ""))[0]
     for default in defaults_for(master):
         value, place = given.get(default.key, (default.value, None))
         if default.in_environment and default.key in environ:
             value, place = environ[default.key], "the environment"
-        effects.append(Effect(default.key, value, default.spark_default, default.reason, place))
+        effects.append(SettingEffect(default.key, value, default.spark_default, default.reason, place))
     return tuple(effects)
 
 
@@ -318,3 +328,163 @@ def deep_check(settings: Settings, workspace: Path) -> Check:
 
 
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+
+_QUIET_CLUSTER: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_PATIENCE_S: Final = 60.0
+_LOOK_S: Final = 0.25
+_MISMATCH: Final = re.compile(
+    r"PYTHON_VERSION_MISMATCH\][^\n]*?different version: (?P<there>[\d.]+)[^\n]*?driver: (?P<here>[\d.]+)"
+)
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorPython(JsonShape):
+    """The Python of an executor.
+
+    Attributes:
+        host: The executor's machine.
+        python: Its version.
+        executable: Where it is.
+        packages: The versions of the packages that are installed there; null for one that is not.
+        shipped: Whether this package came from the driver.
+    """
+
+    host: str
+    python: str
+    executable: str
+    packages: Mapping[str, str | None]
+    shipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExamination(JsonShape):
+    """The report of a session on a cluster.
+
+    Attributes:
+        fit: The cores that it has, and the partitions of state that follow.
+        executors: The Python of each executor that a task has run on.
+        checks: What was looked at.
+    """
+
+    fit: ClusterFit
+    executors: tuple[ExecutorPython, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    @in_json
+    def ok(self) -> bool:
+        """Return whether a job could run there."""
+        return all(check.ok for check in self.checks if check.needed)
+
+
+def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) -> ClusterExamination:
+    """Start a session on a cluster, run a task in each of its slots, and end the session.
+
+    Costs the start of a JVM and of the executors, and a short task on each.
+
+    Args:
+        settings: Holdfast's own settings.
+        master: The cluster's address.
+        conf: Spark settings, as a job would have them.
+
+    Raises:
+        Invalid: The address is that of this machine.
+        HoldfastError: No session could be started.
+    """
+    spark = session("holdfast-doctor", master=master, home=settings.home, conf={**_QUIET_CLUSTER, **conf})
+    try:
+        found = fit_of(spark)
+        if found is None:
+            raise Invalid("this is no cluster", where=f"--master {master}", hint="leave --master out")
+        come = _await_slots(spark, found.slots or 1)
+        checks = [_slots_check(found, come)]
+        seen: list[Seen] = []
+        if come:
+            seen, problem = _seen(spark, come)
+            checks += [problem] if problem else _python_checks(seen)
+        checks += [
+            Check("caution", False, caution.partition("\nhint: ")[0], caution.partition("\nhint: ")[2], False)
+            for caution in found.cautions
+        ]
+    finally:
+        spark.stop()
+    return ClusterExamination(found, tuple(_executor(entry) for entry in seen), tuple(checks))
+
+
+def _await_slots(spark: SparkSession, wanted: int) -> int:
+    """Wait for the promised number of parallel tasks, for a limited time, and return the number."""
+    until = time.monotonic() + _PATIENCE_S
+    while (come := executor_slots(spark)) < wanted and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return come
+
+
+def _slots_check(found: ClusterFit, come: int) -> Check:
+    if come:
+        return Check("executors", True, f"{counted(come, 'task')} at once; {found.text}")
+    hint = "see the cluster's own page: another session may have its cores, or no worker has the memory"
+    return Check("executors", False, f"none has come in {_PATIENCE_S:.0f} s; {found.text}", hint)
+
+
+def _seen(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | None]:
+    """Return the reports of tasks, or why none could run."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return look_at_workers(spark, slots), None
+    except (Py4JError, PySparkException) as error:
+        return [], failed_task(str(error))
+
+
+def failed_task(text: str) -> Check:
+    """Return why the Python of the executors ran no task, from the text of Spark's error."""
+    wrong = _MISMATCH.search(text)
+    if wrong is not None:
+        found = f"Python {wrong['there']}, and the driver has {wrong['here']}"
+        hint = f"name one of {wrong['here']} there: {WORKERS_KEY}=/…/bin/python{wrong['here']}"
+        return Check("python of executors", False, found, hint)
+    missing = _NO_PROGRAM.search(text)
+    if missing is not None:
+        hint = f"name the Python that they have: {WORKERS_KEY}=/…/bin/python, or ship one: spark.archives"
+        return Check("python of executors", False, f"no {missing['program']} there", hint)
+    last = [line.strip() for line in text.splitlines() if line.strip()]
+    return Check("python of executors", False, last[0] if last else "no task has run", None)
+
+
+def _python_checks(seen: Sequence[Seen]) -> list[Check]:
+    """The Python that tasks have found, held against the driver's."""
+    here: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
+    pythons = sorted({f"Python {entry['python']} at {entry['executable']}" for entry in seen})
+    checks = [Check("python of executors", True, f"{', '.join(pythons)}; driver {platform.python_version()}")]
+    for name in PACKAGES:
+        versions = sorted({str(entry["packages"][name]) for entry in seen})
+        lacking = "None" in versions
+        other = versions != [str(here[name])]
+        hint = f"install it for the executors' Python, or ship an environment: {_PACKED}" if lacking else None
+        if other and not lacking:
+            hint = f"the driver has {here[name]}; the same version on all machines is safest"
+        found = "not installed" if lacking else ", ".join(versions)
+        checks.append(Check(f"{name} on executors", not lacking, found, hint))
+    own = {entry["packages"][OWN] for entry in seen} - {None}
+    sent = all(_is_shipped(entry) for entry in seen)
+    found = f"{__version__}, sent by the driver" if sent else "not sent"
+    if own:
+        found += f"; installed there: {', '.join(sorted(own))}"
+    usable = all(entry["place"] for entry in seen)
+    checks.append(Check(f"{OWN} on executors", usable, found if usable else "cannot be imported"))
+    return checks
+
+
+_PACKED: Final = "spark.archives=env.tar.gz#env, spark.pyspark.python=./env/bin/python"
+
+
+def _is_shipped(entry: Seen) -> bool:
+    return ".zip/" in str(entry["place"])
+
+
+def _executor(entry: Seen) -> ExecutorPython:
+    facts: dict[str, Any] = {name: entry[name] for name in ("host", "python", "executable", "packages")}
+    return ExecutorPython(**facts, shipped=_is_shipped(entry))

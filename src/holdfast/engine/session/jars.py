@@ -1,11 +1,71 @@
-"""Jars that a session needs beyond Spark's own, by extra."""
+"""The jars that a session needs beyond Spark's own, and errors of fetching them.
+
+Spark resolves `spark.jars.packages` in the JVM before that answers. What went wrong is in the JVM's standard
+error alone, which is this process's. In a driver that is a file, which can be read; on a terminal or in a
+pipe the person has it before his eyes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.spark_defaults import (
+    CASSANDRA_PROVIDER,
+    EXTERNAL_LAYOUT,
+    EXTERNAL_PROVIDERS,
+    FORMAT_KEY,
+    PROVIDER_KEY,
+    REDIS_PROVIDER,
+    ROW_CHECKSUM_KEY,
+    TIKV_PROVIDER,
+)
+from holdfast.engine.session.installed import given_settings, jars_of_spark
 from holdfast.engine.versions import installed, minor
-from holdfast.errors import Invalid, Unsupported
+from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+S3A: Final = "s3a://"
+# The jars of Hadoop's client for S3, and of the file manager, as their names begin.
+CLIENT: Final = "hadoop-aws"
+CLOUD: Final = "spark-hadoop-cloud"
+_JAR_SETTINGS: Final = ("spark.jars", "spark.jars.packages")
+RENAMES: Final = "each file is put in place by a copy and a delete, which is no single step"
+
+
+def package_hint() -> str:
+    """Return the hint for installing the file manager."""
+    version = installed("pyspark") or "VERSION"
+    return f"add org.apache.spark:{CLOUD}_2.13:{version} to spark.jars.packages, or its jar to spark.jars"
+
+
+def jar_there(name: str, conf: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the origin of a jar: Spark's own directory, or a setting that names it; None if absent.
+
+    Reads the names of files; starts nothing.
+
+    Args:
+        name: How the jar's name begins.
+        conf: Settings that are known beside the machine's own.
+        environ: The environment; by default that of this process.
+    """
+    environ = os.environ if environ is None else environ
+    given = {key: value for key, (value, _) in given_settings(environ).items()}
+    for key in _JAR_SETTINGS:
+        for entry in f"{given.get(key, '')},{conf.get(key, '')}".split(","):
+            if name in entry.rpartition("/")[2]:
+                return f"{entry.strip()} (from {key})"
+    return next((str(jar) for jar in jars_of_spark(environ, f"{name}*.jar")), None)
+
 
 # Every setting here is a list that a user may have begun; ours are added behind his.
 APPENDED = (
@@ -66,7 +126,7 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
 
 
 def has_build(extra: str) -> bool:
-    """Whether a build of an extra works with the installed Spark."""
+    """Return whether a build of an extra works with the installed Spark."""
     version = installed("pyspark")
     return version is not None and minor(version) in EXTRAS[extra]
 
@@ -75,3 +135,194 @@ def joined(first: str, more: str) -> str:
     """Two comma-separated lists as one, each entry once, in order."""
     entries = [entry.strip() for entry in f"{first},{more}".split(",")]
     return ",".join(dict.fromkeys(entry for entry in entries if entry))
+
+
+PACKAGES_KEY: Final = "spark.jars.packages"
+_NO_JVM: Final = "JAVA_GATEWAY_EXITED"
+# More than Spark and Ivy write about a hundred packages.
+_MOST_BYTES: Final = 4 << 20
+_FACT: Final = "Spark could not fetch packages"
+# Ivy's words in the JVM's last error, with group, artifact and version.
+_UNRESOLVED: Final = re.compile(
+    r"(?:unresolved dependency|download failed): "
+    r"(?P<group>[^\s#]+)#(?P<name>[^\s;]+);(?P<version>[^\s:!,\]]+)"
+)
+# What Ivy says of a server that did not answer, rather than that it has no such package.
+_NO_SERVER: Final = re.compile(
+    r"Host \S+ not found|through a proxy server|(?:SERVER|CLIENT) ERROR|Server access error"
+    r"|Connect\w*Exception|Connection (?:refused|reset|closed|timed out)|timed out|UnknownHost"
+    r"|NoRouteToHost|SSL\w*Exception",
+    re.IGNORECASE,
+)
+_OFFLINE: Final = (
+    "without a network name jars that are here in spark.jars; with a mirror set spark.jars.repositories or"
+    " spark.jars.ivySettings; behind a proxy set"
+    " JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"
+)
+_WRONG: Final = (
+    "check group, artifact and version, which has to fit Spark and Scala; packages of your own need"
+    " spark.jars.repositories, or name their jars in spark.jars"
+)
+
+
+@contextmanager
+def unresolved_told(packages: str) -> Iterator[None]:
+    """Within the block Spark may be started; if its JVM ends because of packages, that is the error.
+
+    Args:
+        packages: What `spark.jars.packages` asks for.
+
+    Raises:
+        NotFound: There are no such packages.
+        Unavailable: Servers that may have them were not reached, or nobody can tell what went wrong.
+    """
+    sys.stderr.flush()
+    begin = _end_of_stderr()
+    try:
+        yield
+    except Exception as error:
+        if not packages or _NO_JVM not in str(error):
+            raise
+        text = None if begin is None else _stderr_from(begin)
+        if text is None:
+            raise _unknown(packages) from error
+        unresolved = unresolved_error(text)
+        if unresolved is None:
+            raise
+        raise unresolved from error
+
+
+def unresolved_error(text: str) -> HoldfastError | None:
+    """The error that Spark's words are about; None if they are not about packages."""
+    found = [f"{match['group']}:{match['name']}:{match['version']}" for match in _UNRESOLVED.finditer(text)]
+    if not found:
+        return None
+    # A person may not see more than the fact, so the packages are in it.
+    fact = f"{_FACT}: {', '.join(dict.fromkeys(found))}"
+    if _NO_SERVER.search(text):
+        return Unavailable(fact, where=PACKAGES_KEY, found="a server that did not answer", hint=_OFFLINE)
+    return NotFound(fact, where=PACKAGES_KEY, found="no server that has them", hint=_WRONG)
+
+
+def _unknown(packages: str) -> Unavailable:
+    return Unavailable(
+        "Java ended before Spark had started; it may not have been able to fetch packages",
+        where=PACKAGES_KEY,
+        found=packages,
+        hint=f"see what it wrote to standard error; {_OFFLINE}",
+    )
+
+
+def _end_of_stderr() -> int | None:
+    """Return the length of standard error, if it is a file."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _stderr_from(begin: int) -> str | None:
+    try:
+        # Opened anew, since standard error itself is open for writing.
+        with Path("/dev/fd/2").open("rb") as file:
+            file.seek(begin)
+            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+JARS_KEY: Final = "spark.jars"
+LISTENERS_KEY: Final = "spark.sql.streaming.streamingQueryListeners"
+# Notes which batch was committed last, for services that read state.
+LISTENER: Final = "holdfast.state.CommittedBatches"
+
+# The client of each store, and a class of it that tells whether a session has it already.
+_CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
+    # The build that has Netty and Jackson under names of its own: Spark has others.
+    CASSANDRA_PROVIDER: (
+        "org.apache.cassandra:java-driver-core-shaded:4.19.3",
+        "com.datastax.oss.driver.api.core.CqlSession",
+    ),
+    REDIS_PROVIDER: ("redis.clients:jedis:8.0.2", "redis.clients.jedis.Jedis"),
+    TIKV_PROVIDER: ("org.tikv:tikv-client-java:3.3.5", "org.tikv.raw.RawKVClient"),
+}
+
+
+def state_jar() -> Path:
+    """Tell where the jar of the state stores is, for the `spark.jars` of a session of your own."""
+    return Path(__file__).with_name("holdfast-state.jar")
+
+
+def external_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a session needs in addition, if these name one of Holdfast's state stores.
+
+    Args:
+        given: The session's settings.
+    """
+    provider = given.get(PROVIDER_KEY)
+    if provider not in EXTERNAL_PROVIDERS:
+        return {}
+    needed = {
+        JARS_KEY: str(state_jar()),
+        LISTENERS_KEY: LISTENER,
+        # Both are ways of RocksDB's files to notice damage.
+        FORMAT_KEY: "1",
+        ROW_CHECKSUM_KEY: "false",
+    }
+    package, _ = _CLIENTS[provider]
+    artifact = package.split(":")[1]
+    if f"/{artifact}-" not in f"/{given.get(JARS_KEY, '')}":
+        needed[PACKAGES_KEY] = package
+    return needed
+
+
+def check_state_jar(spark: SparkSession) -> None:
+    """See that a session which keeps state outside has the jar of this release, and the client.
+
+    Raises:
+        Unsupported: It has not.
+    """
+    provider = spark.conf.get(PROVIDER_KEY, "")
+    if provider not in EXTERNAL_PROVIDERS:
+        return
+    found = _layout(spark)
+    package, client = _CLIENTS[provider]
+    if found is None:
+        raise Unsupported(
+            "the session runs without Holdfast's jar, so it cannot keep state outside the cluster",
+            where=JARS_KEY,
+            expected=str(state_jar()),
+            hint="stop the session and let holdfast.session() make it, or set spark.jars",
+        )
+    if found != EXTERNAL_LAYOUT:
+        raise Unsupported(
+            "the session has the jar of another release of Holdfast",
+            where=JARS_KEY,
+            found=f"layout {found}",
+            expected=f"layout {EXTERNAL_LAYOUT}: {state_jar()}",
+            hint="give driver and executors one release, then start the session anew",
+        )
+    if not _has_class(spark, client):
+        raise Unsupported(
+            "the session has no client for the database of its state",
+            where=PACKAGES_KEY,
+            expected=package,
+            hint="stop the session and let holdfast.session() make it, or set spark.jars.packages",
+        )
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Exception:
+        return False
+    return True
+
+
+def _layout(spark: SparkSession) -> str | None:
+    """The layout that the jar in the session has; None where there is no jar."""
+    jvm: Any = spark._jvm
+    return str(jvm.holdfast.state.Layout.Version()) if _has_class(spark, "holdfast.state.Layout") else None

@@ -1,4 +1,4 @@
-"""Find a Java that runs Spark, without starting it."""
+"""Find a Java that runs Spark, and handle the signals of its process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import stat
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Invalid, NotFound, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 OLDEST = 17
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -56,7 +65,7 @@ class Java:
 
     @property
     def lacks_vector_module(self) -> bool:
-        """Whether Spark's launcher would fail on it as it is."""
+        """Return whether Spark's launcher would fail on it without further settings."""
         return bool(self.modules) and VECTOR_MODULE not in self.modules
 
 
@@ -157,3 +166,89 @@ def _supported(java: Java) -> Java:
             hint=WAYS_OUT,
         )
     return java
+
+
+@contextmanager
+def no_jvm_left() -> Iterator[None]:
+    """While this lasts, Ctrl-C also ends the processes that began since.
+
+    PySpark's launcher deletes the directory in which the JVM says where it listens, when an exception comes
+    out of it. A JVM that cannot say so stays for good: it has not come to the line that ends it with its
+    parent. Once PySpark has its session, it handles Ctrl-C itself.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(former):
+        yield
+        return
+    before = _children()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        end_children(but=before)
+        former(number, frame)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is end:
+            signal.signal(signal.SIGINT, former)
+
+
+def end_children(but: Collection[int] = ()) -> None:
+    """End the processes that this one has started and that live, but for some."""
+    for child in _children() - set(but):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _children() -> frozenset[int]:
+    """The processes that this one has started and that live; none where the system does not tell."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name is in parentheses and may hold anything; state and parent follow it.
+            parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.add(int(folder.name))
+    return frozenset(found)
+
+
+class _Handler:
+    """Java's `SignalHandler`, called in this process."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
+
+    def handle(self, _signal: Any) -> None:
+        self._told()
+
+    class Java:
+        """The marker that Py4J expects."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+
+@contextmanager
+def answered_sigterm(spark: SparkSession, told: Callable[[], None]) -> Iterator[None]:
+    """Within the block a SIGTERM to the JVM calls `told`, on a thread of Py4J's, and does nothing else.
+
+    Under `spark-submit` the JVM is the process that a platform sends it to, and the parent of this one. Where
+    Java does not let it be answered, it stays as it was.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import java_gateway
+
+    jvm: Any = spark._jvm
+    gateway: Any = java_gateway
+    try:
+        gateway.ensure_callback_server_started(spark.sparkContext._gateway)
+        term = jvm.sun.misc.Signal("TERM")
+        former = jvm.sun.misc.Signal.handle(term, _Handler(told))
+    except (Py4JError, TypeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # the JVM may be gone, and with it all signals to it
+            jvm.sun.misc.Signal.handle(term, former)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.backend import Backend, ExternalStore
 from holdfast.config.cluster_settings import Manager, asked_cores, container_defaults, manager_of
-from holdfast.config.job.backend import Backend, ExternalStore
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import (
     DAEMON_KEY,
@@ -19,23 +19,28 @@ from holdfast.config.spark_defaults import (
     Default,
     machine_defaults,
 )
-from holdfast.engine.cluster.cluster_fit import fit
-from holdfast.engine.cluster.shipped_code import (
+from holdfast.engine.cluster import (
     WORKER_PATH_KEY,
     code_archives,
+    fit,
     needs_code,
     package_archive,
     send_code,
     send_package,
     worker_path,
 )
-from holdfast.engine.session.interrupted_start import no_jvm_left
-from holdfast.engine.session.jars import APPENDED, extra_settings, joined
-from holdfast.engine.session.java import find_java, java_home_for_spark
-from holdfast.engine.session.packages import PACKAGES_KEY, unresolved_told
-from holdfast.engine.session.sockets import socket_folder
-from holdfast.engine.session.state_jar import check_state_jar, external_settings
-from holdfast.engine.session.user_conf import given_settings, submitted_settings
+from holdfast.engine.session.installed import given_settings, submitted_settings
+from holdfast.engine.session.jars import (
+    APPENDED,
+    PACKAGES_KEY,
+    check_state_jar,
+    external_settings,
+    extra_settings,
+    joined,
+    unresolved_told,
+)
+from holdfast.engine.session.java import find_java, java_home_for_spark, no_jvm_left
+from holdfast.engine.session.workers import socket_folder
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
 from holdfast.extras import require_package
@@ -175,7 +180,7 @@ def _configured(
 
 
 def _partitioned(running: SparkSession | None) -> bool:
-    """Whether the partitions of a session that runs already were set; Spark's default does not count."""
+    """Return whether the partitions of a running session were set; Spark's default does not count."""
     if running is None:
         return False
     session: Any = running

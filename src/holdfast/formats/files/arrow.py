@@ -16,7 +16,7 @@ _COMPRESSION: Final = 3
 
 
 def is_packed(message: bytes) -> bool:
-    """Whether the buffers of a record batch's message are compressed.
+    """Return whether the buffers of a record batch's message are compressed.
 
     Raises:
         ValueError: It is no message.
@@ -37,7 +37,7 @@ def is_packed(message: bytes) -> bool:
 
 
 def _field(table: bytes, at: int, index: int) -> int | None:
-    """Where a field of a table is; None where it has none."""
+    """Return the offset of a table's field; None if it has none."""
     (back,) = struct.unpack_from("<i", table, at)
     fields = at - back
     if fields < 0:

@@ -44,7 +44,7 @@ class SparkChecksum:
     fields: Mapping[str, Any]
 
     def mismatch(self, data: bytes) -> str | None:
-        """What does not fit, in words, or None. Cost: ten gigabytes a second."""
+        """Return what does not match, or None. Cost: ten gigabytes per second."""
         if len(data) != self.size:
             return f"{len(data)} bytes where its checksum was taken of {self.size}"
         found = crc32c(data)
@@ -110,14 +110,14 @@ class HadoopChecksum:
     packed: bytes
 
     def mismatch(self, data: bytes) -> str | None:
-        """What does not fit, in words, or None. Cost: eight gigabytes a second."""
+        """Return what does not match, or None. Cost: eight gigabytes per second."""
         many, expected = len(self.packed) // _SUM, -(-len(data) // self.step)
         if expected != many:
             return f"{len(data)} bytes where its checksums were taken of about {many * self.step}"
         # In portions, which stay in the processor's caches.
         portion = self.step * max(1, _PORTION // self.step)
         view = memoryview(data)
-        compared = Comparison(self)
+        compared = ChecksumComparison(self)
         for start in range(0, len(data), portion):
             compared.see(view[start : start + portion])
         if compared.fits:
@@ -135,7 +135,7 @@ class HadoopChecksum:
 
 
 @dataclass(slots=True)
-class Comparison:
+class ChecksumComparison:
     """A file that is read in portions, against Hadoop's checksums of it.
 
     A portion that ends within a step counts as one that does not fit, unless it is the last.
@@ -154,11 +154,11 @@ class Comparison:
 
     @property
     def fits(self) -> bool:
-        """Whether all that was seen is all that there are checksums of."""
+        """Return whether the bytes seen are all that the checksums cover."""
         return self._fits and self._seen == len(self.sums.packed)
 
     def _fit(self, data: bytes | memoryview, packed: bytes) -> bool:
-        """Whether bytes have these checksums: all at once, which is many times as quick as one by one.
+        """Return whether bytes have these checksums; computed all at once, which is many times faster.
 
         A CRC is a remainder, and those of the parts make that of the whole: each part may be put as zeros
         and its own remainder in the four bytes behind it, and the CRC of that is the CRC of the bytes. One

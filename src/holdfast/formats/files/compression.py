@@ -1,4 +1,7 @@
-"""The compressed streams that state files are written in.
+"""The compressed streams of state files, LZF included.
+
+A stream is a sequence of chunks without an end mark. A chunk has `ZV`, its kind, and the length of its
+body in two bytes; in front of a packed body two more bytes have the length that it unpacks to.
 
 Spark writes them with one of its codecs, `lz4` unless a setting names `lzf`, `snappy` or `zstd`, in the
 framing of the Java library that it uses.
@@ -12,10 +15,172 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from holdfast.errors import Unsupported
-from holdfast.formats.files.lzf import lzf_chunks, to_lzf
-from holdfast.formats.limits import LZ4_RATIO, SNAPPY_RATIO, Allowance
-from holdfast.formats.text import damaged
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.text import LZ4_RATIO, SNAPPY_RATIO, Allowance, damaged
+
+# What one `writeUTF` can hold; longer text is cut into chunks, counted in Java's characters.
+CHUNK = 65_535
+
+
+class ByteReader:
+    """Takes values off the front of bytes.
+
+    Args:
+        data: The bytes.
+        what: The file's role, for messages.
+        where: The file, for messages.
+    """
+
+    def __init__(self, data: bytes, what: str, where: str) -> None:
+        self._data = data
+        self._what = what
+        self._where = where
+        self.at = 0
+
+    def integer(self) -> int:
+        """Four bytes, signed."""
+        return int(struct.unpack(">i", self._take(4))[0])
+
+    def short(self) -> int:
+        """Two bytes, signed."""
+        return int(struct.unpack(">h", self._take(2))[0])
+
+    def text(self) -> str:
+        """Read the text that `writeUTF` wrote."""
+        (length,) = struct.unpack(">H", self._take(2))
+        start = self.at
+        try:
+            return decode_utf(self._take(length))
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"bytes that are not text, at {start}") from error
+
+    def end(self) -> None:
+        """Refuse anything behind the last value.
+
+        Raises:
+            Corrupt: There is more.
+        """
+        if self.at != len(self._data):
+            raise self.damaged(f"{len(self._data) - self.at} bytes too many")
+
+    def damaged(self, found: str, expected: str | None = None) -> Corrupt:
+        """The error for what was found."""
+        return damaged(self._what, self._where, found, expected)
+
+    def _take(self, length: int) -> bytes:
+        end = self.at + length
+        if end > len(self._data):
+            raise self.damaged(f"{len(self._data)} bytes", f"at least {end}")
+        taken = self._data[self.at : end]
+        self.at = end
+        return taken
+
+
+def decode_utf(data: bytes) -> str:
+    """Text from Java's modified UTF-8.
+
+    Raises:
+        UnicodeDecodeError: It is not.
+    """
+    if data.isascii():
+        return data.decode("ascii")
+    halves = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def encode_utf(text: str) -> bytes:
+    """Text as `writeUTF` puts it, with its length before it."""
+    data = modified_utf8(text)
+    return struct.pack(">H", len(data)) + data
+
+
+def modified_utf8(text: str) -> bytes:
+    """Text as Java writes it: by UTF-16 units, and without a zero byte."""
+    if text.isascii() and "\0" not in text:
+        return text.encode("ascii")
+    units = struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass"))
+    halves = "".join(chr(unit) for (unit,) in units)
+    return halves.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+_MAGIC: Final = b"ZV"
+_RAW, _PACKED = 0, 1
+_HEAD: Final = 5
+_LONGEST_LZF: Final = 0xFFFF
+# Below this a control byte begins bytes that are copied as they are, one more than it says.
+_LITERALS: Final = 32
+# A length of this many is continued in the next byte.
+_LONG: Final = 7
+
+
+def lzf_chunks(data: bytes) -> Iterator[bytes]:
+    """Unpack a stream chunk by chunk: at most 64 KiB each.
+
+    Raises:
+        ValueError: The stream is damaged, or cut off within a chunk.
+    """
+    at = 0
+    while at < len(data):
+        kind = data[at + 2] if at + _HEAD <= len(data) else -1
+        if data[at : at + 2] != _MAGIC or kind not in (_RAW, _PACKED):
+            raise ValueError(f"no chunk at byte {at}")
+        size = int.from_bytes(data[at + 3 : at + 5], "big")
+        begin = at + _HEAD + 2 * kind
+        at = begin + size
+        if at > len(data):
+            raise ValueError(f"its end at byte {len(data)} in a chunk up to {at}")
+        body = data[begin:at]
+        yield body if kind == _RAW else _unpack_lzf(body, int.from_bytes(data[begin - 2 : begin], "big"))
+
+
+def to_lzf(data: bytes) -> bytes:
+    """Return a stream of these bytes, in chunks that are not packed: every reader takes them."""
+    parts = []
+    for at in range(0, len(data), _LONGEST_LZF):
+        chunk = data[at : at + _LONGEST_LZF]
+        parts += [_MAGIC, bytes([_RAW]), len(chunk).to_bytes(2, "big"), chunk]
+    return b"".join(parts)
+
+
+def _unpack_lzf(body: bytes, length: int) -> bytes:
+    """Unpack the body of a chunk.
+
+    Raises:
+        ValueError: It is damaged, or does not unpack to so many bytes.
+    """
+    out = bytearray()
+    at, end = 0, len(body)
+    try:
+        while at < end and len(out) <= length:
+            control = body[at]
+            at += 1
+            if control < _LITERALS:
+                out += body[at : at + control + 1]
+                at += control + 1
+                continue
+            count = control >> 5
+            if count == _LONG:
+                count += body[at]
+                at += 1
+            start = len(out) - ((control & 0x1F) << 8 | body[at]) - 1
+            at += 1
+            _repeat(out, start, count + 2)
+    except IndexError as error:
+        raise ValueError("a chunk whose last run is cut off") from error
+    if at != end or len(out) != length:
+        raise ValueError(f"{len(out)} bytes in a chunk of {length}")
+    return bytes(out)
+
+
+def _repeat(out: bytearray, start: int, count: int) -> None:
+    """Append bytes that are there already; a run that reaches its own end repeats."""
+    if start < 0:
+        raise ValueError(f"a run that begins {-start} bytes before its chunk")
+    there = out[start : start + count]
+    if len(there) < count:
+        there = (there * (count // len(there) + 1))[:count]
+    out += there
+
 
 LZ4: Final = "lz4"
 SNAPPY: Final = "snappy"
@@ -210,7 +375,7 @@ def _to_snappy(data: bytes) -> bytes:
 
 
 def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
-    """What is in the blocks of a stream, one after the other."""
+    """Yield the contents of a stream's blocks in order."""
     readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(

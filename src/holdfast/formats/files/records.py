@@ -14,10 +14,9 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from holdfast.formats.java_io import decode_utf
-from holdfast.formats.names import is_plain
-from holdfast.formats.text import damaged, json_value
-from holdfast.layout import Kind
+from holdfast.formats.files.compression import decode_utf
+from holdfast.formats.text import damaged, is_plain, json_value
+from holdfast.layout import FileKind
 
 CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
 # A head is at most so long: two texts, each of up to 65,535 bytes with its length before it.
@@ -29,8 +28,8 @@ _INT: Final = struct.Struct(">i")
 _END: Final = -1
 
 
-class Change(IntEnum):
-    """What a record does, by the byte that marks it."""
+class RecordKind(IntEnum):
+    """The kinds of records, by the byte that marks them."""
 
     PUT = 0x01
     DELETE = 0x10
@@ -41,16 +40,16 @@ class Change(IntEnum):
 _LAST: Final = 0x00
 
 
-class Record(NamedTuple):
+class StateRecord(NamedTuple):
     """One change of one key. A delete has no value."""
 
-    change: Change
+    change: RecordKind
     key: bytes
     value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class VersionLineage:
     """One version of a store, and the unique id of the file that it was committed with."""
 
     version: int
@@ -68,7 +67,7 @@ class Head:
     """
 
     version: int
-    lineage: tuple[Lineage, ...]
+    lineage: tuple[VersionLineage, ...]
     size: int
 
 
@@ -94,17 +93,17 @@ def parse_head(stream: bytes, where: str) -> Head:
     return Head(version, _lineage(json_value(text, _WHAT, where), where), at)
 
 
-def records_of(kind: Kind, stream: bytes, where: str) -> Iterator[Record]:
+def records_of(kind: FileKind, stream: bytes, where: str) -> Iterator[StateRecord]:
     """The records of a changelog, a delta or a snapshot, in their order, to its very end.
 
     Raises:
         Corrupt: A record is damaged, the end is missing, or something stands behind it.
     """
-    head = parse_head(stream, where) if kind is Kind.CHANGELOG else Head(1, (), 0)
+    head = parse_head(stream, where) if kind is FileKind.CHANGELOG else Head(1, (), 0)
     return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)
 
 
-def render_records(records: Sequence[Record], version: int = 1) -> bytes:
+def render_records(records: Sequence[StateRecord], version: int = 1) -> bytes:
     """The bytes of records with their end, without a head."""
     parts = []
     for record in records:
@@ -117,7 +116,7 @@ def render_records(records: Sequence[Record], version: int = 1) -> bytes:
 
 def without_keys(
     stream: bytes,
-    records: Iterable[Record],
+    records: Iterable[StateRecord],
     keys: Container[bytes],
     deleted: Callable[[bytes], bytes],
     head: Head | None = None,
@@ -145,8 +144,8 @@ def without_keys(
     return b"".join([*kept, stream[begin:]])
 
 
-def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
-    read, put = _INT.unpack_from, Change.PUT
+def _plain(stream: bytes, at: int, where: str) -> Iterator[StateRecord]:
+    read, put = _INT.unpack_from, RecordKind.PUT
     end = len(stream)
     while at + 4 <= end:
         (length,) = read(stream, at)
@@ -161,18 +160,18 @@ def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
         (length,) = read(stream, after)
         at = after + 4
         if length == _END:
-            yield Record(Change.DELETE, key, None)
+            yield StateRecord(RecordKind.DELETE, key, None)
             continue
         after = at + length
         if length < 0 or after > end:
             raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
-        yield Record(put, key, stream[at:after])
+        yield StateRecord(put, key, stream[at:after])
         at = after
     raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
 
 
-def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
-    read, changes = _INT.unpack_from, {int(change): change for change in Change}
+def _marked(stream: bytes, at: int, where: str) -> Iterator[StateRecord]:
+    read, changes = _INT.unpack_from, {int(change): change for change in RecordKind}
     end = len(stream)
     while at < end:
         mark = stream[at]
@@ -192,12 +191,12 @@ def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
         (length,) = read(stream, after)
         at = after + 4
         after = at + length
-        if (length == _END) != (change is Change.DELETE) or length < _END or after > end:
+        if (length == _END) != (change is RecordKind.DELETE) or length < _END or after > end:
             raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
         if length == _END:
-            yield Record(change, key, None)
+            yield StateRecord(change, key, None)
             continue
-        yield Record(change, key, stream[at:after])
+        yield StateRecord(change, key, stream[at:after])
         at = after
     raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
 
@@ -208,7 +207,7 @@ def _nothing_behind(stream: bytes, at: int, where: str) -> None:
 
 
 def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
-    """What `writeUTF` wrote there and where it ends, or None where it cannot have been `writeUTF`."""
+    """Return the text that `writeUTF` wrote there and its end; None if it cannot be one."""
     end = at + 2 + int.from_bytes(stream[at : at + 2], "big")
     if len(stream) < at + 2 or len(stream) < end:
         return None, at
@@ -218,9 +217,11 @@ def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
         return None, at
 
 
-def _lineage(value: Any, where: str) -> tuple[Lineage, ...]:
+def _lineage(value: Any, where: str) -> tuple[VersionLineage, ...]:
     try:
-        found = tuple(Lineage(int(entry["version"]), str(entry["checkpointUniqueId"])) for entry in value)
+        found = tuple(
+            VersionLineage(int(entry["version"]), str(entry["checkpointUniqueId"])) for entry in value
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(_WHAT, where, f"the lineage {value!r}", "versions and unique ids") from error
     if not all(is_plain(link.unique_id) for link in found):

@@ -1,4 +1,7 @@
-"""RocksDB's snapshots: a zip of its small files, with a list of the large ones it shares.
+"""RocksDB snapshots: the zip of small files, its list of large ones, and the manifest.
+
+RocksDB looks at the checksums too, but of a record whose kind is damaged it may never come to an end. So the
+records are looked at before RocksDB opens a snapshot.
 
 The zip holds RocksDB's manifest, options and log, and `metadata`, which maps the names that RocksDB gave its
 data files to the names under which they lie in `SSTs/` and `logs/`.
@@ -15,12 +18,68 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google_crc32c import value as crc32c
+
 from holdfast import layout
 from holdfast.errors import Corrupt
-from holdfast.formats.files.rocksdb_manifest import check_manifest
-from holdfast.formats.limits import ZIP_BYTES, ZIP_ENTRIES
-from holdfast.formats.names import is_plain, plain_name
-from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
+from holdfast.formats.text import (
+    ZIP_BYTES,
+    ZIP_ENTRIES,
+    compact,
+    damaged,
+    decoded,
+    is_plain,
+    json_object,
+    plain_name,
+    string,
+    version_of,
+    whole_number,
+)
+
+_MANIFEST_FILE: Final = "a manifest of RocksDB"
+# The masked checksum of the rest, the length of what follows the head, and the record's kind.
+_HEAD: Final = struct.Struct("<IHB")
+_SUM: Final = 4
+# No record goes over the end of a block; what is left of one is filled with zeros.
+_BLOCK: Final = 32 << 10
+# A whole record, or the first, a middle or the last part of one.
+_KINDS: Final = range(1, 5)
+_DELTA: Final = 0xA282EAD8
+_WORD: Final = 0xFFFFFFFF
+
+
+def check_manifest(data: bytes, where: str) -> None:
+    """See that a manifest consists of whole records. Cost: a gigabyte a second.
+
+    Raises:
+        Corrupt: It does not.
+    """
+    at = 0
+    while at < len(data):
+        left = _BLOCK - at % _BLOCK
+        if left < _HEAD.size:
+            at += left
+            continue
+        if at + _HEAD.size > len(data):
+            raise damaged(_MANIFEST_FILE, where, f"{len(data) - at} bytes of a record at its end")
+        stored, length, kind = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + length
+        if kind not in _KINDS:
+            raise damaged(_MANIFEST_FILE, where, f"a record of kind {kind} at byte {at}", "1 to 4")
+        if end > len(data) or _HEAD.size + length > left:
+            raise damaged(
+                _MANIFEST_FILE, where, f"a record of {length} bytes at byte {at}, which ends too early"
+            )
+        if masked_crc32c(data[at + _SUM + 2 : end]) != stored:
+            raise damaged(_MANIFEST_FILE, where, f"a record at byte {at} that does not have its checksum")
+        at = end
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The checksum of bytes as RocksDB stores it, so that checksums among them do not make it a weak one."""
+    crc = int(crc32c(data))
+    return (((crc >> 15) | (crc << 17)) + _DELTA) & _WORD
+
 
 # The second has the same fields. Spark 4.0 writes it under state format 2, and takes no other there.
 VERSIONS: Final = (1, 2)
@@ -69,7 +128,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMetadata:
-    """What Spark notes of a snapshot.
+    """Spark's metadata of a snapshot.
 
     Attributes:
         version: 1, or 2 as Spark 4.0 has it under state format 2.
@@ -159,7 +218,7 @@ def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
-    """Where the entries do not follow each other as the directory at the end says; None where they do.
+    """Return where the entries do not match the archive's directory; None if they do.
 
     Java reads an archive from its beginning, entry by entry, and Python from the directory at its end. An
     archive is whole only if both would find the same.

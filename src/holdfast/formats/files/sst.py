@@ -17,10 +17,8 @@ from typing import Final
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.compression import lz4_block, snappy_block, varint, zstd_bytes
-from holdfast.formats.files.rocksdb_manifest import masked_crc32c
-from holdfast.formats.files.snapshot import SST_MAGIC
-from holdfast.formats.limits import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Allowance
-from holdfast.formats.text import damaged
+from holdfast.formats.files.snapshot import SST_MAGIC, masked_crc32c
+from holdfast.formats.text import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Allowance, damaged
 
 _WHAT = "a data file of RocksDB"
 _FOOTER: Final = 53
@@ -260,7 +258,7 @@ def _opened(read: Read, size: int, where: str) -> _File:
 
 
 def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
-    """Whether a block and the byte behind it have a checksum."""
+    """Return whether the checksum of a block and its type byte matches."""
     if sums == _NO_SUM:
         return True
     if sums == _CRC32C:
@@ -289,7 +287,7 @@ def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
 
 
 def _bare_bounds(file: _File) -> bool:
-    """Whether the bounds in the index have no numbers of writes behind them, by the file's properties."""
+    """Return whether the bounds in the index have no sequence numbers, by the file's properties."""
     for name, value in _pairs(file.block(file.others)):
         if name == _PROPERTIES:
             block = file.block(_handle(value, 0)[0])
@@ -313,7 +311,7 @@ def _pairs(block: bytes) -> Iterator[Entry]:
 
 
 def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
-    """Where the blocks are, by the index: of each a key that none of its own is behind, place and size.
+    """Return the blocks of the index: of each an upper bound of its keys, its offset and its size.
 
     Since version 4 an entry has no length of its value, and one that shares its key's beginning with the one
     before says only by how much its size differs.
@@ -367,7 +365,7 @@ def _rows(block: bytes) -> list[Entry]:
 
 
 def _end_of_rows(block: bytes) -> int:
-    """Where the rows of a block end: behind them are the places of whole keys, and how many these are."""
+    """Return the end of a block's rows, before the restart offsets, and the number of these."""
     (count,) = struct.unpack_from("<I", block, len(block) - 4)
     # The highest bit says that the block has an index by hashes behind its rows too.
     if len(block) < 4 or count >> 31:

@@ -1,4 +1,7 @@
-"""What Spark notes of a stateful operator: its name, its stores, their partitions.
+"""Spark's metadata of a stateful operator, with the schemas of its state.
+
+Version 1 and 2 know one family, version 3 several, each with how its keys are encoded. The schemas are
+Spark's JSON and stay as text here.
 
 A file is a version line and a line of JSON. Version 2 also names each store's schema files, by absolute
 path: a checkpoint that was copied as it stands still points at the place it came from.
@@ -6,26 +9,133 @@ path: a checkpoint that was copied as it stands still points at the place it cam
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.formats.limits import PARTITIONS
-from holdfast.formats.names import plain_name
+from holdfast.formats.files.compression import CHUNK, ByteReader, encode_utf
 from holdfast.formats.text import (
+    PARTITIONS,
     compact,
     damaged,
     decoded,
     foreign_json,
     json_object,
+    json_value,
+    plain_name,
     string,
     version_of,
     whole_number,
 )
+from holdfast.layout import DEFAULT_STORE
 
-VERSIONS: Final = (1, 2)
-_WHAT = "an operator's metadata"
+STATE_SCHEMA_VERSIONS: Final = (1, 2, 3)
+_STATE_SCHEMA = "a state schema"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFamily:
+    """Keys and values of one kind.
+
+    Attributes:
+        name: The family's name; that of a state variable in transformWithState.
+        key_schema: The keys' schema as JSON.
+        value_schema: The values' schema as JSON.
+        key_schema_id: Counts the changes of the keys' schema. Version 3.
+        value_schema_id: Counts the changes of the values' schema. Version 3.
+        encoder: How keys become bytes, as JSON. Version 3.
+        user_key: The schema of a map's own keys, as JSON. Version 3.
+    """
+
+    name: str
+    key_schema: str
+    value_schema: str
+    key_schema_id: int = 0
+    value_schema_id: int = 0
+    encoder: str = ""
+    user_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSchema:
+    """The schema of a store."""
+
+    version: int
+    families: tuple[ColumnFamily, ...]
+
+    def render(self) -> bytes:
+        """The file."""
+        head = encode_utf(f"v{self.version}")
+        if self.version < 3:
+            only, write = self.families[0], encode_utf if self.version == 1 else _chunks
+            return head + write(only.key_schema) + write(only.value_schema)
+        parts = [head, struct.pack(">i", len(self.families))]
+        for family in self.families:
+            parts += [
+                encode_utf(family.name),
+                struct.pack(">h", family.key_schema_id),
+                _chunks(family.key_schema),
+                struct.pack(">h", family.value_schema_id),
+                _chunks(family.value_schema),
+                _chunks(family.encoder),
+                _chunks(family.user_key),
+            ]
+        return b"".join(parts)
+
+
+def parse_schema(data: bytes, where: str) -> StateSchema:
+    """Read a schema file.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: Its version is newer than what is known here.
+    """
+    reader = ByteReader(data, _STATE_SCHEMA, where)
+    version = version_of(reader.text(), STATE_SCHEMA_VERSIONS, _STATE_SCHEMA, where)
+    if version == 1:
+        families = [ColumnFamily(DEFAULT_STORE, _json(reader.text(), where), _json(reader.text(), where))]
+    elif version == 2:
+        families = [ColumnFamily(DEFAULT_STORE, _joined(reader, where), _joined(reader, where))]
+    else:
+        count = reader.integer()
+        if count < 0:
+            raise reader.damaged(f"{count} column families")
+        families = [_family(reader, where) for _ in range(count)]
+    reader.end()
+    return StateSchema(version, tuple(families))
+
+
+def _family(reader: ByteReader, where: str) -> ColumnFamily:
+    name = reader.text()
+    key_id = reader.short()
+    key = _joined(reader, where)
+    value_id = reader.short()
+    value = _joined(reader, where)
+    return ColumnFamily(name, key, value, key_id, value_id, _joined(reader, where), _joined(reader, where))
+
+
+def _joined(reader: ByteReader, where: str) -> str:
+    count = reader.integer()
+    if count < 0:
+        raise reader.damaged(f"{count} chunks")
+    return _json("".join(reader.text() for _ in range(count)), where)
+
+
+def _json(text: str, where: str) -> str:
+    json_value(text, _STATE_SCHEMA, where)
+    return text
+
+
+def _chunks(text: str) -> bytes:
+    """Text in as many chunks as Spark makes of it: at least one, none longer than `writeUTF` can take."""
+    parts = [text[start : start + CHUNK] for start in range(0, max(len(text), 1), CHUNK)]
+    return struct.pack(">i", len(parts)) + b"".join(encode_utf(part) for part in parts)
+
+
+OPERATOR_METADATA_VERSIONS: Final = (1, 2)
+_OPERATOR_METADATA = "an operator's metadata"
 _PATHS = "stateSchemaFilePaths"
 
 
@@ -64,7 +174,7 @@ class OperatorMetadata:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What the operator notes of itself: transformWithState its time mode and variables."""
+        """The properties that the operator notes: transformWithState has its time mode and variables."""
         try:
             value = foreign_json(self.fields.get("operatorPropertiesJson", "{}"))
         except ValueError:
@@ -117,22 +227,22 @@ def parse_operator(data: bytes, where: str) -> OperatorMetadata:
         Corrupt: Spark cannot have written it.
         Unsupported: Its version is newer than what is known here.
     """
-    version_line, *lines = decoded(data, _WHAT, where).split("\n")
-    version = version_of(version_line, VERSIONS, _WHAT, where)
+    version_line, *lines = decoded(data, _OPERATOR_METADATA, where).split("\n")
+    version = version_of(version_line, OPERATOR_METADATA_VERSIONS, _OPERATOR_METADATA, where)
     place = f"{where}, line 2"
     if len(lines) != 1:
-        raise damaged(_WHAT, where, f"{len(lines) + 1} lines", "a version and a line of JSON")
-    fields = json_object(lines[0], _WHAT, place)
+        raise damaged(_OPERATOR_METADATA, where, f"{len(lines) + 1} lines", "a version and a line of JSON")
+    fields = json_object(lines[0], _OPERATOR_METADATA, place)
     info = fields.get("operatorInfo")
     if not isinstance(info, dict):
-        raise damaged(_WHAT, place, f"`operatorInfo` is {info!r}", "an object")
-    operator_id = whole_number(info, "operatorId", _WHAT, place)
-    name = string(info, "operatorName", _WHAT, place)
+        raise damaged(_OPERATOR_METADATA, place, f"`operatorInfo` is {info!r}", "an object")
+    operator_id = whole_number(info, "operatorId", _OPERATOR_METADATA, place)
+    name = string(info, "operatorName", _OPERATOR_METADATA, place)
     return OperatorMetadata(version, operator_id, name, _stores(fields.get("stateStoreInfo"), place), fields)
 
 
 def schema_place(path: str) -> str | None:
-    """Where in a checkpoint a schema file lies, from the absolute path that Spark wrote down."""
+    """Return the path of a schema file in a checkpoint, from the absolute path that Spark wrote down."""
     head, slash, tail = path.rpartition(f"/{layout.STATE_SCHEMA}/")
     operator = head.rpartition("/")[2]
     relative = f"{layout.STATE}/{operator}/{layout.STATE_SCHEMA}/{tail}"
@@ -158,15 +268,15 @@ def _moved(path: str, root: str) -> str:
 
 def _stores(given: Any, where: str) -> tuple[StoreInfo, ...]:
     if not isinstance(given, list) or not all(isinstance(store, dict) for store in given):
-        raise damaged(_WHAT, where, f"`stateStoreInfo` is {given!r}", "a list of stores")
+        raise damaged(_OPERATOR_METADATA, where, f"`stateStoreInfo` is {given!r}", "a list of stores")
     stores = []
     for store in given:
         paths = store.get(_PATHS, [])
         if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-            raise damaged(_WHAT, where, f"`{_PATHS}` is {paths!r}", "a list of paths")
-        name = plain_name(string(store, "storeName", _WHAT, where), _WHAT, where)
-        partitions = whole_number(store, "numPartitions", _WHAT, where)
+            raise damaged(_OPERATOR_METADATA, where, f"`{_PATHS}` is {paths!r}", "a list of paths")
+        name = plain_name(string(store, "storeName", _OPERATOR_METADATA, where), _OPERATOR_METADATA, where)
+        partitions = whole_number(store, "numPartitions", _OPERATOR_METADATA, where)
         if not 0 < partitions <= PARTITIONS:
-            raise damaged(_WHAT, where, f"{partitions:,} partitions", f"1 to {PARTITIONS:,}")
+            raise damaged(_OPERATOR_METADATA, where, f"{partitions:,} partitions", f"1 to {PARTITIONS:,}")
         stores.append(StoreInfo(name, partitions, tuple(paths)))
     return tuple(stores)

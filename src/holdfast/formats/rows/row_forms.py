@@ -1,4 +1,4 @@
-"""What Spark's providers put around rows of state: marks, checksums, lengths, and keys in two parts.
+"""The layout of state rows in Spark's stores: marks, checksums, lengths, and keys in two parts.
 
 The memory provider stores a row as it is. RocksDB's puts a byte before each row, and the number of its column
 family before a key; several values of one key, as lists have, stand behind each other with their lengths, and
@@ -35,7 +35,7 @@ _ENCODER = "an encoder of keys"
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """How the values of a store are put into bytes.
+    """The byte layout of a store's values.
 
     Attributes:
         rocksdb: By RocksDB's provider, else by that of memory.
@@ -82,7 +82,7 @@ class ValueForm:
         )
 
     def all_single(self, values: Sequence[bytes]) -> bool:
-        """Whether each of some values is a single one, with `before_row` before its row and nothing behind.
+        """Return whether each value is a single one, with `before_row` before its row and nothing behind.
 
         A quick look, which knows values of one length: False says only that they have to be looked at.
         """
@@ -170,7 +170,7 @@ class ValueForm:
         return [row for part in self._parts(value) for row in self._plain(part)]
 
     def _parts(self, value: bytes) -> list[bytes]:
-        """What the checksums of a value are of."""
+        """Return the parts of a value that have checksums."""
         parts, at = [], 0
         while at < len(value):
             part = _part(value, at + CHECKSUM_BYTES)
@@ -189,7 +189,7 @@ class ValueForm:
         return rows
 
     def _behind(self, value: bytes, at: int) -> int:
-        """Where the next value begins."""
+        """Return the start of the next value."""
         if at == len(value) or not self.delimiter:
             return at
         if value[at : at + len(self.delimiter)] != self.delimiter:
@@ -209,7 +209,7 @@ def _part(value: bytes, at: int) -> bytes:
 
 
 class KeyKind(str, Enum):
-    """How a key is put into bytes, by Spark's name for what does it."""
+    """The key encoders, by Spark's names."""
 
     ROW = "NoPrefixKeyStateEncoderSpec"
     PREFIX = "PrefixKeyScanStateEncoderSpec"
@@ -220,7 +220,7 @@ class KeyKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """How the keys of a family are put into bytes.
+    """The byte layout of a family's keys.
 
     Attributes:
         kind: In one part, or in two of which the first can be searched for.

@@ -146,14 +146,14 @@ def _reader(type_: DataType) -> _Reader:
 
 
 def _format(type_: DataType) -> str | None:
-    """How a value is packed where it fits into a slot; None where it stands behind."""
+    """Return the packing of a value that fits into a slot; None if it is stored behind the slots."""
     if isinstance(type_, Decimal):
         return "<q" if type_.precision <= _MOST_DIGITS_OF_A_LONG else None
     return _FORMATS.get(type_.name) if isinstance(type_, Atom) else None
 
 
 def is_fixed(type_: DataType) -> bool:
-    """Whether a field's value is in its slot, and not behind them."""
+    """Return whether a field's value is in its slot, and not behind them."""
     return _format(type_) is not None
 
 
@@ -293,7 +293,7 @@ def _filled(
 
 
 def _reserves(type_: DataType) -> bool:
-    """Whether Spark keeps room even for a null, so that it can be changed in place."""
+    """Return whether Spark reserves room even for a null, so that it can be changed in place."""
     return isinstance(type_, Decimal) or type_ == Atom("calendar")
 
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.checkpoints.guard.machine import ProcessIdentity, host_name, this_machine
-from holdfast.checkpoints.guard.terms import LeadershipLost
-from holdfast.config.locations import local_path
-from holdfast.engine.state.ownership import Owner, fence, holder, holding_process, in_use, lock_path
+from holdfast.checkpoints.guard.lease import LeadershipLost, ProcessIdentity, host_name, this_machine
+from holdfast.config.checks import local_path
+from holdfast.engine.ownership import Owner, fence, holder, holding_process, in_use, lock_path
 from holdfast.errors import Conflict
 
 # A JVM that was left alone tidies its temporary files and goes.
@@ -130,12 +129,12 @@ class CheckpointClaim:
             raise LeadershipLost(error.fact, where=error.where, found=error.expected) from error
 
     def _may_end(self, owner: Owner) -> bool:
-        """Whether a driver is one of a leader before this one."""
+        """Return whether a driver belongs to an earlier leader."""
         earlier = owner.term < self.term or owner.home == str(self.home)
         return earlier and owner.is_same_job(self._owner)
 
     def describe(self, owner: Owner) -> str:
-        """What is waited for, and what can be done about it."""
+        """Describe the owner that is waited for, and what can be done about it."""
         if owner.is_same_job(self._owner) and owner.machine in ("", self.machine):
             return f"a former driver (process {owner.pid}) is ending its batch"
         host = host_name(owner.machine) or "an unknown machine"

@@ -24,30 +24,28 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import now_ms
-from holdfast.config.job.cassandra_store import Cassandra
-from holdfast.config.job.external_store import Redis
-from holdfast.config.job.recovery import Fallback
-from holdfast.config.locations import canonical_uri
-from holdfast.config.private_files import open_file
-from holdfast.engine.queries.table_versions import TableVersions
+from holdfast.config.checks import canonical_uri
+from holdfast.config.database_stores import Cassandra, Redis
+from holdfast.config.policies import Fallback
+from holdfast.config.settings import open_file
+from holdfast.engine.queries.batch_facts import TableVersions
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.external.databases import address_of_backend
 from holdfast.external.named_addresses import name_database, named_databases
-from holdfast.jobs.background.group_commits import GroupCommits
+from holdfast.jobs import failures
+from holdfast.jobs.background import GroupCommits
 from holdfast.jobs.definition import Job, Periodic
-from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
-from holdfast.jobs.processes.batch_replay import repeat
-from holdfast.jobs.processes.channel import Channel
-from holdfast.jobs.processes.child_spec import ChildSpec
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     BatchesRepeated,
     Busy,
     Caution,
+    Channel,
     CheckpointsRestored,
+    ChildSpec,
     ClusterFound,
     Finished,
     Go,
@@ -63,7 +61,7 @@ from holdfast.jobs.processes.protocol import (
     Stopped,
     not_for,
 )
-from holdfast.jobs.processes.restore_on_start import restore_all, state_format_of
+from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ _LAST_EVENTS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DriverSpec(ChildSpec):
-    """What a supervisor asks a driver to run.
+    """The instructions of a supervisor for a driver.
 
     Attributes:
         overrides: Settings and parameters of the job.
@@ -98,7 +96,7 @@ class DriverSpec(ChildSpec):
 
 
 class _Orders:
-    """What the supervisor said; its silence for good counts as the order to stop."""
+    """The supervisor's orders; a closed line counts as the order to stop."""
 
     def __init__(self, channel: Channel) -> None:
         self.told = threading.Event()
@@ -113,7 +111,7 @@ class _Orders:
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
     def begin(self) -> bool:
-        """Whether the job may begin; from here on an order to stop is for it to see."""
+        """Return whether the job may begin; from here on the job handles an order to stop."""
         with self._beginning:
             self._begun = not self.stop.is_set()
             return self._begun
@@ -187,7 +185,7 @@ class Driver:
         try:
             log_to(self._orders.go.log)
         except OSError as error:
-            return self._fail(summary.not_begun(error))
+            return self._fail(failures.not_begun(error))
         return self._run_reported(job)
 
     def _run_reported(self, job: Job) -> int:
@@ -195,13 +193,13 @@ class Driver:
         try:
             return self._run(job)
         except Unavailable as error:
-            return self._fail(summary.from_exception(error, str(error), label=summary.START))
+            return self._fail(failures.from_exception(error, str(error), label=failures.START))
         except HoldfastError as error:
             return self._refuse(error)
         except Exception as error:  # a person's function may raise anything
             detail = traceback.format_exc()
             sys.stderr.write(detail)
-            return self._fail(summary.from_exception(error, detail, label=summary.START))
+            return self._fail(failures.from_exception(error, detail, label=failures.START))
 
     def _run(self, job: Job) -> int:
         from holdfast.engine.queries.watch import listen
@@ -235,9 +233,9 @@ class Driver:
         return 0
 
     def _start_spark(self, job: Job) -> SparkSession:
-        from holdfast.engine.cluster.cluster_fit import fit_of
+        from holdfast.engine.cluster import fit_of
+        from holdfast.engine.ownership import Owner, hold, lock_path
         from holdfast.engine.queries.watch import java_pid
-        from holdfast.engine.state.ownership import Owner, hold, lock_path
 
         spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
         home = Path(self._spec.home)
@@ -284,7 +282,7 @@ class Driver:
         refuse_errors(job, self._spec.target, sinks, spark.sparkContext.defaultParallelism)
 
     def _start(self, job: Job, sink: Sink, name: str, place: str) -> StreamingQuery:
-        from holdfast.engine.queries.pause import keep_pause
+        from holdfast.engine.queries.boundary import keep_pause
 
         trigger, term = job.effective_trigger(), self._orders.go.term
         query = sink.start(checkpoint=place, trigger=trigger, query_name=name, term=term)
@@ -314,7 +312,7 @@ class Driver:
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
         """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
-        from holdfast.stream.query.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
+        from holdfast.stream.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
 
         with warnings.catch_warnings(record=True) as heard:
             yield
@@ -355,7 +353,7 @@ class Driver:
             if query.running.isActive or (text := failure_text(query.running)) is None:
                 continue
             if not self._mended(query, text, job):
-                return summary.from_text(text, label="query", query=query.name)
+                return failures.from_text(text, label="query", query=query.name)
         return None
 
     def _mended(self, query: _Query, text: str, job: Job) -> bool:
@@ -437,7 +435,7 @@ class Driver:
 
 
 def job_defined(job: Job) -> JobDefined:
-    """What the supervisor needs to know of a job."""
+    """Return the facts of a job that the supervisor needs."""
     return JobDefined(
         name=job.name,
         checkpoint=job.checkpoint.uri(Path.cwd()),
@@ -466,7 +464,7 @@ def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
 
 
 def sinks_of(built: Any) -> list[Sink]:
-    """What a job's function has returned, as sinks; starts nothing.
+    """Return the result of a job's function as sinks; starts nothing.
 
     Raises:
         Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.

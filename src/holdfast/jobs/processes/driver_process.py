@@ -8,10 +8,9 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from holdfast.config.secrets import without_secrets
+from holdfast.config.checks import without_secrets
 from holdfast.jobs.loader import split_target
-from holdfast.jobs.processes.channel import DESCRIPTOR, Channel
-from holdfast.jobs.processes.child_spec import ENVIRONMENT, ChildSpec
+from holdfast.jobs.processes.protocol import DESCRIPTOR, ENVIRONMENT, Channel, ChildSpec
 
 COMMAND = (sys.executable, "-m", "holdfast.jobs.processes.driver")
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Final
 
-from holdfast.checkpoints.guard.machine import start_time
+from holdfast.checkpoints.guard.lease import start_time
 from holdfast.errors import Unavailable
 
 _PROGRAM: Final = "lease_watchdog_process.py"

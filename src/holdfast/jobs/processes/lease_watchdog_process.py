@@ -68,7 +68,7 @@ def _is_there(process: int) -> bool:
 
 
 def _started(number: str) -> str:
-    """When a process started, as `machine.start_time` tells it: its number may be another one's by now."""
+    """Return when a process started, by `start_time`; its number may have been reused."""
     with suppress(OSError, IndexError):
         return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[_START_TIME]
     return ""

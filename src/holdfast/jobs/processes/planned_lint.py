@@ -9,7 +9,7 @@ from holdfast.errors import Invalid, Unsupported
 
 if TYPE_CHECKING:
     from holdfast.advice.findings import Finding, LintReport
-    from holdfast.advice.plan.plan_checks import PlanHit
+    from holdfast.advice.plan_checks import PlanHit
     from holdfast.advice.reports import SourceFile
     from holdfast.jobs.definition import Job
     from holdfast.stream.sinks.query_sink import Sink
@@ -81,7 +81,7 @@ def _no_job(where: str) -> Invalid:
 
 
 def planned_report(job: Job, source: SourceFile, sinks: list[Sink], cores: int | None) -> LintReport:
-    """What the source of a job and the plans of its queries show.
+    """Report the violations in the source of a job and in the plans of its queries.
 
     Args:
         job: The job.
@@ -92,18 +92,18 @@ def planned_report(job: Job, source: SourceFile, sinks: list[Sink], cores: int |
     Raises:
         Unsupported: This Spark does not tell its plans.
     """
-    from holdfast.advice.findings import Evidence
-    from holdfast.advice.plan.both_evidences import with_plan
+    from holdfast.advice.findings import FindingEvidence
+    from holdfast.advice.plan_checks import with_plan
 
     hits = dict.fromkeys(hit for sink in sinks for hit in _hits(sink, cores))
     found = with_plan(source, list(hits), job.build.__name__)
-    return source.report(found, (Evidence.SOURCE, Evidence.PLAN))
+    return source.report(found, (FindingEvidence.SOURCE, FindingEvidence.PLAN))
 
 
 def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
-    """What the plan of a query shows."""
-    from holdfast.advice.plan.plan_checks import SETTINGS, plan_hits
-    from holdfast.engine.plans.planned_state import planned
+    """Yield the violations in the plan of a query."""
+    from holdfast.advice.plan_checks import SETTINGS, plan_hits
+    from holdfast.engine.planned_state import planned
     from holdfast.engine.queries.watch import frame_of
 
     made = sink.plan()

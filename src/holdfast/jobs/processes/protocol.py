@@ -1,23 +1,31 @@
-"""The messages between a supervisor and its child processes, one type each, and their form as lines of JSON.
+"""The messages between a supervisor and its children, and the line that carries them.
 
 A line has the message's `kind` and its fields. A kind that is not in the table is refused, and so is a field
 that is missing or unknown: both ends are of one version, so neither can happen but by a mistake.
+
+Either side sees the other's death as the end of the stream, at once and without a timer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.recovery import Recovery
-from holdfast.config.job.restart import RestartStrategy
+from holdfast.config.alert_settings import Alerts
+from holdfast.config.policies import Recovery, RestartStrategy
 from holdfast.errors import BY_KIND, HoldfastError, Internal
 from holdfast.jobs.definition import Periodic, strategy_fields, strategy_from_fields
 from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
 from holdfast.plain_values import READ, from_plain, wrong_fields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def error_from(values: Mapping[str, Any]) -> HoldfastError:
@@ -65,7 +73,7 @@ class SessionStarted(Message):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFound(Message):
-    """What the session has on its cluster: a line of text, and the fields of `ClusterFit`."""
+    """The session's resources on its cluster: a line of text, and the fields of `ClusterFit`."""
 
     text: str
     facts: Mapping[str, Any]
@@ -228,7 +236,7 @@ class TrialDone(Message):
 
 @dataclass(frozen=True, slots=True)
 class RescaleProgress(Message):
-    """How much of a checkpoint is written."""
+    """The progress of writing a checkpoint."""
 
     done: int
     total: int
@@ -368,3 +376,114 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+DESCRIPTOR = "HOLDFAST_CHANNEL"
+
+
+class Channel:
+    """One end of the line.
+
+    Sending never raises for a peer that has gone; whoever receives will learn of it.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._pending = b""
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """A supervisor's end, and the raw end to hand to the child process."""
+        ours, theirs = socket.socketpair()
+        return cls(ours), theirs
+
+    @classmethod
+    def inherited(cls) -> Channel:
+        """The driver's end, from the descriptor that its supervisor handed down."""
+        end = socket.socket(fileno=int(os.environ.pop(DESCRIPTOR)))
+        # Were the JVM to inherit it, the supervisor would not see this process die.
+        end.set_inheritable(False)
+        return cls(end)
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._end.fileno()
+
+    def send(self, message: Message) -> bool:
+        """Send one message; False if nobody is there any more."""
+        try:
+            self._end.sendall(encode(message) + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> list[Message] | None:
+        """Wait for bytes and return the messages they complete; None at the end of the stream.
+
+        Raises:
+            Internal: The peer has sent something that is no message.
+        """
+        try:
+            data = self._end.recv(65536)
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        return [decode(line) for line in lines if line]
+
+    def messages(self) -> Iterator[Message]:
+        """Messages as they come, until the stream ends.
+
+        Raises:
+            Internal: The peer has sent something that is no message.
+        """
+        while (batch := self.receive()) is not None:
+            yield from batch
+
+    def close(self) -> None:
+        """Hang up."""
+        self._end.close()
+
+
+def die_with_peer(channel: Channel) -> None:
+    """From now on end this process group when the process at the other end does; it is told nothing else."""
+
+    def listen() -> None:
+        try:
+            for _ in channel.messages():
+                pass
+        finally:
+            os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=listen, name="holdfast-orders", daemon=True).start()
+
+
+ENVIRONMENT: Final = "HOLDFAST_DRIVER"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """The instructions that every child process gets.
+
+    Attributes:
+        target: The job file, and the job in it.
+        home: The state home.
+    """
+
+    target: str
+    home: str
+
+    def as_text(self) -> str:
+        """For the child's environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what `as_text` wrote."""
+        return from_plain(cls, json.loads(text))
+
+    @classmethod
+    def inherited(cls) -> Self:
+        """Return the instructions of this process from its parent."""
+        return cls.from_text(os.environ.pop(ENVIRONMENT))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.extras import require_package
-from holdfast.formats.logs.plan_note import Plan
+from holdfast.formats.logs.notes import QueryPlan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.driver import sinks_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.stream.query.operator_check import Definition
+    from holdfast.stream.operator_check import OperatorNote
     from holdfast.stream.sinks.query_sink import Sink
 
     Query = Job | Sink | DataStreamWriter
@@ -44,9 +44,9 @@ class Code:
 
     name: str | None
     frame: DataFrame
-    plan: Plan | None
+    plan: QueryPlan | None
     mode: str
-    operators: tuple[Definition, ...]
+    operators: tuple[OperatorNote, ...]
 
 
 def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
@@ -72,7 +72,7 @@ def job_in(target: str, overrides: Mapping[str, str]) -> Job:
         Unsupported: The extra `spark` is not installed.
     """
     require_package("pyspark")
-    from holdfast.engine.queries.forbid_start import nothing_starts
+    from holdfast.engine.queries.dry_run import nothing_starts
 
     with nothing_starts():
         return load_job(target).with_overrides(overrides)
@@ -97,7 +97,7 @@ def session_for(
         given: The session to use.
         purpose: What a new session is for, in its name.
     """
-    from holdfast.engine.connect.classic_only import refuse_connect
+    from holdfast.engine.connect import refuse_connect
     from holdfast.engine.session.session import running_session, session
 
     need: dict[str, str] = {
@@ -132,7 +132,7 @@ def built(target: Query, spark: SparkSession, query: str | None) -> Code:
     Raises:
         Invalid: The code starts its query itself, or which one is meant cannot be told.
     """
-    from holdfast.stream.query.operator_check import defined_in
+    from holdfast.stream.operator_check import defined_in
 
     job = target if isinstance(target, Job) else None
     sinks = sinks_of_job(job, spark) if job is not None else sinks_of(target)
@@ -150,7 +150,7 @@ def sinks_of_job(job: Job, spark: SparkSession) -> list[Sink]:
         Invalid: The job starts its query itself, its function raised an error, or what it returns is no
             query.
     """
-    from holdfast.engine.queries.forbid_start import nothing_starts
+    from holdfast.engine.queries.dry_run import nothing_starts
     from holdfast.engine.session.workers import ship_by_value
 
     if job.build.__module__ in sys.modules:
@@ -160,7 +160,7 @@ def sinks_of_job(job: Job, spark: SparkSession) -> list[Sink]:
 
 
 def _called(job: Job, spark: SparkSession) -> Any:
-    """What the job's function returns."""
+    """Return the result of the job's function."""
     try:
         return job(spark)
     except HoldfastError:

@@ -1,1 +1,1 @@
-"""What a state home remembers of its jobs, and what is asked of them."""
+"""The jobs of a state home as other processes see them, and requests to their supervisors."""

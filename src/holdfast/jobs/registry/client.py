@@ -7,19 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoints.guard.terms import Leader
+from holdfast.checkpoints.guard.lease import Leader
 from holdfast.errors import Conflict, Unavailable
-from holdfast.jobs.recovery.timings import Recovery
-from holdfast.jobs.registry.attempt_counts import AttemptCounts
-from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_of
+from holdfast.jobs.recovery import RecoveryTimes
+from holdfast.jobs.registry.registry import Attempt, AttemptCounts, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
 if TYPE_CHECKING:
-    from holdfast.jobs.recovery.prediction import Prediction
-    from holdfast.savepoints.taking.taking import Taken
+    from holdfast.jobs.recovery import Prediction
+    from holdfast.savepoints.taking import Taken
 
 LOOK_S = 0.1
 
@@ -60,7 +59,7 @@ class JobDetails(JsonShape):
     attempts: list[Attempt]
     batches: list[BatchProgress]
     savepoints: list[SavepointNote]
-    recoveries: list[Recovery]
+    recoveries: list[RecoveryTimes]
     leader: Leader | None
     counts: AttemptCounts = field(metadata=NOT_IN_JSON)
 
@@ -192,11 +191,11 @@ class Control:
         return None
 
     def prediction(self, details: JobDetails) -> Prediction | None:
-        """How long the job's next recovery will take; None if there is nothing to tell it from.
+        """Predict the job's next recovery; None without data.
 
         Cost: the checkpoints' folders are listed, and the drills of the catalogs that hold its savepoints.
         """
-        from holdfast.jobs.recovery.prediction import drills_of, predict, size_of
+        from holdfast.jobs.recovery import drills_of, predict, size_of
 
         size = size_of(query.checkpoint for query in details.queries)
         rehearsed = drills_of(details.savepoints, {query.query_id for query in details.queries})

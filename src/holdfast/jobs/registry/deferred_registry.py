@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.checkpoints.guard.terms import LeadershipLost
+from holdfast.checkpoints.guard.lease import LeadershipLost
 from holdfast.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.jobs.registry.registry import BATCHES_KEPT, JobRecord, Registry
 

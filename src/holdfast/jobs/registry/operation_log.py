@@ -1,4 +1,4 @@
-"""What was asked of a control plane, and what became of it: a SQLite file that outlives every process.
+"""The log of requested operations, a SQLite file that outlives every process.
 
 An operation is asked, runs, and is completed or has failed. Who runs one has claimed it first, under a name
 that tells others whether he lives: what a dead one has left is finished or undone by the next, never both.
@@ -10,23 +10,138 @@ import json
 import re
 import sqlite3
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import Conflict, Internal, Invalid, NotFound
-from holdfast.jobs.registry.operation_arguments import KINDS, Arguments
+from holdfast.errors import Conflict, Internal, Invalid, NotFound, Unsupported
 from holdfast.jobs.state_home import StateHome
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, json_as
-from holdfast.plain_values import READ, from_known
-from holdfast.storage.shared_database import Shape, SharedDatabase
+from holdfast.plain_values import READ, from_known, from_plain, wrong_fields
+from holdfast.storage.shared_database import DatabaseShape, SharedDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of one operation."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `decode` reads them back."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSavepoint(Arguments):
+    """A savepoint of each query of a job, while it runs or once it has been stopped.
+
+    Attributes:
+        catalog: The catalog that they are put into.
+        label: A name for people.
+        queries: The queries that are meant; None means all.
+        deep: Whether the rows are counted too.
+        running: Whether the job has to run.
+    """
+
+    catalog: str
+    label: str | None = None
+    queries: tuple[str, ...] | None = None
+    deep: bool = False
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dispose(Arguments):
+    """Savepoints that are to be deleted, by their addresses."""
+
+    savepoints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCheckpoint(Arguments):
+    """All that a job has begun to work on is to be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale(Arguments):
+    """The requested number of partitions, and the number `before`, by the query's name."""
+
+    partitions: Mapping[str, int]
+    before: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Arguments):
+    """A savepoint that is to be proved; `deep` compares its rows too."""
+
+    savepoint: str
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(Arguments):
+    """Two states that are compared: with so many samples of each difference, or by `files` alone."""
+
+    first: str
+    second: str
+    samples: int = 5
+    files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCheckpoint(Arguments):
+    """A savepoint, and the checkpoint that is made of it."""
+
+    savepoint: str
+    checkpoint: str
+
+
+KINDS: Final[Mapping[str, type[Arguments]]] = {
+    "savepoint": TakeSavepoint,
+    "stop": TakeSavepoint,
+    "dispose": Dispose,
+    "checkpoint": AwaitCheckpoint,
+    "rescale": Rescale,
+    "verify": Verify,
+    "diff": Diff,
+    "fork": MakeCheckpoint,
+    "restore": MakeCheckpoint,
+}
+
+
+def decode(verb: str, values: Mapping[str, Any]) -> Arguments:
+    """Read back what `as_dict` gave for an operation of a kind.
+
+    Raises:
+        Unsupported: There is no such kind, or these are not its arguments.
+    """
+    kind = KINDS.get(verb)
+    if kind is None:
+        raise _unreadable(verb, f"an unknown operation `{verb}`", ", ".join(KINDS))
+    expected = ", ".join(item.name for item in fields(kind)) or "no arguments"
+    if wrong := wrong_fields(kind, values):
+        raise _unreadable(verb, ", ".join(wrong), expected)
+    try:
+        return from_plain(kind, values)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _unreadable(verb, str(error), expected) from error
+
+
+def _unreadable(verb: str, found: str, expected: str) -> Unsupported:
+    return Unsupported(
+        "this version of Holdfast cannot do what was asked for",
+        where=f"the arguments of `{verb}`",
+        found=found,
+        expected=expected,
+        hint="ask for it again; if it was another version that asked, run the same version everywhere",
+    )
+
 
 FILE: Final = "operations.db"
 ENDED_KEPT: Final = 1000
 ID: Final = re.compile(r"[0-9a-f]{32}")
 
-_OPERATIONS: Final = Shape(
+_OPERATIONS: Final = DatabaseShape(
     "the file of operations",
     1,
     (
@@ -52,7 +167,7 @@ _AS_TEXT: Final = {READ: _from_text}
 
 
 class OperationState(str, Enum):
-    """Where an operation stands."""
+    """The state of an operation."""
 
     ASKED = "asked"
     RUNNING = "running"
@@ -61,7 +176,7 @@ class OperationState(str, Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens."""
+        """Return whether it is final."""
         return self in (OperationState.COMPLETED, OperationState.FAILED)
 
 
@@ -179,7 +294,7 @@ class Operations:
         )
 
     def waiting(self, verb: str, job: str | None = None) -> list[Operation]:
-        """What was asked for and has not begun, oldest first."""
+        """Return the requested operations that have not begun, oldest first."""
         return self._read(
             "SELECT * FROM operations WHERE state = 'asked' AND verb = ? AND job IS coalesce(?, job)"
             " ORDER BY asked_ms, rowid",
@@ -188,7 +303,7 @@ class Operations:
         )
 
     def running(self) -> list[Operation]:
-        """What is being done, or was when its owner died."""
+        """Return the operations under way, also those of a dead owner."""
         return self._read("SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid")
 
     def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:

@@ -1,4 +1,6 @@
-"""What a state home remembers of its jobs: one SQLite file that any process may read.
+"""The registry of a state home: one SQLite file that any process may read.
+
+The registry keeps the newest attempts one by one, and of those that made room how many there were of a kind.
 
 It holds nothing that a checkpoint does not hold better: lose it, and the next `holdfast run` starts it
 anew. Jobs, their attempts, batches and requests are found by the job's name.
@@ -10,21 +12,194 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from holdfast.checkpoints.guard.terms import Leader, LeadershipLost
+from holdfast.checkpoints.guard.lease import Leader, LeadershipLost
 from holdfast.errors import NotFound
-from holdfast.formats.savepoint.manifest import Manifest
-from holdfast.jobs.recovery.timings import Recovery
-from holdfast.jobs.registry.attempt_counts import COUNTED, AttemptCounts, make_room
-from holdfast.jobs.registry.schema import REGISTRY, insert
+from holdfast.formats.manifest import Manifest
+from holdfast.jobs.recovery import RecoveryTimes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 from holdfast.plain_values import READ, from_known
-from holdfast.storage.shared_database import PATIENCE_S, SharedDatabase
+from holdfast.storage.file_lock import lock_holder
+from holdfast.storage.shared_database import PATIENCE_S, DatabaseShape, SharedDatabase
+
+VERSION: Final = 6
+# Where in a file SQLite locks a byte for the one who writes.
+_RESERVED: Final = 0x40000001
+
+_SAVEPOINTS: Final = """
+CREATE TABLE savepoints (
+  job TEXT NOT NULL, query TEXT NOT NULL, at_ms INTEGER NOT NULL, took_ms INTEGER, uri TEXT, batch_id INTEGER,
+  size_bytes INTEGER, new_bytes INTEGER, problem TEXT)
+"""
+_LEADERS: Final = """
+CREATE TABLE leaders (
+  job TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, address TEXT NOT NULL,
+  lease_ms INTEGER NOT NULL, since_ms INTEGER NOT NULL, beat_ms INTEGER NOT NULL)
+"""
+_RECOVERIES: Final = """
+CREATE TABLE recoveries (
+  job TEXT NOT NULL, attempt INTEGER NOT NULL, at_ms INTEGER NOT NULL, body TEXT NOT NULL,
+  PRIMARY KEY (job, attempt))
+"""
+# How many attempts of a kind have made room for newer ones.
+_DROPPED_ATTEMPTS: Final = """
+CREATE TABLE dropped_attempts (
+  job TEXT NOT NULL, cause TEXT NOT NULL, recovers INTEGER NOT NULL, failed INTEGER NOT NULL,
+  ran INTEGER NOT NULL, initial INTEGER NOT NULL, attempts INTEGER NOT NULL,
+  PRIMARY KEY (job, cause, recovers, failed, ran, initial))
+"""
+_ATTEMPT_KINDS: Final = """
+CREATE VIEW attempt_kinds AS SELECT job, number, recovers, ending IS 'failed' AS failed,
+  running_ms IS NOT NULL AS ran, number = 1 AS initial,
+  iif(failure IS NULL, '', coalesce(json_extract(failure, '$.cause'), 'unknown')) AS cause
+FROM attempts
+"""
+_DATABASES: Final = "CREATE TABLE databases (job TEXT NOT NULL, address TEXT NOT NULL)"
+# What turns a registry of each earlier version into the next.
+_UPGRADES: Final = {
+    1: (_SAVEPOINTS,),
+    2: (_LEADERS, _RECOVERIES),
+    3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS),
+    4: ("ALTER TABLE jobs ADD COLUMN savepoint_catalog TEXT",),
+    5: (_DATABASES,),
+}
+
+_SCHEMA: Final = (
+    _SAVEPOINTS,
+    _LEADERS,
+    _RECOVERIES,
+    _DROPPED_ATTEMPTS,
+    _DATABASES,
+    """
+    CREATE TABLE jobs (
+      name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,
+      on_cancel TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, started_ms INTEGER NOT NULL,
+      updated_ms INTEGER NOT NULL, ended_ms INTEGER, supervisor_pid INTEGER NOT NULL,
+      savepoint_catalog TEXT)
+    """,
+    """
+    CREATE TABLE attempts (
+      job TEXT NOT NULL, number INTEGER NOT NULL, driver_pid INTEGER NOT NULL, began_ms INTEGER NOT NULL,
+      running_ms INTEGER, first_commit_ms INTEGER, ended_ms INTEGER, ending TEXT, failure TEXT,
+      recovers INTEGER NOT NULL, PRIMARY KEY (job, number))
+    """,
+    """
+    CREATE TABLE queries (
+      job TEXT NOT NULL, name TEXT NOT NULL, query_id TEXT NOT NULL, run_id TEXT NOT NULL,
+      checkpoint TEXT NOT NULL, promise TEXT NOT NULL, PRIMARY KEY (job, name))
+    """,
+    """
+    CREATE TABLE batches (
+      job TEXT NOT NULL, query TEXT NOT NULL, batch_id INTEGER NOT NULL, attempt INTEGER NOT NULL,
+      body TEXT NOT NULL, PRIMARY KEY (job, query, batch_id))
+    """,
+    """
+    CREATE TABLE requests (
+      id INTEGER PRIMARY KEY, job TEXT NOT NULL, verb TEXT NOT NULL, asked_ms INTEGER NOT NULL,
+      taken_ms INTEGER)
+    """,
+    _ATTEMPT_KINDS,
+)
+
+
+REGISTRY: Final = DatabaseShape(
+    "the registry",
+    VERSION,
+    _SCHEMA,
+    "move it away: checkpoints are untouched, and the next `holdfast run` makes a new one",
+    _UPGRADES,
+)
+
+
+def writer_of(path: Path) -> int | None:
+    """The process of this machine that is in the middle of writing a registry; None if there is none."""
+    return lock_holder(path, _RESERVED, 1)
+
+
+def insert(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
+    """Put a row in place of the one with the same key, or beside the others."""
+    names = ", ".join(values)
+    marks = ", ".join("?" for _ in values)
+    # The names are this module's own, never a person's.
+    db.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))  # noqa: S608
+
+
+ATTEMPTS_KEPT: Final = 200
+# So many of them keep the whole text of their failure.
+DETAILS_KEPT: Final = 20
+
+COUNTED: Final = """
+SELECT cause, recovers, failed, ran, initial, count(*) AS attempts FROM attempt_kinds WHERE job = ?
+GROUP BY cause, recovers, failed, ran, initial
+UNION ALL SELECT cause, recovers, failed, ran, initial, attempts FROM dropped_attempts WHERE job = ?
+"""
+_DROP: Final = """
+INSERT INTO dropped_attempts
+SELECT job, cause, recovers, failed, ran, initial, count(*) FROM attempt_kinds
+WHERE job = ? AND number <= ? AND number NOT IN (?, ?) GROUP BY cause, recovers, failed, ran, initial
+ON CONFLICT DO UPDATE SET attempts = attempts + excluded.attempts
+"""
+# A recovery that lasts began with the failure of one of the two.
+_BEGINNINGS: Final = """
+SELECT coalesce(max(CASE WHEN first_commit_ms IS NOT NULL THEN number END), 0),
+  coalesce(max(CASE WHEN recovers = 0 THEN number END), 0) FROM attempts WHERE job = ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptCounts:
+    """The attempts of a job in numbers.
+
+    Attributes:
+        restarts: Those that followed a failed one.
+        failed: Those that failed.
+        failed_running: Those that failed once their queries had started.
+        restored: Those after the first one whose queries had started.
+        causes: Those that failed, by whose it is to mend.
+    """
+
+    restarts: int = 0
+    failed: int = 0
+    failed_running: int = 0
+    restored: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kinds: Iterable[Mapping[str, Any]]) -> AttemptCounts:
+        """The sums over what `COUNTED` finds."""
+        sums: Counter[str] = Counter()
+        causes: Counter[str] = Counter()
+        for kind in kinds:
+            attempts, ran, failed = kind["attempts"], kind["ran"], kind["failed"]
+            sums["restarts"] += attempts * kind["recovers"]
+            sums["failed"] += attempts * failed
+            sums["failed_running"] += attempts * failed * ran
+            sums["restored"] += attempts * ran * (1 - kind["initial"])
+            if kind["cause"]:
+                causes[kind["cause"]] += attempts
+        return cls(**sums, causes=dict(causes))
+
+
+def make_room(db: sqlite3.Connection, job: str, newest: int) -> None:
+    """Keep the newest attempts of a job, and the rest as numbers; a transaction is open."""
+    last, beginnings = newest - ATTEMPTS_KEPT, tuple(db.execute(_BEGINNINGS, (job,)).fetchone())
+    db.execute(_DROP, (job, last, *beginnings))
+    db.execute(
+        "DELETE FROM attempts WHERE job = ? AND number <= ? AND number NOT IN (?, ?)",
+        (job, last, *beginnings),
+    )
+    db.execute(
+        "UPDATE attempts SET failure = json_set(failure, '$.detail', '')"
+        " WHERE job = ? AND number <= ? AND json_extract(failure, '$.detail') != ''",
+        (job, newest - DETAILS_KEPT),
+    )
+
 
 T = TypeVar("T")
 
@@ -190,15 +365,15 @@ class Registry:
             db.execute("UPDATE leaders SET beat_ms = ? WHERE job = ?", (now_ms, job))
 
     def leader(self, job: str) -> Leader | None:
-        """Who led a job last; None if it never had several supervisors."""
+        """Return the last leader of a job; None if it never had several supervisors."""
         return next(iter(self._read(Leader, "SELECT * FROM leaders WHERE job = ?", job)), None)
 
     def leaders(self) -> dict[str, Leader]:
-        """Who led each job last, by the job's name."""
+        """Return the last leader of each job, by name."""
         rows = self._file.read("SELECT * FROM leaders")
         return {str(row["job"]): from_known(Leader, row) for row in rows}
 
-    def add_recovery(self, job: str, recovery: Recovery) -> None:
+    def add_recovery(self, job: str, recovery: RecoveryTimes) -> None:
         """Note how long a recovery took; a job's newest `RECOVERIES_KEPT` stay."""
         body = json.dumps(recovery.as_dict())
         key = {"job": job, "attempt": recovery.attempt, "at_ms": recovery.at_ms}
@@ -210,10 +385,10 @@ class Registry:
                 (job, job, RECOVERIES_KEPT),
             )
 
-    def recoveries(self, job: str) -> list[Recovery]:
-        """What the recoveries of a job took, oldest first."""
+    def recoveries(self, job: str) -> list[RecoveryTimes]:
+        """Return the recoveries of a job, oldest first."""
         rows = self._file.read("SELECT body FROM recoveries WHERE job = ? ORDER BY attempt", job)
-        return [from_known(Recovery, json.loads(row["body"])) for row in rows]
+        return [from_known(RecoveryTimes, json.loads(row["body"])) for row in rows]
 
     def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
         """Move a job to another state; a terminal one also ends it."""
@@ -398,7 +573,7 @@ class Registry:
             insert(db, "requests", {"job": job, "verb": verb, "asked_ms": now_ms})
 
     def was_asked(self, job: str, verb: str, since_ms: int) -> bool:
-        """Whether somebody has asked for something since then; a job that is started anew forgets it."""
+        """Return whether something was requested since then; a job that is started again forgets requests."""
         return bool(
             self._file.read(
                 "SELECT 1 FROM requests WHERE job = ? AND verb = ? AND asked_ms >= ? LIMIT 1",
@@ -437,7 +612,7 @@ class Registry:
 def note_of(
     query: str, uri: str, manifest: Manifest, *, at_ms: int, took_ms: int, problem: str | None = None
 ) -> SavepointNote:
-    """What is remembered of a savepoint that was taken."""
+    """Return the registry's note of a taken savepoint."""
     size_bytes, new_bytes = manifest.size_bytes, manifest.new_bytes
     return SavepointNote(query, at_ms, took_ms, uri, manifest.batch_id, size_bytes, new_bytes, problem)
 

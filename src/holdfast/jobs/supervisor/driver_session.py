@@ -8,22 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.guard.machine import ProcessIdentity
-from holdfast.checkpoints.guard.terms import LeadershipLost
+from holdfast.checkpoints.guard.lease import LeadershipLost, ProcessIdentity
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.external.named_addresses import name_database
+from holdfast.jobs import failures
+from holdfast.jobs.candidacy import places_of
 from holdfast.jobs.events import batch_line
-from holdfast.jobs.failures import summary as failures
-from holdfast.jobs.ha.leader_record import places_of
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
-from holdfast.jobs.supervisor.attempt import DriverAttempt
-from holdfast.jobs.supervisor.stop_requests import LOOK_S
-from holdfast.jobs.supervisor.supervised_job import SupervisedJob
+from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
 from holdfast.model import Failure
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.

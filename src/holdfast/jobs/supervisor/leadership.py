@@ -1,4 +1,4 @@
-"""Whether a supervisor may run its job: it has the job to itself, or it is one of several and was elected.
+"""The leadership of a supervisor: it has the job to itself, or it is one of several and was elected.
 
 Either also owns the checkpoint by the lease beside it, where that lies on no local disk: the lock of this
 machine tells no other one, and elections tell nobody who takes no part in them.
@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S, CheckpointLease, has_lease, lease_of
-from holdfast.checkpoints.guard.lease import LeaseElection
-from holdfast.checkpoints.guard.terms import Now, myself
-from holdfast.config.locations import local_path
+from holdfast.checkpoints.guard.lease import LeaseElection, Now, myself
+from holdfast.config.checks import local_path
 from holdfast.errors import Internal
-from holdfast.jobs.ha.candidacy import Candidacy, take_alone
-from holdfast.jobs.ha.elections import Elections
+from holdfast.jobs.candidacy import Candidacy, Elections, take_alone
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 
@@ -55,23 +53,23 @@ class Leadership:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no elections, and the supervisor has the job to itself."""
+        """Return whether there are no elections, and the supervisor has the job to itself."""
         return self._elections is None
 
     @property
     def leads(self) -> bool:
-        """Whether nobody else was elected; `require` tells whether that still holds."""
+        """Return whether no other supervisor was elected; `require` checks whether that still holds."""
         return self.candidacy is None or self.candidacy.leads
 
     @property
     def lost(self) -> bool:
-        """Whether the lead is not this supervisor's, or is no longer."""
+        """Return whether this supervisor does not lead, or no longer."""
         deposed = self.candidacy is not None and self.candidacy.lost is not None
         return deposed or self.lease_lost is not None
 
     @property
     def lease_lost(self) -> str | None:
-        """Why the lease beside the checkpoint is over; None while it is not, and where none is kept."""
+        """Return why the lease next to the checkpoint is over; None while it holds, and without one."""
         return None if self._lease is None else self._lease.lost
 
     @property

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.guard.machine import host_name
-from holdfast.checkpoints.guard.terms import CannotLead
-from holdfast.engine.state.ownership import Owner
+from holdfast.checkpoints.guard.lease import CannotLead, host_name
+from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.jobs.candidacy import Candidacy, LeaderRecord, QueryPlace
 from holdfast.jobs.events import Say
-from holdfast.jobs.ha.candidacy import Candidacy
-from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
-from holdfast.jobs.recovery.rollback import under_way
+from holdfast.jobs.rollback import under_way
 from holdfast.storage import open_storage
 
 # What may be different on another machine, or later on this one.
@@ -136,7 +134,7 @@ def _is_within(place: str, checkpoint: str) -> bool:
 
 
 def require_final(refusal: HoldfastError, candidacy: Candidacy, *, begun: bool) -> None:
-    """Whether a refusal ends a supervisor. One that has stood by does not give that up for what may pass.
+    """Raise the refusal if it ends the supervisor. A standby does not give up for what may pass.
 
     Args:
         refusal: Why its driver could not run the job.

@@ -1,33 +1,346 @@
-"""The job that a supervisor has: its right to run it, what it was asked, what is told and written of it."""
+"""The job of a supervisor: its right to run it, its states, its attempts, and requests to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import selectors
+import signal
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
-from holdfast.checkpoints.guard.machine import this_machine
+from holdfast.checkpoints.guard.lease import this_machine
+from holdfast.config.units import counted
 from holdfast.errors import Conflict, HoldfastError, Internal
-from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN
-from holdfast.jobs.events import Event, EventHandler, Outcome, logged
-from holdfast.jobs.operations.rescaler import VERB as RESCALE
+from holdfast.jobs import failures
+from holdfast.jobs.background import Recording
+from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
+from holdfast.jobs.events import Event, EventHandler, JobOutcome, logged
+from holdfast.jobs.metrics_loop import Observing
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.protocol import JobDefined
-from holdfast.jobs.recovery.restart_policy import RestartPolicy
-from holdfast.jobs.recovery.tracker import RecoveryTracker
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
+from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.rescaler import VERB as RESCALE
+from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.leadership import Leadership
-from holdfast.jobs.supervisor.sidecar import Sidecar
 from holdfast.jobs.supervisor.standby import take_over
-from holdfast.jobs.supervisor.states import next_state
-from holdfast.jobs.supervisor.stop_requests import StopRequests
-from holdfast.model import JobState, SavepointNote
+from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
+
+_ENDS: Final = frozenset({JobState.FINISHED, JobState.FAILED})
+
+TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
+    # The supervisor has taken the job; no driver has started its queries yet.
+    JobState.CREATED: _ENDS | {JobState.RUNNING, JobState.RESTARTING, JobState.CANCELLING},
+    # All queries of a driver have started. A driver that ends between two batches may be followed by another.
+    JobState.RUNNING: _ENDS | {JobState.RUNNING, JobState.RESTARTING, JobState.CANCELLING},
+    # A driver has ended: the next one is waited for, here or under another supervisor.
+    JobState.RESTARTING: _ENDS
+    | {JobState.RUNNING, JobState.RESTARTING, JobState.CANCELLING, JobState.CANCELED},
+    # Somebody has canceled the job: no driver starts its queries any more.
+    JobState.CANCELLING: _ENDS | {JobState.RESTARTING, JobState.CANCELLING, JobState.CANCELED},
+    # The supervisor ends.
+    JobState.FINISHED: frozenset(),
+    JobState.CANCELED: frozenset(),
+    JobState.FAILED: frozenset(),
+}
+
+
+def next_state(state: JobState, following: JobState) -> JobState:
+    """The state that follows, if it may.
+
+    Raises:
+        Internal: It may not.
+    """
+    allowed = TRANSITIONS[state]
+    if following not in allowed:
+        expected = ", ".join(sorted(other.value for other in allowed)) or "no other state"
+        raise Internal(f"a job that is {state.value} cannot be {following.value}", expected=expected)
+    return following
+
+
+@dataclass(slots=True)
+class _Lateness:
+    """The lateness of one query's batches.
+
+    Attributes:
+        since: When the batch that runs has begun; None where none does.
+        times: How many timeouts it has passed.
+        late: Whether anything since the last commit has passed one.
+        row: The late batches in a row that were committed before.
+    """
+
+    since: float | None = None
+    times: int = 0
+    late: bool = False
+    row: int = 0
+
+
+@dataclass(slots=True)
+class DriverAttempt:
+    """One driver while it runs."""
+
+    process: DriverProcess
+    number: int = 0
+    recovers: bool = False
+    ending: str | None = None
+    failure: Failure | None = None
+    refusal: HoldfastError | None = None
+    failed_ms: int | None = None
+    leads: bool = True
+    until_s: float = 0.0
+    batches: int = 0
+    committed: set[str] = field(default_factory=set)
+    now: Callable[[], float] = time.monotonic
+    _lateness: defaultdict[str, _Lateness] = field(default_factory=lambda: defaultdict(_Lateness))
+
+    def ended(self, message: Finished | Stopped | JobFailed | Refused) -> None:
+        """Note the last message of the driver."""
+        if isinstance(message, Refused):
+            self.refusal = message.error
+        elif isinstance(message, JobFailed):
+            self.failure, self.failed_ms = message.failure, message.at_ms
+        else:
+            self.ending = kind_of(message)
+
+    def end_for(self, error: HoldfastError | OSError, *, may_pass: bool = False) -> None:
+        """End the driver for an error here: a refusal, or a file that could not be made, which may pass.
+
+        Args:
+            error: The error.
+            may_pass: Whether an error of ours may pass too.
+        """
+        if isinstance(error, HoldfastError) and may_pass:
+            self.failure = failures.from_exception(error, str(error), label=failures.START)
+        elif isinstance(error, HoldfastError):
+            self.refusal = error
+        else:
+            self.failure = failures.not_begun(error)
+        self.process.kill()
+
+    def busy(self, query: str, *, busy: bool) -> None:
+        """Note that a query has begun a batch, or ended one."""
+        batch = self._lateness[query]
+        batch.since, batch.times = self.now() if busy else None, 0
+
+    def has_committed(self, query: str) -> None:
+        """Note a batch; if the query is still busy, it is with the next one."""
+        self.batches += 1
+        self.committed.add(query)
+        batch = self._lateness[query]
+        batch.row = batch.row + 1 if batch.late else 0
+        batch.late, batch.times = False, 0
+        if batch.since is not None:
+            batch.since = self.now()
+
+    def too_slow(self, definition: JobDefined, say: Callable[..., None]) -> bool:
+        """Return whether batches took too long too often, which is a failure; `say` is called for each.
+
+        Late batches in a row are counted; one that hangs counts again with each further timeout.
+        """
+        timeout_ms = definition.timeout_ms
+        for query, batch in () if timeout_ms is None else self._newly_late(timeout_ms):
+            say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+            if batch.row + batch.times > definition.tolerable_failures:
+                line = f"a batch ran for {batch.times} times {timeout_ms} ms without a commit"
+                if batch.row:
+                    line += f", after {counted(batch.row, 'late batch')}"
+                self.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
+                return True
+        return False
+
+    def _newly_late(self, timeout_ms: int) -> Iterator[tuple[str, _Lateness]]:
+        """Queries whose batch has run a further time as long as it may."""
+        for query, batch in self._lateness.items():
+            times = 0 if batch.since is None else int((self.now() - batch.since) * 1000 / timeout_ms)
+            if times > batch.times:
+                batch.times, batch.late = times, True
+                yield query, batch
+
+
+class Sidecar:
+    """The work beside one job. None of it can fail the job.
+
+    Args:
+        definition: What the job wants of it.
+        home: The state home.
+        registry: What is known of the job.
+        clock: Epoch milliseconds.
+        may: Asked before each piece of work: not if the job is somebody else's by now.
+    """
+
+    def __init__(
+        self,
+        definition: JobDefined,
+        home: Path,
+        registry: Registry,
+        clock: Callable[[], int],
+        may: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._definition = definition
+        self._home = home
+        self._clock = clock
+        self._may = may
+        self.begin()
+        wanted = definition.savepoints
+        self._observing = Observing(
+            definition.name,
+            definition.alerts,
+            home,
+            registry,
+            catalog=None if wanted is None else wanted.catalog,
+            clock=clock,
+            may=may,
+        )
+
+    def begin(self) -> None:
+        """Begin to record and to take savepoints: at first, and once more after checkpoints were replaced."""
+        wanted = self._definition.savepoints
+        self._closed = False
+        self._recording = Recording(self._home, self._may) if self._definition.record else None
+        self._savepointing = None if wanted is None else Savepointing(wanted, self._clock, self._may)
+
+    def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
+        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
+        if self._recording is not None:
+            self._recording.started(checkpoints, spark)
+        for worker in (self._savepointing, self._observing):
+            if worker is not None:
+                worker.started(checkpoints)
+
+    def committed(self, batch: BatchProgress, *, first: bool) -> None:
+        """A query has committed a batch, the first one of its driver or another."""
+        if self._recording is not None:
+            self._recording.committed(batch.query, batch.batch_id, first=first)
+        self._observing.committed(batch)
+
+    def busy(self, query: str, *, busy: bool) -> None:
+        """A query begins to work on a batch, or has nothing to do."""
+        self._observing.busy(query, busy=busy)
+
+    def ended(self) -> None:
+        """The driver and its JVM have ended."""
+        for worker in (self._recording, self._savepointing, self._observing):
+            if worker is not None:
+                worker.ended()
+
+    def heard(self) -> Iterator[Event]:
+        """Return the successes and failures since the last call."""
+        for worker in (self._recording, self._savepointing, self._observing):
+            if worker is not None:
+                yield from worker.heard()
+
+    def abandon(self) -> None:
+        """End it at once: what is due is somebody else's to do."""
+        for worker in (self._savepointing, self._recording, self._observing):
+            if worker is not None:
+                worker.abandon()
+
+    def close(self) -> None:
+        """End it but for measuring: the last batch is noted, a savepoint under way is finished."""
+        if not self._closed:
+            self._closed = True
+            for worker in (self._savepointing, self._recording):
+                if worker is not None:
+                    worker.close()
+
+    def close_observing(self) -> None:
+        """End measuring too, once it is written down how the job has ended."""
+        self._observing.close()
+
+
+# How often somebody who waits looks whether anything was asked for.
+LOOK_S = 0.2
+
+
+class StopRequests:
+    """The requests to one supervisor over its life. A signal is noticed at once, wherever it waits.
+
+    Attributes:
+        stops: How often the job, or this supervisor, was told to stop; the second time means at once.
+        cancel: Whether the job is to be ended at once.
+        signalled: Whether it was a signal that told it to stop.
+        rescale: Whether its checkpoints are to be rescaled between two drivers.
+    """
+
+    def __init__(self) -> None:
+        self.stops = 0
+        self.cancel = False
+        self.signalled = False
+        self.rescale = False
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Take SIGTERM and SIGINT as requests to stop."""
+        former = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            self._wake_read.close()
+            self._wake_write.close()
+
+    def fileno(self) -> int:
+        """For a selector: it is readable after a signal."""
+        return self._wake_read.fileno()
+
+    def seen(self) -> None:
+        """Be silent until the next signal."""
+        with suppress(BlockingIOError):
+            self._wake_read.recv(64)
+
+    @property
+    def any(self) -> bool:
+        """Return whether the job is to end."""
+        return bool(self.stops) or self.cancel
+
+    @property
+    def at_once(self) -> bool:
+        """Return whether the job is to end without finishing its batch."""
+        return self.cancel or self.stops > 1
+
+    def wait(self, seconds: float, look: Callable[[], None]) -> bool:
+        """Wait, unless the job is to end; False if so. `look` is called again and again meanwhile."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                selector.select(min(left, LOOK_S))
+                self.seen()
+                look()
+                if self.any:
+                    return False
+        return True
+
+    def pause(self, seconds: float) -> bool:
+        """Wait, whatever was asked for before, unless another signal comes; False if so."""
+        before = self.stops
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            self.seen()
+            selector.select(seconds)
+        return self.stops == before
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.stops += 1
+        self.signalled = True
+        with suppress(OSError):
+            self._wake_write.send(b"!")
 
 
 class SupervisedJob:
@@ -140,9 +453,9 @@ class SupervisedJob:
         """Note that all queries have started; the registry hears it with the queries."""
         self._state = next_state(self._state, JobState.RUNNING)
 
-    def outcome(self, state: JobState, reason: str | None) -> Outcome:
-        """How it ended."""
-        return Outcome(state, reason, self.attempts, self.batches)
+    def outcome(self, state: JobState, reason: str | None) -> JobOutcome:
+        """Return the outcome."""
+        return JobOutcome(state, reason, self.attempts, self.batches)
 
     # Whether to go on.
 
@@ -185,7 +498,7 @@ class SupervisedJob:
                 self.set_state(JobState.CANCELLING, None)
 
     def goes_on(self) -> bool:
-        """Whether nobody has asked it to end."""
+        """Return whether no stop was requested."""
         self.require_lead()
         self.look_for_requests()
         return not self.requests.any

@@ -12,29 +12,28 @@ from contextlib import suppress
 from dataclasses import replace
 
 from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S
-from holdfast.checkpoints.guard.terms import CannotLead, LeadershipLost, Now
-from holdfast.checkpoints.written_by import refuse_newer
+from holdfast.checkpoints.guard.lease import CannotLead, LeadershipLost, Now
+from holdfast.checkpoints.record import refuse_newer
 from holdfast.clock import steady_s
-from holdfast.config.job.restart import exponential
+from holdfast.config.policies import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
-from holdfast.jobs.events import EventHandler, Outcome
-from holdfast.jobs.failures import summary as failures
-from holdfast.jobs.ha.elections import Elections
-from holdfast.jobs.operations.rescaler import Rescaler
+from holdfast.jobs import failures
+from holdfast.jobs.candidacy import Elections
+from holdfast.jobs.events import EventHandler, JobOutcome
 from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import JobDefined
-from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
-from holdfast.jobs.recovery.rollback import unusable_fallback
 from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.rescaler import Rescaler
+from holdfast.jobs.restart_policy import GiveUp, RestartPolicy
+from holdfast.jobs.rollback import unusable_fallback
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
-from holdfast.jobs.supervisor.supervised_job import SupervisedJob
+from holdfast.jobs.supervisor.supervised_job import DriverAttempt, SupervisedJob
 from holdfast.model import Failure, JobState
 
 
@@ -95,7 +94,7 @@ class Supervisor:
         self._since_ms: int | None = None
         self._rescaler: Rescaler | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> JobOutcome:
         """Run the job to its end.
 
         SIGTERM and SIGINT stop it after the batch that runs; a second one ends the driver at once,
@@ -110,7 +109,7 @@ class Supervisor:
             finally:
                 self._job.close()
 
-    def _run(self) -> Outcome:
+    def _run(self) -> JobOutcome:
         step = self._run_driver
         while True:
             try:
@@ -122,7 +121,7 @@ class Supervisor:
                 return outcome
             step = self._run_driver if self._leadership.leads else self._stand_by
 
-    def _run_driver(self) -> Outcome | None:
+    def _run_driver(self) -> JobOutcome | None:
         self._job.require_lead()
         try:
             process = self._launch(self._spec)
@@ -197,8 +196,8 @@ class Supervisor:
 
     # After a driver has ended.
 
-    def _after(self, attempt: DriverAttempt) -> Outcome | None:
-        """What follows a driver's end; None if it is another driver."""
+    def _after(self, attempt: DriverAttempt) -> JobOutcome | None:
+        """Return what follows a driver's end; None if a new driver follows."""
         if attempt.refusal is not None:
             self._require_final(attempt, attempt.refusal)
             self._job.set_state(JobState.FAILED, attempt.refusal.fact)
@@ -213,7 +212,7 @@ class Supervisor:
 
     def _before_restart(
         self, failure: Failure, failed_ms: int | None = None, *, committed: bool = False
-    ) -> Outcome | None:
+    ) -> JobOutcome | None:
         """Wait as the strategy says; the outcome, if there is to be no other driver."""
         job = self._job
         if self._requests.stops:
@@ -239,7 +238,7 @@ class Supervisor:
             return self._canceled()
         return self._stopped("stopped while it waited to start again")
 
-    def _rescaled(self) -> Outcome | None:
+    def _rescaled(self) -> JobOutcome | None:
         """Rescale the checkpoints between two drivers; None if another driver is to follow."""
         job = self._job
         self._requests.rescale = False
@@ -255,7 +254,7 @@ class Supervisor:
 
     # Of several supervisors one leads.
 
-    def _stand_by(self) -> Outcome | None:
+    def _stand_by(self) -> JobOutcome | None:
         """Wait until nobody else leads; the outcome, if there is nothing to lead any more."""
         job, candidacy = self._job, self._leadership.required_candidacy
         if not stand_by(candidacy, job.wait, job.say):
@@ -302,7 +301,7 @@ class Supervisor:
 
     # Endings.
 
-    def _canceled(self) -> Outcome:
+    def _canceled(self) -> JobOutcome:
         definition = self._job.definition
         if definition is not None and definition.on_cancel == "delete":
             self._job.close_sidecar()
@@ -311,13 +310,13 @@ class Supervisor:
                 self._job.say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
         return self._end(JobState.CANCELED, "canceled")
 
-    def _stopped(self, reason: str | None) -> Outcome:
+    def _stopped(self, reason: str | None) -> JobOutcome:
         """The end of a job that was told to stop; one of several supervisors that was, hands it over."""
         if self._leadership.candidacy is None or not self._requests.signalled:
             return self._end(JobState.FINISHED, reason)
         return self._end(JobState.RESTARTING, "handed over to the next leader")
 
-    def _end(self, state: JobState, reason: str | None) -> Outcome:
+    def _end(self, state: JobState, reason: str | None) -> JobOutcome:
         job = self._job
         job.close_sidecar()
         job.set_state(state, reason)

@@ -10,20 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.create.bootstrap import (
-    Bootstrapped,
-    WarmQuery,
-    bootstrap_query,
-    plan_bootstrap,
-)
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.bootstrap import Bootstrapped, WarmQuery, bootstrap_query, plan_bootstrap
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_module
 from holdfast.jobs.processes.user_query import built, loaded, session_for
 from holdfast.savepoints.access import Address
-from holdfast.savepoints.places import workplace
+from holdfast.savepoints.view import workplace
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -136,7 +131,7 @@ def warm_query(
     home: str | Path | None = None,
     spark: SparkSession | None = None,
 ) -> Iterator[WarmQuery]:
-    """What `bootstrap` would run, with its plan; nothing runs yet, and nothing is written.
+    """Return the query that `bootstrap` would run, with its plan; nothing runs or is written yet.
 
     Raises:
         As `bootstrap`.
@@ -183,7 +178,7 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a query is to have read, or to know."""
+    """The history or the tables that a query is to start with."""
 
     history: Any = None
     start: Any = None

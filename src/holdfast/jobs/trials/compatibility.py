@@ -1,4 +1,4 @@
-"""Say what new code would keep of a savepoint, before it is started: `hf.check`.
+"""`hf.check`: which state of a savepoint new code would keep.
 
 Three things are put together. Spark plans a first batch of the new code beside nothing, which tells what each
 operator would keep; it plans the next batch on a copy of what the savepoint notes, which tells what it
@@ -12,41 +12,41 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.evolve.evolution_plan import operator_columns, steps_for
-from holdfast.at_rest.evolve.wishes import Wishes
-from holdfast.checkpoints.state.shapes import OperatorShape, shapes
-from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.column_changes import Wishes
+from holdfast.at_rest.evolving import operator_columns, steps_for
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.state.states import OperatorShape, operator_states, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.errors import HoldfastError, Invalid, Unsupported
-from holdfast.formats.logs.plan_note import Plan
+from holdfast.formats.logs.notes import QueryPlan
+from holdfast.formats.operators import KEYED_VARIABLES
+from holdfast.formats.text import foreign_json
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
-from holdfast.jobs.trials.keyed_compatibility import with_own
+from holdfast.layout import OWN, OwnFile, noted_operator, operator_note
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
-from holdfast.savepoints.upgrade.dry_run_checkpoint import (
-    DryRunCheckpoint,
-    lay_out,
-    lay_out_first,
-    open_saved,
-)
-from holdfast.savepoints.upgrade.plan_changes import (
+from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, lay_out, lay_out_first, open_saved
+from holdfast.savepoints.plan_changes import (
     compare_plans,
     format_change,
     moved_sources,
     pinned_changes,
     without_operators,
 )
-from holdfast.savepoints.upgrade.state_sizes import Sizes, measured
-from holdfast.savepoints.upgrade.verdicts import (
+from holdfast.savepoints.verdicts import (
+    HOLDFAST,
     MIGRATED,
     OTHER_KEY,
     OTHER_VALUE,
+    Size,
+    Sizes,
     compare_states,
+    measured,
     states_of,
     verdict_on,
     with_changes,
@@ -59,6 +59,156 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.jobs.processes.user_query import Target
+    from holdfast.stream.operator_check import Defined, OperatorNote
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Holdfast's operators on both sides.
+
+    Attributes:
+        notes: What each has noted, by the note's file name.
+        before: The name of each keyed operator of the savepoint by Spark's number; None where nobody knows.
+        now: The keyed operators of the new code by Spark's number.
+        sizes: How much state there is.
+    """
+
+    notes: Mapping[str, Mapping[str, Any]]
+    before: Mapping[int, str | None]
+    now: Mapping[int, Defined]
+    sizes: Sizes
+
+    def note_of(self, operator: str) -> Mapping[str, Any] | None:
+        """Return the note of a keyed operator."""
+        return self.notes.get(operator_note(operator))
+
+    def size_of(self, number: int, state: str) -> Size | None:
+        """Return the size of a state of the savepoint."""
+        return self.sizes.of(number, state) if number in self.before else None
+
+
+def with_own(
+    verdicts: Sequence[StateVerdict],
+    old: Sequence[OperatorShape],
+    new: Sequence[OperatorShape],
+    operators: Sequence[OperatorNote],
+    saved: DryRunCheckpoint,
+    sizes: Sizes,
+    before: QueryPlan | None,
+) -> tuple[StateVerdict, ...]:
+    """The same verdicts, but for Holdfast's operators by their names and the names of their states.
+
+    Args:
+        verdicts: What comes of comparing what Spark noted.
+        old: The savepoint's operators.
+        new: Those of the new code.
+        operators: The new code's operators of Holdfast, in the order of its plan.
+        saved: The savepoint.
+        sizes: How much state it has.
+        before: The plan that made its state, if that is known.
+    """
+    from holdfast.stream.keyed_upgrades import note_verdicts
+    from holdfast.stream.operator_check import Defined
+
+    keyed = [operator for operator in operators if isinstance(operator, Defined)]
+    own_new = [operator.operator_id for operator in new if _is_own(operator)]
+    notes = dict(_notes(saved))
+    own = _Own(
+        notes,
+        _names(old, notes, before),
+        dict(zip(own_new, keyed, strict=False)),
+        sizes,
+    )
+    labels = {operator.label: operator.operator_id for operator in (*old, *new) if _is_own(operator)}
+    judged: list[StateVerdict] = []
+    done: set[int] = set()
+    for verdict in verdicts:
+        number = labels.get(verdict.operator)
+        if number is None:
+            judged.append(verdict)
+        elif number not in done:
+            done.add(number)
+            judged += _by_name(number, verdict, own)
+    others = [
+        operator
+        for operator in operators
+        if not isinstance(operator, Defined) and operator.note_name in notes
+    ]
+    for other in others:
+        said = note_verdicts(other, notes[other.note_name])
+        judged += [verdict for verdict in said if verdict.verdict is Verdict.INCOMPATIBLE]
+    return tuple(judged)
+
+
+def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVerdict]:
+    """The verdicts on one operator of ours, at its number."""
+    from holdfast.stream.keyed_upgrades import note_verdicts, noted_states
+
+    was, now = own.before.get(number), own.now.get(number)
+    if number not in own.before or now is None:
+        # It is there on one side only, and what Spark says of that holds for each of its states.
+        note = own.note_of(was) if was is not None else None
+        if now is not None:
+            states = [(verdict.operator, verdict.state) for verdict in note_verdicts(now, None)]
+        elif was is not None and note is not None:
+            states = [(was, state) for state in noted_states(note)]
+        else:
+            states = [(was or general.operator, general.state)]
+        for operator, state in states:
+            yield _sized(replace(general, operator=operator, state=state), own.size_of(number, state))
+        return
+    name = now.layout.operator
+    mine = own.note_of(name)
+    if was is not None and was != name and mine is not None:
+        why = (
+            f"Spark finds operators by their number: {name} stands where {was} stood, and would be given its"
+            " state; put them back in the order that they had"
+        )
+        for state in noted_states(mine):
+            verdict = StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
+            yield _sized(verdict, own.size_of(number, state))
+        return
+    note = own.note_of(was) if mine is None and was is not None else mine
+    called = "" if was in (None, name) else f"the operator was called {was}"
+    for verdict in note_verdicts(now, note):
+        why = "; ".join(part for part in (called, verdict.why) if part)
+        size = None if verdict.verdict is Verdict.NEW else own.size_of(number, verdict.state)
+        yield _sized(replace(verdict, why=why), size)
+
+
+def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
+    if size is None:
+        return replace(verdict, keys=None, size_bytes=None)
+    return replace(verdict, keys=size.keys, size_bytes=size.size_bytes)
+
+
+def _is_own(shape: OperatorShape) -> bool:
+    return frozenset(shape.variables) == KEYED_VARIABLES
+
+
+def _names(
+    old: Sequence[OperatorShape], notes: Mapping[str, Any], before: QueryPlan | None
+) -> dict[int, str | None]:
+    """The savepoint's keyed operators by number: the plan has their order, and a single one needs none."""
+    numbers = [operator.operator_id for operator in old if _is_own(operator)]
+    noted = [noted_operator(name) for name, note in notes.items() if "forms" in note]
+    names: Sequence[str | None] = [None] * len(numbers)
+    if before is not None and len(before.operators) == len(numbers):
+        names = before.operators
+    elif len(noted) == len(numbers) == 1:
+        names = noted
+    return dict(zip(numbers, names, strict=True))
+
+
+def _notes(saved: DryRunCheckpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in saved.storage.list(OWN).names:
+        if noted_operator(name) is not None:
+            note = None
+            with suppress(ValueError):  # who reads the operator's state says that its note is damaged
+                note = foreign_json(saved.read(OwnFile(name).render()))
+            if isinstance(note, dict):
+                yield name, note
+
 
 _STEPS: Final = 5
 _NO_PLAN: Final = (
@@ -69,7 +219,7 @@ _NO_PLAN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsed:
-    """What Spark said of a query beside nothing, and beside the savepoint."""
+    """Spark's answers about a query alone, and with the savepoint."""
 
     trial: Try
     shapes: tuple[OperatorShape, ...] | None = None
@@ -132,7 +282,7 @@ def check(
     # A job gets the format of its checkpoint, unless somebody has written one down.
     adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
     begin("starting Spark")
-    from holdfast.engine.session.user_conf import given_settings
+    from holdfast.engine.session.installed import given_settings
     from holdfast.engine.versions import minor
 
     theirs = given_settings(os.environ)
@@ -174,7 +324,7 @@ def old_plan(
     saved: DryRunCheckpoint,
     spark: SparkSession,
     query: str | None,
-) -> tuple[Plan | None, str | None]:
+) -> tuple[QueryPlan | None, str | None]:
     """The plan that made the state, and where it comes from: `old code`, `note` or nowhere."""
     if old is not None:
         plan = built(loaded(old, None), spark, query).plan
@@ -184,7 +334,7 @@ def old_plan(
     return plan, None if plan is None else "note"
 
 
-def _plan_changes(before: Plan, now: Plan, saved: DryRunCheckpoint) -> tuple[PlanChange, ...]:
+def _plan_changes(before: QueryPlan, now: QueryPlan, saved: DryRunCheckpoint) -> tuple[PlanChange, ...]:
     changes = moved_sources(compare_plans(before, now), saved.last_files)
     stateful = sum(step.stateful for step in before.steps)
     return changes if stateful == len(saved.found.operators) else without_operators(changes)
@@ -194,7 +344,7 @@ def _migration(
     code: Code,
     saved: DryRunCheckpoint,
     made: _Rehearsed,
-    before: Plan | None,
+    before: QueryPlan | None,
     states: Sequence[StateVerdict],
     changes: Sequence[PlanChange],
 ) -> str | None:
@@ -276,7 +426,7 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]
 
 
 def _states(
-    code: Code, saved: DryRunCheckpoint, sizes: Sizes, made: _Rehearsed, before: Plan | None
+    code: Code, saved: DryRunCheckpoint, sizes: Sizes, made: _Rehearsed, before: QueryPlan | None
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
     old, trial = shapes(saved.storage, saved.batch_id), made.trial
     if made.shapes is None:
@@ -297,7 +447,7 @@ def _states(
     return with_trial(called, trial.accepted, trial.spark_error, trial.message)
 
 
-def _by_plan(code: Code, before: Plan | None) -> tuple[Verdict, str]:
+def _by_plan(code: Code, before: QueryPlan | None) -> tuple[Verdict, str]:
     if before is None or code.plan is None:
         return Verdict.INCOMPATIBLE, "the plan could not be tried, and there is none to compare it with"
     same = len(before.steps) == len(code.plan.steps) and all(
@@ -308,7 +458,7 @@ def _by_plan(code: Code, before: Plan | None) -> tuple[Verdict, str]:
     return Verdict.INCOMPATIBLE, "the plan is another, and could not be tried"
 
 
-def _not_compared(before: Plan | None, now: Plan | None, trial: Try) -> Iterator[str]:
+def _not_compared(before: QueryPlan | None, now: QueryPlan | None, trial: Try) -> Iterator[str]:
     if now is None:
         yield "the plan of the new code, which this Spark does not tell"
     elif before is None:
@@ -318,6 +468,6 @@ def _not_compared(before: Plan | None, now: Plan | None, trial: Try) -> Iterator
 
 
 def _settings(session: SparkSession, saved: DryRunCheckpoint) -> dict[str, str]:
-    """What a session has for the settings that a checkpoint has fixed."""
+    """Return the session's values of the settings that a checkpoint pins."""
     found = {key: session.conf.get(key, None) for key in saved.offsets.confs}
     return {key: value for key, value in found.items() if value is not None}

@@ -19,14 +19,13 @@ from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
-from holdfast.savepoints.catalog.catalog import listed, split_address
-from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
-from holdfast.savepoints.catalog.savepoint_names import savepoint_address
-from holdfast.savepoints.restoring import Operation, plan_restore, restore
+from holdfast.savepoints.catalog import Drill, drills, has_grown, listed, note, split_address, usual_ms
+from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
 from holdfast.storage import open_storage
+from holdfast.storage.atomic_swap import sandbox
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 LONGEST_MS: Final = 300_000
 
@@ -52,19 +51,19 @@ class Drilled(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Whether a recovery takes no longer than it may."""
+        """Return whether the recovery took no longer than allowed."""
         return self.drill.recovery_ms <= self.max_ms
 
     @property
     @in_json
     def grown(self) -> bool:
-        """Whether it takes much longer than it did."""
+        """Return whether it took much longer than before."""
         return has_grown(self.earlier, self.drill)
 
     @property
     @in_json
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Return the warnings for a person."""
         said = []
         if not self.ok:
             said.append(f"recovery takes longer than {exact_duration(self.max_ms)}")
@@ -130,7 +129,7 @@ def drill(
         target = LocalStorage(place / "checkpoint")
         say(0, 3, "proving")
         began = time.monotonic()
-        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, in_files=True)
+        plan = plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, in_files=True)
         proved = time.monotonic()
         say(1, 3, "copying")
         restore(catalog, target, plan)
@@ -197,7 +196,7 @@ def newest(address: str) -> tuple[Storage, str]:
 
 
 def _phases(outcome: TrialOutcome) -> dict[str, int]:
-    """What the job's start took, phase by phase."""
+    """Return the phases of the job's start."""
     at, first = outcome.steps_s, outcome.batches[0]
     return {
         "job file": _ms(at["launched"], at["defined"]),

@@ -15,33 +15,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.evolve.evolution_plan import EvolutionPlan, operator_columns, steps_for
-from holdfast.at_rest.evolve.evolving import Evolved, NewCode, apply_evolution
-from holdfast.at_rest.evolve.wishes import Wishes
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.shapes import OperatorShape, shapes
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.at_rest.column_changes import Wishes
+from holdfast.at_rest.evolving import (
+    EvolutionPlan,
+    Evolved,
+    NewCode,
+    apply_evolution,
+    operator_columns,
+    steps_for,
+)
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.state.states import OperatorShape, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unsupported
-from holdfast.formats.logs.plan_note import Plan
+from holdfast.formats.logs.notes import QueryPlan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
 from holdfast.jobs.trials.compatibility import old_plan, unfit_for_evolution
 from holdfast.model import Effect, PlanChange
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
-from holdfast.savepoints.places import workplace
-from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, lay_out, lay_out_first, open_saved
+from holdfast.savepoints.plan_changes import compare_plans, moved_sources
+from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.rewrite.rewriting import StateShape
 from holdfast.savepoints.rewrite.state_move import state_at_rest
-from holdfast.savepoints.rewrite.working_copy import Source
-from holdfast.savepoints.upgrade.dry_run_checkpoint import (
-    DryRunCheckpoint,
-    lay_out,
-    lay_out_first,
-    open_saved,
-)
-from holdfast.savepoints.upgrade.plan_changes import compare_plans, moved_sources
+from holdfast.savepoints.rewrite.working_copy import ChangeSource
+from holdfast.savepoints.view import workplace
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
@@ -55,9 +55,9 @@ _STATEFUL: Final = ("aggregation", "deduplication")
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What is known before anything is written."""
+    """The facts that are known before anything is written."""
 
-    source: Source
+    source: ChangeSource
     target: Storage
     plan: EvolutionPlan
     code: NewCode
@@ -162,7 +162,7 @@ def plan_evolve(
     home: str | Path | None = None,
     spark: SparkSession | None = None,
 ) -> EvolutionPlan:
-    """What `evolve` would do; changes nothing and reads no rows.
+    """Plan an evolution. Changes nothing and reads no rows.
 
     Raises:
         As `evolve`.
@@ -202,7 +202,7 @@ def _prepared(
     spark: SparkSession | None,
 ) -> Iterator[_Prepared]:
     given, target = move_of(source, checkpoint, "evolved", home)
-    state = state_at_rest(given, target, Operation.EVOLVE, needs_state=False)
+    state = state_at_rest(given, target, RestoreKind.EVOLVE, needs_state=False)
     saved = open_saved(os.fspath(source))
     unfit = unfit_for_evolution(saved)
     if unfit is not None:
@@ -297,8 +297,10 @@ def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) 
         )
 
 
-def _changes(before: Plan | None, now: Plan | None, saved: DryRunCheckpoint) -> tuple[PlanChange, ...]:
-    """What else changes what the state stands for, or hinders a start."""
+def _changes(
+    before: QueryPlan | None, now: QueryPlan | None, saved: DryRunCheckpoint
+) -> tuple[PlanChange, ...]:
+    """Return the other changes that affect the meaning of the state, or a start."""
     if before is None or now is None:
         return ()
     return tuple(

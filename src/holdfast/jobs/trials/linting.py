@@ -97,7 +97,7 @@ def _with_plan(
 ) -> LintReport:
     from holdfast.advice.sizes import cores_of
     from holdfast.config.spark_defaults import SHORT_LIVED
-    from holdfast.engine.session.user_conf import given_settings
+    from holdfast.engine.session.installed import given_settings
     from holdfast.jobs.loader import require_job_file, split_target
     from holdfast.jobs.processes.planned_lint import job_source, planned_report
     from holdfast.jobs.processes.user_query import job_in, session_for, sinks_of_job

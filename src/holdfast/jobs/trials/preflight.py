@@ -1,4 +1,4 @@
-"""What a run that goes on from savepoints would refuse, told before anything is started."""
+"""Checks before a run that continues from savepoints, made before anything is started."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY
-from holdfast.engine.state.ownership import holder, in_use, lock_path
+from holdfast.engine.ownership import holder, in_use, lock_path
+from holdfast.jobs.candidacy import live_leader
 from holdfast.jobs.definition import Job
-from holdfast.jobs.ha.candidacy import live_leader
 from holdfast.jobs.processes.restore_on_start import not_restored, other_format
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock, led_already, running_already
@@ -74,6 +74,6 @@ def _refuse_running(job: str, home: StateHome, now_ms: int) -> None:
 
 
 def _place(base: str, query: str, job: str) -> str:
-    """Where a query's checkpoint belongs: that of a job's only query is the job's, others are below it."""
+    """Return the checkpoint of a query: that of a job's only query is the job's, others are below it."""
     alone = query in ("", job) or open_storage(base).size(layout.METADATA) is not None
     return base if alone else f"{base}/{query}"

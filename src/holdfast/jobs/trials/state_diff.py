@@ -10,16 +10,16 @@ from typing import Any
 from holdfast.checkpoints.state.states import StateName, operator_states
 from holdfast.config.units import counted
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as
-from holdfast.savepoints.differences.key_diff import Sample, StateDifference
-from holdfast.savepoints.differences.key_diff import compare_states as compare_rows
-from holdfast.savepoints.places import Place
+from holdfast.savepoints.key_diff import DifferingKey, StateDifference
+from holdfast.savepoints.key_diff import compare_states as compare_rows
+from holdfast.savepoints.view import StateLocation
 from holdfast.storage.port import Storage
 
 Schemas = dict[StateName, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class States(JsonShape):
+class FinalStates(JsonShape):
     """The verdict on the final state.
 
     Attributes:
@@ -33,11 +33,11 @@ class States(JsonShape):
     @property
     @in_json
     def equal(self) -> bool:
-        """Whether every state has the same columns, keys and values."""
+        """Return whether every state has the same columns, keys and values."""
         return not self.reshaped and all(change.same for change in self.states)
 
     def lines(self) -> Iterator[str]:
-        """What a person reads."""
+        """Return the lines for a person."""
         if self.equal:
             rows = sum(change.first_rows for change in self.states if not change.state.internal)
             yield f"final state equal: {counted(rows, 'key')}"
@@ -61,7 +61,7 @@ class States(JsonShape):
         return [state.as_dict() | {"same_schema": state.state not in self.reshaped} for state in self.states]
 
 
-def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> States:
+def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> FinalStates:
     """Compare the state of two checkpoints at a batch that both have committed.
 
     Cost: all rows of both are read, and once more where some differ.
@@ -77,11 +77,11 @@ def compare_states(original: Storage, new: Storage, batch_id: int, samples: int)
         Corrupt: A file is damaged.
     """
     difference = compare_rows(
-        Place(original, batch_id, "original"), Place(new, batch_id, "new"), samples=samples
+        StateLocation(original, batch_id, "original"), StateLocation(new, batch_id, "new"), samples=samples
     )
     one, other = _schemas(original, batch_id), _schemas(new, batch_id)
     reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
-    return States(difference.states, tuple(reshaped))
+    return FinalStates(difference.states, tuple(reshaped))
 
 
 def _schemas(storage: Storage, batch_id: int) -> Schemas:
@@ -93,7 +93,7 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
     }
 
 
-def _shown(sample: Sample) -> Iterator[str]:
+def _shown(sample: DifferingKey) -> Iterator[str]:
     """A key and its value in the original, and in the new code."""
     values = sample.as_dict()
     for sign, side, missing in (("-", "first", "added"), ("+", "second", "removed")):

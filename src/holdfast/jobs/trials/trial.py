@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.errors import Failed
-from holdfast.jobs.failures import summary
-from holdfast.jobs.processes.child_spec import ChildSpec
+from holdfast.jobs import failures
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import (
+    ChildSpec,
     JobFailed,
     Message,
     Refused,
@@ -30,7 +30,7 @@ Hear = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True)
 class TrialSpec(ChildSpec):
-    """What a trial runs.
+    """The instructions of a trial.
 
     Attributes:
         checkpoint: The checkpoint in the sandbox.
@@ -59,7 +59,7 @@ class TrialSpec(ChildSpec):
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What a trial did.
+    """The result of a trial.
 
     Attributes:
         job: The job's name.
@@ -110,7 +110,7 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
         return TrialOutcome(job, last.batches, last.watermarks, last.empty, steps)
     if isinstance(last, Refused):
         raise last.error
-    failure = last.failure if isinstance(last, JobFailed) else summary.killed(*ended)
+    failure = last.failure if isinstance(last, JobFailed) else failures.killed(*ended)
     raise Failed(
         "the query failed on the savepoint's state",
         where=spec.target,

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError
-from holdfast.jobs.failures import summary
+from holdfast.jobs import failures
 from holdfast.jobs.loader import load_job
-from holdfast.jobs.processes.channel import Channel, die_with_peer
 from holdfast.jobs.processes.driver import log_to, session_of, sinks_of
 from holdfast.jobs.processes.protocol import (
+    Channel,
     JobFailed,
     Refused,
     TrialCommitted,
     TrialDefined,
     TrialDone,
     TrialSession,
+    die_with_peer,
 )
 from holdfast.jobs.trials.trial import TrialSpec
 from holdfast.storage import open_storage
@@ -38,11 +39,11 @@ def run(spec: TrialSpec, channel: Channel) -> None:
         channel.send(Refused(error))
     except QueryFailed as error:
         sys.stderr.write(error.text)
-        channel.send(JobFailed(summary.from_text(error.text, label="query")))
+        channel.send(JobFailed(failures.from_text(error.text, label="query")))
     except Exception as error:  # a person's function may raise anything
         detail = traceback.format_exc()
         sys.stderr.write(detail)
-        channel.send(JobFailed(summary.from_exception(error, detail, label=summary.START)))
+        channel.send(JobFailed(failures.from_exception(error, detail, label=failures.START)))
 
 
 def _run(spec: TrialSpec, channel: Channel) -> None:

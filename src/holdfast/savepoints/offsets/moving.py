@@ -1,41 +1,216 @@
-"""A checkpoint whose sources go on elsewhere: changed on a copy, of which a new checkpoint is made."""
+"""Make a checkpoint whose sources continue from other offsets."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from holdfast.checkpoints.checkpoint import read
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.logs import Logs, log_files, read_again, source_folders
 from holdfast.checkpoints.state.contents import StateContent, contents
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Internal, Invalid
-from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
+from holdfast.errors import Internal, Invalid, NotFound
+from holdfast.formats.logs.batch_logs import OffsetLog, log_offset, parse_offsets
+from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interval, parse_source
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
-from holdfast.layout import HadoopChecksum, Log, LogFile
+from holdfast.layout import HadoopChecksumFile, Log, LogFile, SourceLogFile
 from holdfast.savepoints.offsets.position_changes import (
     OffsetChange,
+    Offsets,
     PositionChange,
     changed,
 )
 from holdfast.savepoints.offsets.positions import newest_offsets
-from holdfast.savepoints.offsets.skipped_files import FilesOfSource
-from holdfast.savepoints.restoring import Operation, free
-from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.savepoints.taking.planning import changing
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind, free
+from holdfast.savepoints.rewrite.working_copy import ChangeSource, WorkingCopy
 from holdfast.storage.port import Storage
+
+_LOCAL: Final = "file://"
+_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", re.DOTALL)
+# What Java escapes in the path of a URI: of the characters beyond ASCII only blanks and control characters.
+_ESCAPED: Final = re.compile(
+    r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
+)
+
+
+class FilesOfSource:
+    """The log of a query's source of files.
+
+    Args:
+        checkpoint: The checkpoint.
+        source: The source; None for the only one of files.
+        where: The checkpoint's address, for messages.
+
+    Raises:
+        NotFound: No source is one of files, or it has not read any.
+        Invalid: Several are.
+    """
+
+    def __init__(self, checkpoint: Storage, source: str | None, where: str) -> None:
+        logs = Logs(checkpoint)
+        newest = 0 if logs.newest is None else logs.newest
+        offsets = logs.offsets(newest) or OffsetLog(1, None, {})
+        folders = checkpoint.list(layout.SOURCES).names
+        kept = partial(logs.offsets_up_to, newest)
+        owners = source_folders(folders, offsets, kept, where)
+        found = {
+            name: folder
+            for folder, name in owners.items()
+            if source in (None, name) and log_offset(offsets.offsets.get(name)) is not None
+        }
+        if len(found) != 1:
+            kind = Invalid if found else NotFound
+            raise kind(
+                "the query has several sources of files"
+                if found
+                else "the query has no such source of files",
+                where=where,
+                found=", ".join(sorted(found)) or (source or "none"),
+                hint="`holdfast offsets show` shows its sources; name one with --source",
+            )
+        self._checkpoint = checkpoint
+        self._where = where
+        [(self.source, self._folder)] = found.items()
+        self._end = offsets.offsets[self.source]
+        self._same = (self.source, *read_again(self.source, owners.values(), offsets, kept, where))
+        self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
+
+    def read_files(self) -> tuple[SeenFile, ...]:
+        """Every file that it has read, as far as its log has them; those of a planned batch are not read."""
+        end = log_offset(self._end) or 0
+        return tuple(file for file in self._noted_files() if file.entry <= end)
+
+    def _noted_files(self) -> list[SeenFile]:
+        found: dict[str, SeenFile] = {}
+        for place in self._places:
+            path = place.render()
+            found |= {file.path: file for file in parse_source(self._checkpoint.read(path), path).seen(path)}
+        return sorted(found.values(), key=lambda file: file.entry)
+
+    def unread(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """These files as Spark notes them, each once.
+
+        Args:
+            paths: Paths, or addresses, with or without the escapes of a URI.
+
+        Raises:
+            Invalid: It has read one of them, or none from the directory that one is in.
+            NotFound: One would be on this machine and is not, and no batch is planned with it.
+        """
+        read = {file.path for file in self.read_files()}
+        noted = {_parts_of_uri(file.path): file.path for file in self._noted_files()}
+        whole = [self._as_noted(path, noted) for path in paths]
+        for address in whole:
+            if address in read:
+                raise Invalid(
+                    "the source has read this file already",
+                    where=f"{self._where}, source {self.source}",
+                    found=address,
+                    hint="its rows are in the state; `holdfast state edit` changes that",
+                )
+        return tuple(dict.fromkeys(whole))
+
+    def _as_noted(self, given: str, noted: Mapping[tuple[str, str], str]) -> str:
+        root, path = _parts(given)
+        paths = [posixpath.normpath(each) for each in ((unquote(path), path) if root else (path,))]
+        for each in paths:
+            if len(known := _at(noted, root, each)) == 1:
+                return known[0]
+        # Spark notes all files of a source in the same way: by the address of the directory it reads.
+        folders = {
+            (of, posixpath.dirname(at)): posixpath.dirname(address) for (of, at), address in noted.items()
+        }
+        fits = [(folder, each) for each in paths for folder in _at(folders, root, posixpath.dirname(each))]
+        if len({folder for folder, _ in fits}) != 1:
+            raise Invalid(
+                "the file is in no directory that the source has read from",
+                where=f"{self._where}, source {self.source}",
+                found=given,
+                expected=", ".join(sorted(folders.values())) or "a file that the source has read before",
+                hint="start the query until it has planned a batch with the file, or give its whole address",
+            )
+        # Where the directory is not on this machine, nobody can look.
+        if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
+            fits = [(folder, each) for folder, each in fits if Path(each).exists()]
+        if not fits:
+            raise NotFound(
+                "there is no such file, and no batch is planned with it",
+                where=f"{self._where}, source {self.source}",
+                found=paths[0],
+                hint="see that the path is right",
+            )
+        folder, found = fits[0]
+        return f"{folder}/{_quoted(posixpath.basename(found))}"
+
+    def leave_out(self, paths: Sequence[str], changed_ms: Sequence[int], offsets: Offsets) -> None:
+        """Note files as read, in an entry of the log of their own.
+
+        Args:
+            paths: The files, as Spark notes them.
+            changed_ms: When each was last changed.
+            offsets: The offsets of all sources, in which this one goes on behind the entry.
+        """
+        entry = (log_offset(self._end) or 0) + 1
+        lines = tuple(
+            json.dumps({"path": path, "timestamp": at, "batchId": entry}, separators=(",", ":"))
+            for path, at in zip(paths, changed_ms, strict=True)
+        )
+        interval = compact_interval(place.entry for place in self._places if place.compact)
+        compact = (entry + 1) % interval == 0
+        if compact:
+            # In its place Spark expects all that came before.
+            lines = tuple(_line(file) for file in self.read_files()) + lines
+        place = SourceLogFile(self._folder, entry, compact)
+        self._checkpoint.write(place.render(), SourceLog(1, lines).render())
+        value = json.loads(self._end or "{}")
+        for name in self._same:
+            offsets[name] = json.dumps({**value, "logOffset": entry}, separators=(",", ":"))
+
+
+def _parts(address: str) -> tuple[str, str]:
+    """The scheme and host, which a plain path has not, and the path as it is spelled."""
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        return "", posixpath.abspath(address)
+    return f"{parts[1]}://{parts[2] or ''}", parts[3]
+
+
+def _parts_of_uri(address: str) -> tuple[str, str]:
+    root, path = _parts(address)
+    return root, unquote(path)
+
+
+def _at(places: Mapping[tuple[str, str], str], root: str, path: str) -> list[str]:
+    return [address for (of, at), address in places.items() if at == path and root in ("", of)]
+
+
+def _quoted(path: str) -> str:
+    return _ESCAPED.sub(lambda found: quote(found[0], safe=""), path)
+
+
+def _line(file: SeenFile) -> str:
+    return json.dumps(
+        {"path": file.path, "timestamp": file.timestamp_ms, "batchId": file.entry}, separators=(",", ":")
+    )
+
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to become of the sources.
+class OffsetRequest:
+    """The requested positions of the sources.
 
     Attributes:
         changes: Changes to offsets, one after the other.
@@ -50,7 +225,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan(JsonShape):
-    """What a move of offsets would do.
+    """The plan of moving offsets.
 
     Attributes:
         source: The checkpoint or savepoint.
@@ -75,20 +250,20 @@ class OffsetPlan(JsonShape):
     positions: tuple[PositionChange, ...]
     skipped_files: tuple[str, ...]
     watermark_ms: int | None
-    wanted: Wanted = field(metadata=NOT_IN_JSON)
+    wanted: OffsetRequest = field(metadata=NOT_IN_JSON)
     uncommitted: int | None = None
     usage: CheckpointUsage | None = None
 
     @property
     @in_json
     def skipped(self) -> int:
-        """How many records of Kafka are left out at most."""
+        """The largest number of Kafka records that are left out."""
         return sum(change.skipped or 0 for change in self.positions)
 
     @property
     @in_json
     def repeated(self) -> int:
-        """How many records of Kafka are read again at most."""
+        """The largest number of Kafka records that are read again."""
         return sum(change.repeated or 0 for change in self.positions)
 
 
@@ -110,7 +285,7 @@ class OffsetsMoved(JsonShape):
         return self.plan.checkpoint
 
 
-def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
+def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -> OffsetPlan:
     """Look at what is to be changed, and where to; changes nothing.
 
     Args:
@@ -124,7 +299,7 @@ def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
         Invalid: The change does not fit the sources, or changes nothing.
     """
     view, original = source.view()
-    free(target, source.uri, Operation.OFFSETS)
+    free(target, source.uri, RestoreKind.OFFSETS)
     found = read(view)
     batch_id, offsets = newest_offsets(view)
     _, positions = changed(offsets.offsets, wanted.changes, source.uri)
@@ -153,7 +328,7 @@ def plan_offsets(source: Source, target: Storage, wanted: Wanted) -> OffsetPlan:
 
 
 def move_offsets(
-    source: Source,
+    source: ChangeSource,
     target: Storage,
     plan: OffsetPlan,
     folder: Path,
@@ -193,7 +368,7 @@ def move_offsets(
             where=plan.source,
             hint="the source is as it was; please report this",
         )
-    work.published(target, Operation.OFFSETS, (plan.source, plan.original), guard)
+    work.published(target, RestoreKind.OFFSETS, (plan.source, plan.original), guard)
     _LOG.info("moved the offsets of %s: %s", plan.source, target.uri)
     return OffsetsMoved(plan, after)
 
@@ -218,12 +393,12 @@ def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
             name: after[name] if written.offsets.get(name) != after.get(name, offset) else offset
             for name, offset in log.offsets.items()
         }
-        checkpoint.delete(HadoopChecksum(place).render())
+        checkpoint.delete(HadoopChecksumFile(place).render())
         checkpoint.write(place, OffsetLog(log.version, log.fields, moved).render(), replace=True)
 
 
 def _changed_ms(address: str, otherwise: int) -> int:
-    """When a file was last changed, if it is on this machine; Spark forgets files by this."""
+    """Return when a file was last changed, if it is on this machine; Spark forgets files by this."""
     parts = urlsplit(address)
     path = Path(unquote(parts.path))
     if parts.scheme == "file" and path.exists():

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.savepoints.access import Address, move_of, source_guard, source_of, source_usage
-from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved, Wanted
+from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
 from holdfast.savepoints.offsets.moving import move_offsets as moved
 from holdfast.savepoints.offsets.moving import plan_offsets as planned
 from holdfast.savepoints.offsets.positions import Positions, read_positions
-from holdfast.savepoints.places import workplace
+from holdfast.savepoints.view import workplace
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.values import ProgressCallback
+    from holdfast.checkpoints.checkpoint import ProgressCallback
     from holdfast.savepoints.offsets.position_changes import OffsetChange
 
 _ENDING = "moved"
@@ -64,7 +64,7 @@ def plan_offsets(
         As `move_offsets`.
     """
     given, target = move_of(source, checkpoint, _ENDING)
-    plan = planned(given, target, Wanted(changes, skip_files, files_of))
+    plan = planned(given, target, OffsetRequest(changes, skip_files, files_of))
     return replace(plan, usage=source_usage(given))
 
 
@@ -119,7 +119,7 @@ def move_offsets(
         Invalid: The change does not fit the sources, or changes nothing.
     """
     given, target = move_of(source, checkpoint, _ENDING, home)
-    plan = planned(given, target, Wanted(changes, skip_files, files_of))
+    plan = planned(given, target, OffsetRequest(changes, skip_files, files_of))
     with (
         source_guard(given, "offsets", stopped=stopped, tell=tell) as guard,
         workplace(target, "offsets") as work,

@@ -1,4 +1,4 @@
-"""Where each source of a query goes on: by topic and partition, table version, or entry of its own log."""
+"""The position of each source of a query: by topic and partition, table version, or log entry."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from holdfast.checkpoints.logs.logs import Logs
-from holdfast.formats.logs.offset_log import DELTA_VERSION, OffsetLog, log_offset
+from holdfast.checkpoints.logs import Logs
+from holdfast.formats.logs.batch_logs import DELTA_VERSION, OffsetLog, log_offset
 from holdfast.json_shapes import JsonShape, json_as
-from holdfast.savepoints.rewrite.maintenance_commit import no_batch
+from holdfast.savepoints.rewrite.working_copy import no_batch
 from holdfast.storage.port import Storage
 
 
 class SourceKind(str, Enum):
-    """What an offset is of, as its form tells."""
+    """The kind of source of an offset, by its form."""
 
     KAFKA = "kafka"
     DELTA = "delta"
@@ -30,7 +30,7 @@ def _value(offset: str | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition(JsonShape):
-    """Where a source goes on.
+    """The position of a source.
 
     Attributes:
         source: Its number in the query, or the name that the query gave it.
@@ -52,7 +52,7 @@ class SourcePosition(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Positions(JsonShape):
-    """Where the sources of a query go on after a batch.
+    """The positions of a query's sources after a batch.
 
     Attributes:
         place: The checkpoint or savepoint.
@@ -66,7 +66,7 @@ class Positions(JsonShape):
 
 
 def read_positions(view: Storage, place: str) -> Positions:
-    """Where the sources go on after the newest committed batch.
+    """Return the positions of the sources after the newest committed batch.
 
     Args:
         view: The checkpoint, or a savepoint as one.
@@ -95,12 +95,12 @@ def newest_offsets(view: Storage) -> tuple[int, OffsetLog]:
 
 
 def positions_of(offsets: Mapping[str, str | None]) -> tuple[SourcePosition, ...]:
-    """Where sources go on, by the offsets at which they have come to."""
+    """Return the positions of sources by their offsets."""
     return tuple(position for name, offset in offsets.items() for position in _of_source(name, offset))
 
 
 def kind_of(offset: str | None) -> SourceKind:
-    """What an offset is of, as its form tells."""
+    """Return the kind of source of an offset, by its form."""
     value = _value(offset)
     if is_of_kafka(value):
         return SourceKind.KAFKA
@@ -110,7 +110,7 @@ def kind_of(offset: str | None) -> SourceKind:
 
 
 def is_of_kafka(value: Any) -> bool:
-    """Whether an offset is of the form {"topic": {"0": 12}}."""
+    """Return whether an offset has the form {"topic": {"0": 12}}."""
     return (
         isinstance(value, dict)
         and bool(value)

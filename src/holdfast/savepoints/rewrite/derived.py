@@ -8,20 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.values import ProgressCallback
-from holdfast.checkpoints.verification.findings import in_short
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.verification.file_checks import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
-from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile
-from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import is_to_be_put, load, object_path, savepoint_uri
-from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
+from holdfast.formats.manifest import CHANGE, WHOLE, Manifest, SavedFile, SavepointContent
+from holdfast.savepoints.catalog import is_to_be_put, load, object_path, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, each
-from holdfast.savepoints.proof.digests import digest, recorded
-from holdfast.savepoints.taking.taking import Taken, check_label, new_manifest, publish
+from holdfast.savepoints.digests import digest, recorded
+from holdfast.savepoints.leases import Chance, Clock, TakeLease
+from holdfast.savepoints.taking import Taken, check_label, new_manifest, publish
 from holdfast.savepoints.view import SavepointView
-from holdfast.storage.bulk import in_bulk
+from holdfast.storage.atomic_swap import in_bulk
 from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage, full
 
@@ -31,7 +30,7 @@ Prove = Callable[[SavepointView], None]
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Which files of a savepoint are others.
+    """The changed files of a savepoint.
 
     Attributes:
         made: Where the new files are, under their paths in the checkpoint.

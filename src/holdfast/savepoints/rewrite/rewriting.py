@@ -15,22 +15,21 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, read
-from holdfast.checkpoints.logs.logs import operator_folders, read_operator
-from holdfast.checkpoints.state.families import Families, Pairs
-from holdfast.checkpoints.state.key_partition import Placement, in_other_partition
+from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, codec_of, read
+from holdfast.checkpoints.logs import operator_folders, read_operator
+from holdfast.checkpoints.state.key_partition import KeyPartitions, in_other_partition
+from holdfast.checkpoints.state.rocksdb import Families, Pairs
 from holdfast.checkpoints.state.rows import base_families, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
-from holdfast.checkpoints.values import Operator, ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
+from holdfast.formats.logs.batch_logs import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
 from holdfast.formats.providers import NO_NOTE, ExternalState, provider_class
 from holdfast.json_shapes import NOT_IN_JSON, in_json
 from holdfast.layout import OperatorMetadataFile, StoreId
-from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
-from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.stores import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.working_copy import MaintenanceCommit, begin
 from holdfast.storage.port import Storage, full
 
 # How many stores are written at once: each of RocksDB's has about six files open.
@@ -47,7 +46,7 @@ MEMORY: Final = "memory"
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """How a checkpoint keeps its state.
+    """The layout of a checkpoint's state.
 
     Attributes:
         rocksdb: By RocksDB, else on the heap.
@@ -150,7 +149,7 @@ def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None
         version_batch = None if noted.version == 1 else batch_id
         path = OperatorMetadataFile(folder.operator_id, version_batch).render()
         if noted.version == 1:
-            checkpoint.delete(layout.HadoopChecksum(path).render())
+            checkpoint.delete(layout.HadoopChecksumFile(path).render())
         checkpoint.write(path, noted.with_partitions(partitions).render(), replace=noted.version == 1)
 
 
@@ -183,7 +182,7 @@ class OperatorRewrite:
     def __init__(
         self,
         batch: MaintenanceCommit,
-        operator: Operator,
+        operator: StatefulOperator,
         states: OperatorStates,
         shape: StateShape,
         folder: Path,
@@ -205,7 +204,7 @@ class OperatorRewrite:
             states.snapshot_version(self._checkpoint) if shape.state_format > 1 else 1,
         )
         self._same_form = states.values == values
-        self._placements: dict[StateName, Placement] = {}
+        self._placements: dict[StateName, KeyPartitions] = {}
         self._targets: dict[StateName, StateCodec] = {}
         self._ids: list[list[str]] = [[] for _ in range(self._partitions)]
         self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
@@ -266,7 +265,7 @@ class OperatorRewrite:
         """Rows by the partition that they go to."""
         placement = self._placements.get(state.name)
         if placement is None:
-            placement = Placement(self._operator, state, self._where)
+            placement = KeyPartitions(self._operator, state, self._where)
             self._placements[state.name] = placement
         placed: dict[int, Pairs] = {}
         for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):
@@ -303,7 +302,7 @@ class OperatorRewrite:
         writer.add([key for key, _ in single], [row for _, row in single], family)
 
     def _target(self, state: StateCodec) -> StateCodec:
-        """What puts keys together as they are stored there."""
+        """Return the encoder of keys in the target layout."""
         found = self._targets.get(state.name)
         if found is None:
             values = self._form.values

@@ -1,4 +1,4 @@
-"""State moved into another shape: on a copy, with a proof, into a new checkpoint.
+"""Move state into other partitions or into another shape, on a copy, with a proof.
 
 A rescale and a migration are such moves. What they have in common is here: how they look at the state before,
 which of it goes where, and the steps of the move. The files are written here, without Spark; Spark's own
@@ -7,26 +7,28 @@ repartitioning does what is not known here, in the same steps and under the same
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.checkpoint import Checkpoint, ProgressCallback, StatefulOperator, read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent, contents
-from holdfast.checkpoints.state.key_partition import Placement
+from holdfast.checkpoints.state.key_partition import KeyPartitions
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
-from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
-from holdfast.savepoints.restoring import Operation, free
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind, free
 from holdfast.savepoints.rewrite.rewriting import StateShape, note_partitions, rewrite
-from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.savepoints.rewrite.working_copy import ChangeSource, WorkingCopy
 from holdfast.storage.port import Storage, full
 
 # Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
@@ -39,7 +41,7 @@ _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What every move of state would do.
+    """The plan of a move of state.
 
     Attributes:
         source: The checkpoint or savepoint.
@@ -98,7 +100,7 @@ class StateAtRest:
         partitions: How many partitions each operator has, but for those that one task has all of.
     """
 
-    source: Source
+    source: ChangeSource
     view: Storage
     original: str
     found: Checkpoint
@@ -125,7 +127,7 @@ class StateAtRest:
                 hint="keep the number of partitions that it has",
             )
 
-    def moving(self, partitions: int) -> list[Operator]:
+    def moving(self, partitions: int) -> list[StatefulOperator]:
         """The operators whose keys go to other partitions."""
         return [
             operator
@@ -134,7 +136,7 @@ class StateAtRest:
         ]
 
     def unplaced(self, partitions: int) -> Unsupported | None:
-        """Why it is not known here where all keys go; None where it is known.
+        """Return why the partitions of keys cannot be computed here; None if they can.
 
         Cost: the schemas of the states are read.
         """
@@ -152,14 +154,14 @@ class StateAtRest:
                 if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
                     continue
                 try:
-                    Placement(operator, state, where)
+                    KeyPartitions(operator, state, where)
                 except Unsupported as error:
                     return error
         return None
 
 
 def state_at_rest(
-    source: Source, target: Storage, operation: Operation, *, needs_state: bool = True
+    source: ChangeSource, target: Storage, operation: RestoreKind, *, needs_state: bool = True
 ) -> StateAtRest:
     """Look at state that is to be moved, and where to; changes nothing and reads no rows.
 
@@ -211,7 +213,7 @@ def move(
     plan: MovePlan,
     backend: Backend | None,
     target: Storage,
-    operation: Operation,
+    operation: RestoreKind,
     guard: CheckpointGuard | None,
     tell: ProgressCallback | None,
 ) -> Moved:
@@ -278,3 +280,159 @@ def _prove_same(before: Sequence[StateContent], after: Sequence[StateContent], w
         expected="the same rows before and after",
         hint="the source is as it was; please report this with the query's operators and Spark's version",
     )
+
+
+_LOG: Final = logging.getLogger("holdfast.savepoints")
+
+
+def _short(provider: str) -> str:
+    return provider.rsplit(".", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RescalePlan(MovePlan, JsonShape):
+    """The plan of a rescale.
+
+    Attributes:
+        before: How many partitions each operator has, but for those that one task has all of.
+        after: How the state is to be kept: as it is, in another number of partitions.
+        size_bytes: The bytes of the state.
+        starts_spark: Whether Spark does it: where some keys go is not known here.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+    """
+
+    before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
+    after: StateShape = field(metadata=NOT_IN_JSON)
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    starts_spark: bool
+    usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def partitions(self) -> int:
+        """The requested number of partitions."""
+        return self.after.partitions
+
+    @property
+    @in_json_as(convert=_short)
+    def provider(self) -> str:
+        """The class of the state store."""
+        return self.after.provider
+
+    @property
+    @in_json
+    def state_format(self) -> int:
+        """The state-checkpoint format."""
+        return self.after.state_format
+
+    @property
+    def same(self) -> bool:
+        """Return whether nothing has to be moved."""
+        return all(number == self.partitions for number in self.before)
+
+    @property
+    @in_json
+    def operation(self) -> RestoreKind:
+        """`rescale`."""
+        return RestoreKind.RESCALE
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled(Moved, JsonShape):
+    """A checkpoint in other partitions; where nothing had to move, its newest batch is the source's."""
+
+    plan: RescalePlan = field(metadata=json_spread())
+
+    @property
+    def states(self) -> tuple[StateContent, ...]:
+        """The content of each state, equal before and after."""
+        return self.after
+
+
+def plan_rescale(source: ChangeSource, target: Storage, partitions: int) -> RescalePlan:
+    """Look at what is to be rescaled, and where to; changes nothing and reads no rows.
+
+    Args:
+        source: A checkpoint, or a savepoint.
+        target: The checkpoint that is to be made.
+        partitions: How many partitions the state is to have.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: Something is at the target, or a batch is under way in the checkpoint.
+        Invalid: The query has no state.
+        Unsupported: Its state store is not one that is known here, or nobody knows where its keys go.
+    """
+    state = state_at_rest(source, target, RestoreKind.RESCALE)
+    state.refuse_uncertain()
+    return RescalePlan(
+        *state.common(target),
+        before=state.partitions,
+        after=replace(state.shape, partitions=partitions),
+        size_bytes=state.found.size_bytes,
+        starts_spark=_starts_spark(state, partitions),
+    )
+
+
+def _starts_spark(state: StateAtRest, partitions: int) -> bool:
+    """Return whether Spark has to move the state; its own repartitioning knows RocksDB only."""
+    unplaced = state.unplaced(partitions)
+    if unplaced is None:
+        return False
+    if not state.shape.rocksdb or not all(operator.noted for operator in state.found.operators):
+        raise unplaced
+    for operator in state.found.operators:
+        if operator.gathered:
+            raise Unsupported(
+                "Spark's repartitioning would lose the state of an operator that goes by no key",
+                where=state.source.uri,
+                found=f"operator {operator.named.label}, beside others",
+                hint="keep the number of partitions, or let the aggregate without keys be a query of its own",
+            )
+    return True
+
+
+def rescale(
+    source: ChangeSource,
+    target: Storage,
+    plan: RescalePlan,
+    folder: Path,
+    repartition: Repartition,
+    *,
+    tell: ProgressCallback | None = None,
+    guard: CheckpointGuard | None = None,
+) -> Rescaled:
+    """Make the checkpoint that was planned.
+
+    The source is copied into a directory of its own, by hard links where that is possible, and changed there;
+    the target is written after the proof, its `metadata` last.
+
+    Cost: all state is read three times and written once.
+
+    Args:
+        source: The checkpoint or savepoint.
+        target: The checkpoint.
+        plan: What `plan_rescale` gave for these.
+        folder: A local directory to work in, which is the caller's to remove.
+        repartition: Spark's repartitioning; called only if `plan.starts_spark`.
+        tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
+
+    Raises:
+        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Corrupt: The source is damaged.
+        Internal: The rows are not what they were; nothing was written.
+    """
+    _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
+    work = WorkingCopy(folder, changing("nothing was rescaled", "rescale"), tell)
+    work.copied_at(source, plan.batch_id)
+    backend = None
+    if plan.starts_spark:
+        if tell is not None:
+            tell(0, 0, "moving keys with Spark")
+        backend = by_spark(plan.after, repartition)
+    elif not plan.same:
+        backend = by_files(plan.after, folder / "stores", tell)
+    made = move(work, plan, backend, target, RestoreKind.RESCALE, guard, tell)
+    _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
+    return Rescaled(plan, made.batch_id, made.before, made.after)

@@ -1,26 +1,84 @@
-"""Changed rows brought into the files of a savepoint's stores: what is not touched keeps its files."""
+"""Apply changed rows to the files of a savepoint's stores."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt
 from holdfast.formats.files.checksums import hadoop_checksum, spark_checksum
 from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.logs.commit_log import CommitLog, parse_commit
-from holdfast.formats.savepoint.manifest import Manifest
-from holdfast.layout import Kind, Log, LogFile, StoreFile, StoreId
+from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
+from holdfast.formats.manifest import Manifest
+from holdfast.layout import FileKind, Log, LogFile, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import FileChanges
-from holdfast.savepoints.rewrite.open_store import OpenStore
-from holdfast.savepoints.rewrite.store_changes import RowChange, put_rows
-from holdfast.savepoints.rewrite.store_files import StoreForm
+from holdfast.savepoints.rewrite.stores import OpenStore, StoreForm
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+
+_TOGETHER: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row that is written or deleted.
+
+    Attributes:
+        codec: The family that it is in.
+        key: Its key, as an UnsafeRow.
+        rows: Its value, or the elements of a list, likewise; None where it goes.
+        is_list: Whether the value is a list.
+    """
+
+    codec: StateCodec
+    key: bytes
+    rows: tuple[bytes, ...] | None
+    is_list: bool = False
+
+    @property
+    def family(self) -> str:
+        """The name of its column family."""
+        return self.codec.name.family
+
+    @property
+    def stored_key(self) -> bytes:
+        """Its key as the store has it, without the number of its family."""
+        return self.codec.stored_key(self.key)
+
+
+StoreChanges = Mapping[StoreId, Sequence[RowChange]]
+
+
+def put_rows(store: OpenStore, changes: Iterable[RowChange]) -> None:
+    """Put and delete rows of one store; each key once. Some megabytes of them are held at a time."""
+    waiting: list[RowChange] = []
+    size = 0
+    for change in changes:
+        waiting.append(change)
+        size += len(change.key) + sum(map(len, change.rows or ()))
+        if size > _TOGETHER:
+            _put(store, waiting)
+            waiting, size = [], 0
+    _put(store, waiting)
+
+
+def _put(store: OpenStore, changes: Iterable[RowChange]) -> None:
+    by_family: dict[str, list[RowChange]] = {}
+    for change in changes:
+        by_family.setdefault(change.family, []).append(change)
+    for family, rows in by_family.items():
+        gone = [row.stored_key for row in rows if row.rows is None]
+        values = [(row.stored_key, row.rows[0]) for row in rows if row.rows is not None and not row.is_list]
+        lists = [(row.stored_key, row.rows) for row in rows if row.rows is not None and row.is_list]
+        store.delete(gone, family)
+        store.put([key for key, _ in values], [value for _, value in values], family)
+        store.put_lists([key for key, _ in lists], [elements for _, elements in lists], family)
+
 
 _IDS = "stateUniqueIds"
 
@@ -46,7 +104,7 @@ class StoreEdits:
 
     @property
     def made(self) -> Storage:
-        """Where the new files are."""
+        """Return the storage of the new files."""
         return LocalStorage(self.folder / "made")
 
     def change(self, operator: OperatorStates, store: StoreId, changes: Iterable[RowChange]) -> None:
@@ -84,10 +142,10 @@ class StoreEdits:
         """Take note that a store is now in a file that was made, and no longer in those that it had."""
         path = file.render()
         kept = {path}
-        if file.kind is Kind.ZIP:
+        if file.kind is FileKind.ZIP:
             shared = parse_snapshot(self.made.read(path), path).shared
             kept |= {
-                layout.SharedFile(store, shared_file.folder, shared_file.name).render()
+                layout.SharedSstFile(store, shared_file.folder, shared_file.name).render()
                 for shared_file in shared
             }
         for saved in self.manifest.files:
@@ -95,12 +153,16 @@ class StoreEdits:
             if owner is not None and owner.store == store and owner.render() not in kept:
                 self._removed.add(saved.path)
         had = {saved.path for saved in self.manifest.files}
-        sums = layout.SparkChecksum(path).render()
+        sums = layout.SparkChecksumFile(path).render()
         for new_path in (*kept, sums):
             if (new_path not in had or new_path in (path, sums)) and self.made.size(new_path) is not None:
                 self._written.add(new_path)
         # The checksums beside the old file are not those of the new one.
-        for stale in (sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()):
+        for stale in (
+            sums,
+            layout.HadoopChecksumFile(path).render(),
+            layout.HadoopChecksumFile(sums).render(),
+        ):
             if stale in had and stale not in self._written:
                 self._removed.add(stale)
 
@@ -130,12 +192,12 @@ class StoreEdits:
     def rewrite(self, path: str, data: bytes) -> None:
         """Have other bytes for a small file, with the checksums beside it that it has had."""
         had = {saved.path for saved in self.manifest.files}
-        sums = layout.SparkChecksum(path).render()
+        sums = layout.SparkChecksumFile(path).render()
         new = {path: data}
         if sums in had:
             new[sums] = spark_checksum(data, self.now_ms).render()
         for of, content in list(new.items()):
-            beside = layout.HadoopChecksum(of).render()
+            beside = layout.HadoopChecksumFile(of).render()
             if beside in had:
                 new[beside] = hadoop_checksum(content).render()
         for new_path, content in new.items():

@@ -10,33 +10,37 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import layout
-from holdfast.checkpoints.keyed.kept_blobs import BLOBS, KeptBlobs, operators_elsewhere
-from holdfast.checkpoints.keyed.key_groups import BLOB, blobs_in, group_of_key, is_keyed
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.keyed import (
+    BLOB,
+    BLOBS,
+    KeptBlobs,
+    blobs_in,
+    group_of_key,
+    is_keyed,
+    operators_elsewhere,
+)
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows, store_sums
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
-from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.errors import Internal
-from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.manifest import Manifest
 from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile, StoreId
-from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.copying import followed
-from holdfast.savepoints.places import workplace
+from holdfast.savepoints import taking
+from holdfast.savepoints.catalog import savepoint_uri
+from holdfast.savepoints.copying import Pace, followed
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.planning import TakePlan, plan_take
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
-from holdfast.savepoints.rewrite.store_changes import RowChange
-from holdfast.savepoints.rewrite.store_edits import StoreEdits
-from holdfast.savepoints.taking import taking
-from holdfast.savepoints.taking.pace import Pace
-from holdfast.savepoints.taking.planning import TakePlan, plan_take
-from holdfast.savepoints.taking.taking import Taken
-from holdfast.savepoints.view import SavepointView
+from holdfast.savepoints.rewrite.store_edits import RowChange, StoreEdits
+from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.view import SavepointView, workplace
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.worker.state.external.blob_name import is_name
-from holdfast.worker.state.store import BASE, LOG, Stored
+from holdfast.worker.state.blob_store import is_name
+from holdfast.worker.state.store import BASE, LOG, GroupBlobs
 
 Sums = dict[StateName, ContentSum]
 
@@ -191,7 +195,7 @@ class _Whole:
         blobs = blobs_in(codec, value)
         if not any(map(is_name, blobs)):
             return None
-        whole = self._kept.of_group(group_of_key(codec, key), Stored(None, blobs, ()))
+        whole = self._kept.of_group(group_of_key(codec, key), GroupBlobs(None, blobs, ()))
         return tuple(BLOB.encode({"b": blob}) for blob in whole.base)
 
 

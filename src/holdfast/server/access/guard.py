@@ -1,12 +1,22 @@
-"""Access control, which every request meets first: who asks, from where, how much, and for how long."""
+"""Access control of every request: identity, origin, rate, and sessions."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import ipaddress
 import math
+import os
+import secrets
+import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -15,12 +25,216 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.server.access.guess_limit import GuessLimit
-from holdfast.server.access.local_peer import PEER, LocalPeer
-from holdfast.server.access.login_sessions import Sessions
+from holdfast.errors import Invalid
+from holdfast.server.access.local_peer import PEER, LocalPeer, can_tell
 from holdfast.server.answers import Json, refusal, wants_page
-from holdfast.server.server_settings import ServerSettings, ip_address, is_loopback
-from holdfast.storage.giving_up import until
+from holdfast.server.server_settings import ServerSettings, ip_address, is_loopback, token_from
+from holdfast.storage.port import until
+
+FREE_GUESSES: Final = 5
+LONGEST_WAIT_S: Final = 60.0
+# So many wrong guesses from everywhere within so long, and nobody has free ones any more.
+MOST_GUESSES: Final = 100
+WINDOW_S: Final = 60.0
+# An address that has been quiet for so long begins anew.
+_FORGET_S: Final = 900.0
+_MOST_PEERS: Final = 4096
+_REPEATS_KNOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GuessVerdict:
+    """The verdict on a guess.
+
+    Attributes:
+        right: Whether it is the token.
+        wait_s: How long nothing of this address is looked at; 0 where it was looked at.
+    """
+
+    right: bool
+    wait_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Peer:
+    wrong: int = 0
+    last: float = 0.0
+    until: float = 0.0
+    recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=_REPEATS_KNOWN))
+
+
+class GuessLimit:
+    """Holds guesses against the token, and slows down who guesses.
+
+    An address that has guessed wrong too often is not listened to for a while, right or wrong; every other
+    address is. The same wrong token once more tells nobody anything and does not count: a script that was
+    left with an old token does not shut out its neighbours. To be used from the event loop alone.
+
+    Args:
+        token: The token.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._token = self._digest(token)
+        self._peers: OrderedDict[str, _Peer] = OrderedDict()
+        self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
+
+    def judge(self, address: str, guess: str) -> GuessVerdict:
+        """Judge a guess from an address."""
+        now = self._clock()
+        name = _network(address)
+        peer = self._peers.get(name)
+        if peer is not None and now - peer.last > _FORGET_S:
+            del self._peers[name]
+            peer = None
+        digest = self._digest(guess)
+        if peer is not None:
+            if any(hmac.compare_digest(digest, known) for known in peer.recent):
+                return GuessVerdict(right=False)
+            if now < peer.until:
+                return GuessVerdict(right=False, wait_s=peer.until - now)
+        if hmac.compare_digest(digest, self._token):
+            return GuessVerdict(right=True)
+        self._note(name, digest, now)
+        return GuessVerdict(right=False)
+
+    def _note(self, name: str, digest: bytes, now: float) -> None:
+        many = len(self._wrong) == MOST_GUESSES and now - self._wrong[0] < WINDOW_S
+        self._wrong.append(now)
+        peer = self._peers.setdefault(name, _Peer())
+        self._peers.move_to_end(name)
+        while len(self._peers) > _MOST_PEERS:
+            self._peers.popitem(last=False)
+        peer.wrong += 1
+        peer.last = now
+        peer.recent.append(digest)
+        counted = peer.wrong if many else peer.wrong - FREE_GUESSES
+        if counted > 0:
+            peer.until = now + min(LONGEST_WAIT_S, 2.0 ** min(counted - 1, 10))
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
+
+
+def _network(address: str) -> str:
+    """The network that guesses are counted by: with IPv6 everybody has 2⁶⁴ addresses."""
+    known = ip_address(address.partition("%")[0])
+    if isinstance(known, ipaddress.IPv6Address):
+        return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
+    return address if known is None else str(known)
+
+
+FILE: Final = "server-token"
+
+
+def secured(settings: ServerSettings, home: Path) -> ServerSettings:
+    """The settings with the state home's own token, where nothing else keeps other users out.
+
+    Raises:
+        Invalid: The token's file is another user's.
+    """
+    if settings.token is not None or can_tell():
+        return settings
+    return replace(settings, token=home_token(home), login_code=secrets.token_urlsafe(32))
+
+
+def home_token(home: Path) -> str:
+    """The token that a state home keeps in a file of its own; made the first time.
+
+    Raises:
+        Invalid: The file is another user's, or holds no token.
+        NotFound: It cannot be read.
+    """
+    path = home / FILE
+    if not path.exists():
+        # For its owner alone, whatever the umask is.
+        with tempfile.NamedTemporaryFile("w", dir=home, prefix=f".{FILE}-", encoding="ascii") as fresh:
+            fresh.write(f"{secrets.token_urlsafe(32)}\n")
+            fresh.flush()
+            os.fsync(fresh.fileno())
+            # A link and no rename: of two that begin at the same time one makes it, and both read it.
+            with suppress(FileExistsError):
+                path.hardlink_to(fresh.name)
+    if path.stat().st_uid != os.geteuid():
+        raise Invalid(
+            "the token of the state home belongs to another user",
+            where=str(path),
+            expected="a file of this user",
+            hint="remove it, or start the server with --token-file",
+        )
+    path.chmod(0o600)
+    token = token_from(None, path, None)
+    assert token is not None  # noqa: S101 - a file gives one or is an error
+    return token
+
+
+KEPT_S: Final = 12 * 3600
+MOST: Final = 1000
+
+
+class Sessions:
+    """The sessions of one server; they end with it.
+
+    A session is for the user who has begun it: a browser shows its cookie to every port of a host, so a page
+    of another user of this machine gets it too. The server keeps digests only, so that its memory holds
+    nothing that lets anybody in. To be used from the event loop alone.
+
+    Args:
+        login_code: What opens one session and no second one; None where there is no such thing.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, login_code: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._login_code = None if login_code is None else _digest(login_code)
+        self._open: OrderedDict[bytes, _Session] = OrderedDict()
+
+    def open(self, user: int | None = None) -> str:
+        """Begin a session; the value is for the browser alone. The oldest of too many ends.
+
+        Args:
+            user: The number of the user of this machine who begins it; None for one who comes from elsewhere,
+                or of whom the kernel does not tell.
+        """
+        value = secrets.token_urlsafe(32)
+        self._open[_digest(value)] = _Session(user, self._clock() + KEPT_S)
+        while len(self._open) > MOST:
+            self._open.popitem(last=False)
+        return value
+
+    def knows(self, value: str, user: int | None = None) -> bool:
+        """Return True if a value belongs to an open session of this user."""
+        digest = _digest(value)
+        session = self._open.get(digest)
+        if session is not None and session.until <= self._clock():
+            del self._open[digest]
+            return False
+        return session is not None and session.user == user
+
+    def end(self, value: str) -> None:
+        """End a session: its value lets nobody in any more."""
+        self._open.pop(_digest(value), None)
+
+    def redeem(self, code: str) -> bool:
+        """Return whether this is the login code, which is valid once."""
+        if self._login_code is None or not secrets.compare_digest(_digest(code), self._login_code):
+            return False
+        self._login_code = None
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    user: int | None
+    until: float
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()
+
 
 COOKIE: Final = "holdfast_session"
 LARGEST_BODY: Final = 1 << 20
@@ -41,7 +255,7 @@ _OPEN_FOLDERS: Final = ("/static/",)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AccessGuard:
     """Lets a request through, or refuses it with a structured answer.
 
     A browser is made to ask a server by any page that it shows. So without a token only names of this machine
@@ -184,18 +398,18 @@ def cookie_name(scope: Scope) -> str:
 
 
 def session_of(scope: Scope) -> str:
-    """What a browser shows as its session; empty where it shows none."""
+    """Return the session of a browser; empty without one."""
     return HTTPConnection(scope).cookies.get(cookie_name(scope), "")
 
 
 def peer_address(scope: Scope) -> str:
-    """Where a request comes from."""
+    """Return the address of a request's client."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def guesser(scope: Scope) -> str:
-    """Who guesses at the token: an address, and on this machine, where all have the same one, a user."""
+    """Return who guesses at the token: an address, and on this machine, where all share one, a user."""
     address = peer_address(scope)
     peer = _peer(scope)
     return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"

@@ -8,9 +8,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.server.access.guard import cookie_name, guesser, local_user, session_of, too_often
-from holdfast.server.access.guess_limit import GuessLimit
-from holdfast.server.access.login_sessions import KEPT_S, Sessions
+from holdfast.server.access.guard import (
+    KEPT_S,
+    GuessLimit,
+    Sessions,
+    cookie_name,
+    guesser,
+    local_user,
+    session_of,
+    too_often,
+)
 from holdfast.server.answers import form_fields, refusal
 from holdfast.server.server_settings import ServerSettings
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.locations import canonical_uri, parse_storage
+from holdfast.config.checks import canonical_uri, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
-from holdfast.savepoints.catalog.catalog import is_savepoint, split_address
-from holdfast.savepoints.catalog.savepoint_names import find, parse_name
+from holdfast.savepoints.catalog import is_savepoint, split_address
+from holdfast.savepoints.names import find, parse_name
 from holdfast.server.control_plane import ControlPlane
 
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
@@ -60,7 +60,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def _what_may_be_named(plane: ControlPlane) -> str:
-    """What a request may name in place of a directory that is refused, for whoever was refused."""
+    """Return the directories that a request may name, for the error of a refused one."""
     proposed = (beside(status.job.checkpoint, SAVEPOINTS_BESIDE) for status in plane.jobs())
     places = list(dict.fromkeys([*(place for place in proposed if place is not None), *roots(plane)]))
     told = [place.removeprefix("file://") for place in places[:_SHOWN]]
@@ -172,14 +172,14 @@ def _allowed(plane: ControlPlane, uri: str) -> bool:
 
 
 def _belongs(uri: str, checkpoint: str) -> bool:
-    """Whether something lies beside a checkpoint under a name that we make of the checkpoint's own."""
+    """Return whether a path is next to a checkpoint, under a name derived from the checkpoint's own."""
     if not uri.startswith(checkpoint) or beside(checkpoint, "") is None:
         return False
     return _BESIDE.match(uri, len(checkpoint)) is not None
 
 
 def within(uri: str, root: str) -> bool:
-    """Whether one address is another or below it."""
+    """Return whether one address is equal to a different one or below it."""
     return uri == root or uri.startswith(f"{root.rstrip('/')}/")
 
 

@@ -1,13 +1,30 @@
-"""Jobs, their batches and their checkpoints, as our own resources."""
+"""Jobs, batches, checkpoints, savepoints, metrics and alerts as resources."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from holdfast.jobs.registry.reported_skew import newest_skew
+from holdfast.formats.manifest import RecordedState
+from holdfast.jobs import recovery, reports
+from holdfast.jobs.reports import alert_events, alerts, metrics_json, metrics_text, newest_skew
+from holdfast.observe import alerting, lag, metrics
+from holdfast.observe.alerting import NotedEvent
+from holdfast.observe.prometheus import CONTENT_TYPE
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.catalog import PENDING, RECORDED, Listed
+from holdfast.savepoints.digests import recorded_states
+from holdfast.savepoints.savepoint_api import show
+from holdfast.server.access import path_policy
 from holdfast.server.api_v1 import models
+from holdfast.server.api_v1.models import Recovery, Shape
 from holdfast.server.control_plane import ControlPlane
 
 JobName = Annotated[
@@ -21,7 +38,7 @@ MOST_SHOWN: Final = 20
 _KEPT: Final = 1000
 
 
-def router(plane: ControlPlane) -> APIRouter:
+def job_router(plane: ControlPlane) -> APIRouter:
     """The resources of jobs."""
     api = APIRouter(tags=["jobs"])
 
@@ -46,7 +63,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
     def checkpoint(job: JobName, query: QueryName = None) -> models.Checkpoint:
-        """What the files of a query's checkpoint say at its newest committed batch."""
+        """Return the files of a query's checkpoint at its newest committed batch."""
         uri = plane.query(plane.brief(job), query).checkpoint
         return models.Checkpoint.model_validate(plane.checkpoint(uri).as_dict())
 
@@ -83,3 +100,213 @@ def _ask(plane: ControlPlane, job: str, verb: str) -> models.Asked:
     name = plane.control.running(job).job.name
     plane.registry.request(name, verb, plane.clock())
     return models.Asked(job=name, asked=verb)
+
+
+OfJob = Annotated[str | None, Query(description="Only of this job, by name or id.", max_length=64)]
+
+
+class Metric(Shape, of=metrics.Metric):
+    """Something that is measured."""
+
+
+class Sample(Shape, of=metrics.Sample):
+    """One number."""
+
+
+class Metrics(Shape):
+    """The newest numbers."""
+
+    at_ms: int = Field(description="When they were measured, in epoch milliseconds.")
+    metrics: list[Metric] = Field(description="What is measured: name, unit, kind, meaning.")
+    samples: list[Sample] = Field(description="The values, each with its labels.")
+
+
+class Alert(Shape, of=alerting.Alert):
+    """One thing that is wrong, or may be."""
+
+
+class Alerts(Shape):
+    """Alerts that stand, the firing ones first."""
+
+    alerts: list[Alert] = Field(description="Each with its rule, job, phase and since when.")
+
+
+class AlertEvent(Shape, of=NotedEvent):
+    """An alert begins, or is over."""
+
+
+class AlertEvents(Shape):
+    """The events of alerts, oldest first."""
+
+    events: list[AlertEvent] = Field(description="Each with its number and the alert.")
+
+
+class Prediction(Shape, of=recovery.Prediction):
+    """The expected duration of the next recovery."""
+
+
+class Recoveries(Shape):
+    """The recoveries of a job, and the prediction of the next."""
+
+    recoveries: list[Recovery] = Field(description="Each by phase, oldest first.")
+    prediction: Prediction | None = Field(
+        description="How long the next one will take, and how far off that may be; none without a past."
+    )
+
+
+class QuerySizing(Shape, of=reports.QuerySizing):
+    """The resources of a query, its needs, and the growth of its state."""
+
+
+class Sizings(Shape):
+    """The resources and the needs of a job's queries."""
+
+    queries: list[QuerySizing] = Field(description="Each that has committed a batch.")
+
+
+class Lag(Shape, of=lag.Lag):
+    """The lag of a query behind one partition of a source."""
+
+
+class Lags(Shape):
+    """The lag of a job's queries behind their sources."""
+
+    partitions: list[Lag] = Field(
+        description="Each partition of each topic, and each Delta table; no other sources."
+    )
+
+
+def metric_router(plane: ControlPlane) -> APIRouter:
+    """The resources of what is measured."""
+    api = APIRouter(tags=["watching"])
+
+    @api.get("/metrics", summary="All numbers")
+    def metrics(job: OfJob = None) -> Metrics:
+        """The newest numbers of all jobs, or of one. Prometheus reads the same at `/metrics`."""
+        return Metrics.model_validate(metrics_json(plane.home, plane.clock(), plane.name(job)))
+
+    @api.get("/alerts", summary="What is wrong")
+    def standing_alerts(job: OfJob = None) -> Alerts:
+        """The alerts that stand, of all jobs or of one."""
+        standing = alerts(plane.home, plane.name(job))
+        return Alerts.model_validate({"alerts": [alert.as_dict() for alert in standing]})
+
+    @api.get("/alerts/events", summary="What was wrong")
+    def events_of_alerts(
+        job: OfJob = None,
+        last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
+    ) -> AlertEvents:
+        """Alerts that fired and cleared, oldest first."""
+        events = alert_events(plane.home, plane.name(job), last)
+        return AlertEvents.model_validate({"events": [event.as_dict() for event in events]})
+
+    @api.get("/jobs/{job}/recovery", summary="What recoveries take")
+    def recovery(job: JobName) -> Recoveries:
+        """The recoveries of a job by phase, and a prediction of the next."""
+        details = plane.brief(job)
+        predicted = plane.prediction(details)
+        return Recoveries.model_validate(
+            {
+                "recoveries": [recovery.as_dict() for recovery in details.recoveries],
+                "prediction": None if predicted is None else predicted.as_dict(),
+            }
+        )
+
+    @api.get("/jobs/{job}/sizing", summary="What a job has and needs")
+    def sizing(job: JobName) -> Sizings:
+        """Partitions, cores and memory of each query, what would be right, and how its state grows."""
+        sized = plane.sizings(plane.details(job))
+        return Sizings.model_validate({"queries": [query.as_dict() for query in sized]})
+
+    @api.get("/jobs/{job}/lag", summary="How far a job is behind")
+    def behind(job: JobName) -> Lags:
+        """Return the unread records by topic partition and Delta table, and how long the first has waited."""
+        found = plane.lags(plane.details(job))
+        return Lags.model_validate({"partitions": [each.as_dict() for each in found]})
+
+    return api
+
+
+def for_prometheus(plane: ControlPlane) -> Route:
+    """`/metrics` in Prometheus's text format."""
+
+    async def scrape(_: Request) -> Response:
+        text = await run_in_threadpool(metrics_text, plane.home, plane.clock())
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    return Route("/metrics", scrape, methods=["GET"], include_in_schema=False)
+
+
+class Savepoint(Shape, of=Listed):
+    """A savepoint in a catalog."""
+
+
+class Savepoints(Shape):
+    """Savepoints by catalog, in each the newest first."""
+
+    catalogs: dict[str, list[Savepoint]] = Field(description="Savepoints by their catalog.")
+
+
+class SavedState(Shape, of=RecordedState):
+    """The recorded content of one state."""
+
+
+class Manifest(Shape):
+    """The manifest of a savepoint."""
+
+    manifest: dict[str, Any] = Field(
+        description="Its manifest with the newest label, files included if they were asked for."
+    )
+    content: str = Field(
+        description="Whether row counts and digests of its states are `recorded`, or `pending`."
+    )
+    states: list[SavedState] | None = Field(description="Rows and digest of each state, once recorded.")
+
+
+def savepoint_router(plane: ControlPlane) -> APIRouter:
+    """The resources of savepoints."""
+    api = APIRouter(tags=["savepoints"])
+
+    @api.get("/savepoints", summary="The savepoints of catalogs")
+    def savepoints(
+        job: Annotated[str | None, Query(description="Those of a job's catalogs.", max_length=64)] = None,
+        catalog: Annotated[str | None, Query(description="Those of this one.", max_length=4096)] = None,
+        limit: Annotated[int, Query(description="So many of each catalog.", ge=1, le=1000)] = 100,
+    ) -> Savepoints:
+        """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
+        if catalog is not None:
+            catalogs = [path_policy.resolve(plane, catalog, "catalog")]
+        else:
+            catalogs = list(dict.fromkeys(_catalogs(plane, job)))
+        newest = {uri: reversed(plane.savepoints(uri)[-limit:]) for uri in catalogs}
+        by_catalog = {uri: [saved.as_dict() for saved in listed] for uri, listed in newest.items()}
+        return Savepoints.model_validate({"catalogs": by_catalog})
+
+    @api.get("/savepoints/show", summary="One savepoint")
+    def show_savepoint(
+        savepoint: Annotated[
+            str, Query(description="Its address: `DIR/ID`, or `DIR@LABEL`.", min_length=1, max_length=4096)
+        ],
+        files: Annotated[bool, Query(description="With the list of its files.")] = False,
+    ) -> Manifest:
+        """Return a savepoint's manifest, and the recorded content of its rows."""
+        uri = path_policy.savepoint(plane, savepoint, "savepoint")
+        manifest = show(uri)
+        states = recorded_states(opened(uri)[0], manifest)
+        return Manifest.model_validate(
+            {
+                "manifest": manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},
+                "content": PENDING if states is None else RECORDED,
+                "states": None if states is None else [state.as_dict() for state in states],
+            }
+        )
+
+    return api
+
+
+def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
+    names = [status.job.name for status in plane.jobs()] if job is None else [plane.status(job).job.name]
+    for name in names:
+        yield from plane.brief(name).catalogs
+    if plane.settings.savepoints is not None:
+        yield plane.settings.savepoints

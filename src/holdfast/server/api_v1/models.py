@@ -1,16 +1,85 @@
-"""The shapes of our own resources. Fields are only ever added."""
+"""The shapes of Holdfast's own resources, and their OpenAPI description."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from types import UnionType, new_class
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast import model
-from holdfast.checkpoints import values
-from holdfast.jobs.recovery import timings
+from holdfast.checkpoints import checkpoint
+from holdfast.jobs import recovery
 from holdfast.jobs.registry.client import JobDetails as KnownJob
 from holdfast.jobs.registry.client import JobStatus
 from holdfast.jobs.registry.registry import Attempt as Driver
-from holdfast.server.api_v1.shapes import Measured, Shape
+from holdfast.json_shapes import json_fields
+
+_MODELS: Final[dict[type, type[BaseModel]]] = {}
+
+
+class Shape(BaseModel):
+    """The base of all response models, which are immutable.
+
+    `class Job(Shape, of=JobStatus)` has the fields of that dataclass's JSON, and those that it names itself.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    def __init_subclass__(cls, *, of: type | None = None, **rest: Any) -> None:
+        """Take over the fields before the model is made of them."""
+        super().__init_subclass__(**rest)
+        if of is None:
+            return
+        own = dict(cls.__annotations__)
+        cls.__annotations__.clear()
+        cls.__annotations__.update({name: kind for name, kind in _annotations(of).items() if name not in own})
+        cls.__annotations__.update(own)
+        _MODELS[of] = cls
+
+
+class Measured(Shape):
+    """The base of models that pass on new fields of measurements."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+def _annotations(shape: type) -> dict[str, Any]:
+    return {
+        field.name: Annotated[
+            _type_of(field.type),
+            Field(description=field.description or None, deprecated=field.deprecated or None),
+        ]
+        for field in json_fields(shape)
+    }
+
+
+def _type_of(kind: Any) -> Any:
+    """The type of JSON for a type of Python."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _model_of(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return str
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_type_of, parts))]  # noqa: UP007 - as many as there are
+    if origin in (tuple, list):
+        return list[tuple(_type_of(part) for part in parts if part is not ...)]  # type: ignore[misc]
+    if origin in (dict, Mapping):
+        return dict[parts[0], _type_of(parts[1])]  # type: ignore[valid-type,misc]
+    return kind
+
+
+def _model_of(shape: Any) -> type[BaseModel]:
+    """The model of a dataclass: the one that was declared, or one of the same name."""
+    if shape not in _MODELS:
+        about = (shape.__doc__ or "").partition("\n")[0]
+        new_class(shape.__name__, (Shape,), {"of": shape}, lambda names: names.update(__doc__=about))
+    return _MODELS[shape]
 
 
 class Problem(Shape):
@@ -44,7 +113,7 @@ class Query(Shape, of=model.QueryStarted):
 
 
 class Failure(Measured, of=model.Failure):
-    """Why a driver ended."""
+    """The reason why a driver ended."""
 
 
 class Attempt(Measured, of=Driver):
@@ -68,7 +137,7 @@ class HeavyKey(Shape, of=model.HeavyKey):
 
 
 class Skew(Shape, of=model.SkewReport):
-    """How unevenly rows are spread over their keys."""
+    """The distribution of rows over their keys."""
 
 
 class Batch(Measured, of=model.BatchProgress):
@@ -85,8 +154,8 @@ class SavepointNote(Shape, of=model.SavepointNote):
     """A savepoint that a supervisor took of its job, or failed to take."""
 
 
-class Recovery(Shape, of=timings.Recovery):
-    """What the recovery of a job took."""
+class Recovery(Shape, of=recovery.RecoveryTimes):
+    """The phases of a job's recovery."""
 
 
 class JobDetails(Job, of=KnownJob):
@@ -100,20 +169,20 @@ class Asked(Shape):
     asked: str = Field(description="`stop` or `cancel`.")
 
 
-class CheckpointOperator(Measured, of=values.Operator):
+class CheckpointOperator(Measured, of=checkpoint.StatefulOperator):
     """A stateful operator of a checkpoint."""
 
 
-class Checkpoint(Shape, of=values.Checkpoint):
+class Checkpoint(Shape, of=checkpoint.Checkpoint):
     """A query's checkpoint at its newest committed batch, out of its files."""
 
 
-class BatchFailure(Shape, of=values.BatchFailure):
+class BatchFailure(Shape, of=checkpoint.BatchFailure):
     """A driver that failed before a batch was committed."""
 
 
-class BatchFiles(Shape, of=values.Batch):
-    """What a committed batch added to a checkpoint."""
+class BatchFiles(Shape, of=checkpoint.Batch):
+    """The files that a committed batch added to a checkpoint."""
 
     size_bytes: int = Field(description="The bytes of state after it.")
 
@@ -126,12 +195,58 @@ class CheckpointHistory(Shape):
 
 
 class WatchedSkew(Skew):
-    """How unevenly the rows of a query are spread over their keys."""
+    """The distribution of a query's rows over their keys."""
 
     query: str = Field(description="The sink's name.")
 
 
 class JobSkew(Shape):
-    """What the newest batches of a job tell of its keys."""
+    """The key skew in the newest batches of a job."""
 
     reports: list[WatchedSkew] = Field(description="A report for each query and name that is watched.")
+
+
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Needed where the server was started with a token.",
+}
+# What does not fit is answered as every other wrong request is.
+_NEVER: Final = "422"
+_UNUSED: Final = ("HTTPValidationError", "ValidationError")
+_SCHEMAS: Final = "#/components/schemas"
+
+
+def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of error codes, for the OpenAPI document alone.
+
+    FastAPI would make a validator for each code of each resource, though nothing validates them: half of the
+    time that the server takes to start.
+    """
+    content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}/{Problem.__name__}"}}}
+    return {code: {"description": text, "content": content} for code, text in descriptions.items()}
+
+
+def describe(made: FastAPI) -> None:
+    """Serve a description that says what is answered, and nothing that is not."""
+    generated = made.openapi
+
+    def described() -> dict[str, Any]:
+        if made.openapi_schema is not None:
+            return made.openapi_schema
+        description = generated()
+        for path in description["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop(_NEVER, None)
+        components = description.setdefault("components", {})
+        for name in _UNUSED:
+            components.get("schemas", {}).pop(name, None)
+        schema = Problem.model_json_schema(mode="serialization", ref_template=_SCHEMAS + "/{model}")
+        schemas = {**components.get("schemas", {}), Problem.__name__: schema}
+        components["schemas"] = dict(sorted(schemas.items()))
+        components["securitySchemes"] = {"bearer": _BEARER}
+        description["security"] = [{}, {"bearer": []}]
+        made.openapi_schema = description
+        return description
+
+    made.openapi = described  # type: ignore[method-assign] # this is how FastAPI wants it done

@@ -1,4 +1,4 @@
-"""What was asked for: operations, and the requests that make them."""
+"""Operations, and the requests that start them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.jobs.registry import operation_log
-from holdfast.jobs.registry.operation_arguments import (
+from holdfast.jobs.registry.operation_log import (
     Arguments,
     AwaitCheckpoint,
     Diff,
@@ -17,20 +17,20 @@ from holdfast.jobs.registry.operation_arguments import (
     TakeSavepoint,
     Verify,
 )
-from holdfast.savepoints.taking.taking import check_label
+from holdfast.savepoints.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
-from holdfast.server.api_v1.shapes import Shape
+from holdfast.server.api_v1.models import Shape
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink import rescales
-from holdfast.server.flink.vertices import MAX_PARALLELISM
+from holdfast.server.flink import operation_resources
+from holdfast.server.flink.calls import MAX_PARALLELISM
 
 ID = r"^[0-9a-f]{32}$"
 Address = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Wanted(BaseModel):
-    """What all requests for an operation have in common."""
+    """The base of all requests for an operation."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -125,7 +125,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/operations/{operation}", summary="One operation")
     def operation(operation: Annotated[str, Path(pattern=ID)]) -> Operation:
-        """How far an operation is, and what came of it."""
+        """Return the progress of an operation, and its result."""
         return Operation.model_validate(plane.operation(operation).as_dict())
 
     _of_jobs(api, plane)
@@ -165,7 +165,7 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
         """Bring queries into other partitions: the job stops between two batches, and goes on."""
         name = plane.control.running(job).job.name
-        asked = rescales.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
+        asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return Operation.model_validate(asked.as_dict())
 
 
@@ -178,7 +178,7 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
 
     @api.post("/savepoints/diff", status_code=202, summary="Compare two states")
     def diff_states(wanted: WantedDiff) -> Operation:
-        """What differs between two savepoints or batches, key by key."""
+        """Compare two savepoints or batches, key by key."""
         first = path_policy.state(plane, wanted.first, "first")
         second = path_policy.state(plane, wanted.second, "second")
         return _asked(plane, wanted, "diff", None, Diff(first, second, wanted.samples, wanted.files))

@@ -21,12 +21,12 @@ from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.external.named_addresses import named_databases
-from holdfast.savepoints.places import place_of
+from holdfast.savepoints.view import place_of
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName, QueryName
-from holdfast.server.api_v1.shapes import Shape
-from holdfast.server.bounded.bounded_process import Limits, Lines, ask
-from holdfast.server.bounded.state_sql import MODULE
+from holdfast.server.api_v1.models import Shape
+from holdfast.server.bounded import Limits, Lines, ask
+from holdfast.server.bounded_work import MODULE
 from holdfast.server.control_plane import ControlPlane
 
 LARGEST_FOR_SQL: Final = 512 << 20
@@ -49,7 +49,7 @@ StateName = Annotated[
 
 
 class At(Shape):
-    """Which state is looked at, and how old it is."""
+    """The batch of the state, and its age."""
 
     job: str = Field(description="The job.")
     query: str = Field(description="The sink's name.")
@@ -75,7 +75,7 @@ class States(At):
 
 
 class Value(At, of=KeyState):
-    """What a state holds for one key."""
+    """The state of one key."""
 
 
 class Row(Shape, of=Entry):
@@ -102,7 +102,7 @@ class WantedSql(BaseModel):
 
 
 class Answer(At):
-    """What a query says of states."""
+    """The result of a query over states."""
 
     columns: list[str] = Field(description="The names of the columns.")
     more: bool = Field(description="Whether rows were left out.")
@@ -114,7 +114,7 @@ class Answer(At):
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which of a job's states is meant."""
+    """The selection of one of a job's states."""
 
     query: QueryName = None
     batch: Annotated[
@@ -154,7 +154,7 @@ def router(plane: ControlPlane) -> APIRouter:
             ),
         ],
     ) -> Value:
-        """What a state holds for one key, out of the newest commit of a job that may be running."""
+        """Return the state of one key, as of the newest commit of a job that may be running."""
         reader, at = _opened(plane, job, which)
         known = reader.get_written(state, key).as_dict()
         return Value.model_validate({**known, **at})
@@ -197,7 +197,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
 
 def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, dict[str, Any]]:
-    """What reads the state that is meant, and what it is."""
+    """Open the selected state, and return its batch and age."""
     details = plane.details(job)
     query = plane.query(details, which.query)
     address = query.checkpoint

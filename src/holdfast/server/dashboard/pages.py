@@ -1,32 +1,151 @@
-"""The routes of the dashboard. Every page answers as HTML, in words or as JSON, from the same value."""
+"""The routes of the dashboard, its forms, and its error pages."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast._version import __version__
 from holdfast.errors import Invalid, NotFound
-from holdfast.server.answers import JSON_SUFFIX, Form, Json, as_error, form_of
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.jobs.registry.operation_log import (
+    Arguments,
+    Diff,
+    Dispose,
+    MakeCheckpoint,
+    TakeSavepoint,
+    Verify,
+)
+from holdfast.savepoints.taking import check_label
+from holdfast.server.access import path_policy
+from holdfast.server.answers import JSON_SUFFIX, OWN, Form, Json, as_error, form_fields, form_of, is_page
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard import forms
-from holdfast.server.dashboard.alerts_page import alerts_view
-from holdfast.server.dashboard.checkpoints_page import checkpoints_view
-from holdfast.server.dashboard.jobs_page import job_view, jobs_view
-from holdfast.server.dashboard.operations_page import operation_view
-from holdfast.server.dashboard.rendering import assets, assets_digest, render
-from holdfast.server.dashboard.savepoints_page import savepoints_view
-from holdfast.server.dashboard.states_page import Asked, state_view
-from holdfast.server.dashboard.words import words_of
+from holdfast.server.dashboard.job_pages import alerts_view, job_view, jobs_view, operation_view
+from holdfast.server.dashboard.rendering import assets, assets_digest, job_path, render
+from holdfast.server.dashboard.state_pages import StateRequest, checkpoints_view, savepoints_view, state_view
+from holdfast.server.dashboard.words import error_words, words_of
+
+Fields = Mapping[str, list[str]]
+Reader = Callable[[ControlPlane, Fields, JobDetails], Arguments]
+_LONGEST: Final = 4096
+_MOST: Final = 50
+
+
+async def form(request: Request) -> Fields:
+    """The fields of a form that one of our own pages has sent.
+
+    A browser says where a form comes from; who does not say it is none, and asks the REST resources.
+
+    Raises:
+        Invalid: It is no form, or nothing says that it is one of ours.
+    """
+    if not {"origin", "sec-fetch-site"} & set(request.headers):
+        raise Invalid(
+            "this form does not come from a page of the dashboard",
+            found="no Origin header",
+            hint="programs ask the resources below /api/v1",
+        )
+    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        raise Invalid("this is no form", expected="application/x-www-form-urlencoded")
+    return form_fields(await request.body(), _MOST)
+
+
+def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
+    """Write down what a form asks for; the answer is the address to go to.
+
+    Raises:
+        Invalid: It asks for nothing that there is, something is missing, or lies where it may not.
+        NotFound: There is no such job.
+        Conflict: The job cannot be asked.
+    """
+    details = plane.details(job, 1)
+    name = details.status.job.name
+    button = _one(fields, "verb")
+    if button in ("stop", "cancel"):
+        plane.registry.request(plane.control.running(name).job.name, button, plane.clock())
+        return job_path(details.status.job)
+    if button not in _BUTTONS:
+        raise Invalid("nobody can ask for that here", found=button[:80], expected=", ".join(_BUTTONS))
+    verb, read = _BUTTONS[button]
+    operation = plane.ask(verb, name, read(plane, fields, details))
+    if verb == "diff":
+        return f"/ui/operations/{operation.operation_id}"
+    return job_path(details.status.job, "/savepoints")
+
+
+def _stop(plane: ControlPlane, fields: Fields, details: JobDetails) -> TakeSavepoint:
+    plane.control.running(details.status.job.name)
+    return replace(_take(plane, fields, details), deep=False)
+
+
+def _take(plane: ControlPlane, fields: Fields, details: JobDetails) -> TakeSavepoint:
+    label = _some(fields, "label")
+    check_label(label)
+    catalog = path_policy.catalog_of(plane, details, _some(fields, "catalog"), "catalog")
+    return TakeSavepoint(catalog, label, deep="deep" in fields)
+
+
+def _verify(plane: ControlPlane, fields: Fields, _: JobDetails) -> Verify:
+    return Verify(_savepoint(plane, fields), deep="deep" in fields)
+
+
+def _make(plane: ControlPlane, fields: Fields, _: JobDetails) -> MakeCheckpoint:
+    checkpoint = path_policy.new_checkpoint(plane, _one(fields, "checkpoint"), "checkpoint")
+    return MakeCheckpoint(_savepoint(plane, fields), checkpoint)
+
+
+def _dispose(plane: ControlPlane, fields: Fields, _: JobDetails) -> Dispose:
+    return Dispose((_savepoint(plane, fields),))
+
+
+def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
+    chosen = fields.get("with", [])
+    if len(chosen) != 2:
+        raise Invalid("two savepoints are compared", found=f"{len(chosen)} chosen", expected="2")
+    # Their ids begin with the time, so the older one is the first.
+    first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
+    return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
+
+
+_BUTTONS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "savepoint": ("savepoint", _take),
+    "stop-with-savepoint": ("stop", _stop),
+    "verify": ("verify", _verify),
+    "restore": ("restore", _make),
+    "fork": ("fork", _make),
+    "dispose": ("dispose", _dispose),
+    "diff": ("diff", _diff),
+}
+
+
+def _savepoint(plane: ControlPlane, fields: Fields) -> str:
+    return path_policy.savepoint(plane, _one(fields, "savepoint"), "savepoint")
+
+
+def _some(fields: Fields, name: str) -> str | None:
+    text = fields.get(name, [""])[-1].strip()
+    if len(text) > _LONGEST:
+        raise Invalid("this is too long", where=name, found=f"{len(text)} characters", expected=f"{_LONGEST}")
+    return text or None
+
+
+def _one(fields: Fields, name: str) -> str:
+    text = _some(fields, name)
+    if text is None:
+        raise Invalid("something was left out", where=name, expected="a value")
+    return text
+
 
 # Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
 POLICY: Final = (
@@ -107,7 +226,7 @@ def _problem(plane: ControlPlane, request: Request, raised: Exception) -> Respon
 
 
 def _frame(plane: ControlPlane, request: Request) -> dict[str, Any]:
-    """What every page shows around its view."""
+    """Return the frame of every page around its view."""
     path = request.url.path
     query = f"?{request.url.query}" if request.url.query else ""
     as_json = f"{'/ui/jobs' if path in ('/', '/ui') else path}{JSON_SUFFIX}{query}"
@@ -155,9 +274,9 @@ def _login(plane: ControlPlane) -> Callable[[Request], Any]:
 def _ask(plane: ControlPlane) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            fields = await forms.form(request)
+            fields = await form(request)
             job = _job(request)
-            following = await run_in_threadpool(forms.ask, plane, job, fields)
+            following = await run_in_threadpool(ask, plane, job, fields)
         except Exception as error:
             return _problem(plane, request, error)
         return RedirectResponse(following, 303)
@@ -190,7 +309,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
     offset = given.get("offset", "0")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
         raise Invalid("this is no number of rows", where="offset", found=offset[:40], expected="0, 50, …")
-    asked = Asked(
+    asked = StateRequest(
         query=_query(request),
         savepoint=given.get("savepoint") or None,
         state=given.get("state") or None,
@@ -203,3 +322,77 @@ def _state(plane: ControlPlane, request: Request) -> Any:
 def _nowhere(plane: ControlPlane, request: Request) -> Any:
     del plane
     raise NotFound("there is no such page", where=request.url.path, hint="all jobs are at /")
+
+
+class ErrorPages:
+    """Lies around everything, access control too, and puts errors in JSON into the form that was wanted.
+
+    What programs ask for stays as it is: what is below `/api`, what was asked for as JSON, and of Flink's
+    resources and of what is sent all that no browser has asked for.
+
+    Args:
+        app: What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = str(scope.get("path", ""))
+        form = Form.JSON if scope["type"] != "http" else form_of(path, Headers(scope=scope))
+        if form is Form.JSON or path.startswith(OWN) or not (form is Form.PAGE or _read(scope, path)):
+            await self._app(scope, receive, send)
+            return
+        begun: Message | None = None
+        body = b""
+
+        async def held(message: Message) -> None:
+            nonlocal begun, body
+            if message["type"] == "http.response.start" and _is_error(message):
+                begun = message
+            elif begun is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    await _tell(scope, send, begun, body, form)
+
+        await self._app(scope, receive, held)
+
+
+def _read(scope: Scope, path: str) -> bool:
+    return is_page(path) and scope["method"] in ("GET", "HEAD")
+
+
+def _is_error(message: Message) -> bool:
+    kind = Headers(raw=message.get("headers", [])).get("content-type", "")
+    return int(message["status"]) >= 400 and kind.startswith("application/json")
+
+
+async def _tell(scope: Scope, send: Send, begun: Message, body: bytes, form: Form) -> None:
+    error = _error(json.loads(body or b"{}"), str(scope["path"]))
+    if form is Form.PAGE:
+        # Who was refused is told nothing of the server but its version.
+        text = render("error.html", error=error, version=__version__, path="", has_token=False, home="")
+    else:
+        text = error_words(error)
+    made = text.encode("utf-8", "replace")
+    headers = MutableHeaders(raw=list(begun.get("headers", [])))
+    headers["content-type"] = f"text/{'html' if form is Form.PAGE else 'plain'}; charset=utf-8"
+    headers["content-length"] = str(len(made))
+    headers.setdefault("content-security-policy", POLICY)
+    await send({**begun, "headers": headers.raw})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else made})
+
+
+def _error(told: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """An error of ours; what Flink would say, as one."""
+    nothing = dict.fromkeys(("where", "found", "expected", "hint"))
+    if "errors" not in told:
+        return {"error": "something went wrong", **nothing, **told}
+    text = str(told["errors"][-1])
+    if text.startswith("Unable to load requested file"):
+        return {**nothing, "error": "there is no such page", "where": path, "hint": "all jobs are at `/`"}
+    first, _, hint = text.partition("\nhint: ")
+    return {**nothing, "error": first.rpartition("Exception: ")[2], "hint": hint or None}

@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.server.dashboard import charts, number_format
-from holdfast.server.dashboard.checkpoints_page import shown_offset
-from holdfast.server.dashboard.operations_page import short_address
+from holdfast.server.dashboard import views
+from holdfast.server.dashboard.job_pages import short_address
+from holdfast.server.dashboard.state_pages import shown_offset
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -50,7 +50,7 @@ def assets() -> Mapping[str, Asset]:
 
 @cache
 def assets_digest() -> str:
-    """What stands in the addresses of these files, so that a browser may keep them for good."""
+    """Return the digest in the addresses of these files, which lets a browser keep them for good."""
     digest = hashlib.sha256()
     for name, asset in sorted(assets().items()):
         digest.update(f"{name} {len(asset.body)}\n".encode() + asset.body)
@@ -67,7 +67,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     numbers = ("size", "count", "exact", "rate", "duration", "money", "share", "instant")
-    made.filters.update({name: getattr(number_format, name) for name in numbers})
+    made.filters.update({name: getattr(views, name) for name in numbers})
     made.filters.update(
         segment=segment,
         plain=plain_text,
@@ -78,8 +78,8 @@ def _environment() -> Environment:
     made.globals.update(
         ago=ago,
         moment=moment,
-        drawing=charts.drawing,
-        spark=charts.spark,
+        drawing=views.drawing,
+        spark=views.spark,
         job_path=job_path,
         query=query_text,
         tell_unit=tell_unit,
@@ -113,21 +113,21 @@ def query_text(**values: Any) -> str:
 def ago(at_ms: int | None, now_ms: int) -> Markup:
     """A time as it is told: how long ago, with the instant behind it; scripts keep it true."""
     if at_ms is None:
-        return Markup(number_format.NOTHING)  # noqa: S704 - our own
+        return Markup(views.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
-        number_format.machine_time(at_ms),
-        number_format.instant(at_ms),
+        views.machine_time(at_ms),
+        views.instant(at_ms),
         at_ms,
-        number_format.ago(at_ms, now_ms),
+        views.ago(at_ms, now_ms),
     )
 
 
 def moment(at_ms: int | None) -> Markup:
     """An instant; scripts tell it in the reader's zone, and UTC stays behind it."""
     if at_ms is None:
-        return Markup(number_format.NOTHING)  # noqa: S704 - our own
+        return Markup(views.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}" data-clock>{} UTC</time>').format(
-        number_format.machine_time(at_ms), number_format.instant(at_ms), at_ms, number_format.clock(at_ms)
+        views.machine_time(at_ms), views.instant(at_ms), at_ms, views.clock(at_ms)
     )
 
 
@@ -152,7 +152,7 @@ def plain_text(value: Any) -> str:
     timers = value if isinstance(value, list) else [value]
     if timers and all(isinstance(timer, Mapping) and set(timer) == _TIMER for timer in timers):
         return ", ".join(
-            f"{timer['name'] or 'timer'} due {number_format.instant(timer['at_ms'])} ({timer['clock']} time)"
+            f"{timer['name'] or 'timer'} due {views.instant(timer['at_ms'])} ({timer['clock']} time)"
             for timer in timers
         )
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -166,4 +166,4 @@ def _short_time(text: Any) -> str:
 
 def tell_unit(value: float | None, unit: str) -> str:
     """A number in the unit of a chart."""
-    return number_format.NOTHING if value is None else number_format.BY_UNIT[unit](value)
+    return views.NOTHING if value is None else views.BY_UNIT[unit](value)

@@ -1,21 +1,275 @@
-"""What the pages show, as values: a page is drawn from one, and its JSON is the same one.
+"""The views of the dashboard, as values: pages and JSON are made from them.
 
 Fields are only ever added. Times are epoch milliseconds; what is not known is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from holdfast.advice.cost.report import CostReport
-from holdfast.checkpoints.values import Source
-from holdfast.jobs.monitoring.sizing_report import QuerySizing
+from holdfast.advice.cost_report import CostReport
+from holdfast.advice.prices import money_text
+from holdfast.checkpoints.checkpoint import Source
+from holdfast.config.units import rounded_duration, rounded_size
+from holdfast.jobs.reports import QuerySizing
 from holdfast.model import JobState, KeyedState
 from holdfast.observe.lag import Lag
-from holdfast.server.dashboard.charts import Chart
+
+_COUNTS: Final = ("", "k", "M", "G")
+NOTHING: Final = "–"
+
+
+def _known(tell: Callable[[float], str]) -> Callable[[float | None], str]:
+    """The same for a number that may not be known."""
+    return lambda number: NOTHING if number is None else tell(number)
+
+
+size: Final = _known(rounded_size)
+duration: Final = _known(rounded_duration)
+money: Final = _known(money_text)
+
+
+@_known
+def count(number: float) -> str:
+    """`0`, `9,999`, `12.3 k`, `1.20 M`: short enough for a table, exact while that is short."""
+    if abs(number) < 10_000:
+        return f"{number:,.0f}"
+    value, unit = float(number), 0
+    while abs(value) >= 999.5 and unit < len(_COUNTS) - 1:
+        value, unit = value / 1000, unit + 1
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {_COUNTS[unit]}"
+
+
+@_known
+def exact(number: float) -> str:
+    """`1,234,567`."""
+    return f"{number:,}"
+
+
+@_known
+def rate(number: float) -> str:
+    """`0`, `0.4`, `12`, `1,200`, `98.7 k`, each a second."""
+    return f"{number:.1f}" if 0 < number < 10 else count(number)
+
+
+@_known
+def share(part: float) -> str:
+    """`0 %`, `0.3 %`, `42 %`."""
+    return f"{part * 100:.1f} %" if 0 < part < 0.0995 else f"{part * 100:.0f} %"
+
+
+def ago(at_ms: int | None, now_ms: int) -> str:
+    """Return a time relative to now: `just now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
+    if at_ms is None:
+        return NOTHING
+    seconds = (now_ms - at_ms) / 1000
+    if seconds < -1:
+        return f"in {duration(-seconds * 1000)}"
+    if seconds < 2:
+        return "just now"
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{math.floor(seconds / length)} {unit} ago"
+    return f"{math.floor(seconds)} s ago"
+
+
+@_known
+def instant(ms: float) -> str:
+    """`2026-03-05 08:41:07 UTC`."""
+    return _utc(ms).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@_known
+def clock(ms: float) -> str:
+    """`08:41:07`."""
+    return _utc(ms).strftime("%H:%M:%S")
+
+
+def machine_time(ms: int) -> str:
+    """An instant as HTML wants it."""
+    return _utc(ms).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _utc(ms: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
+
+
+# How the values of a chart are told, by its unit.
+BY_UNIT: Final = {"ms": duration, "bytes": size, "rows": count, "rows/s": rate, "files": count}
+
+
+# More points than this are folded: a person cannot tell them apart on half a screen.
+MOST_POINTS: Final = 90
+WIDTH: Final = 600
+HEIGHT: Final = 120
+_HEADROOM: Final = 1.08
+_STEPS: Final = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value of one batch, or of several that were folded into one.
+
+    Attributes:
+        first: The first of the batches.
+        last: The last of them.
+        at_ms: When the last one was committed, in epoch milliseconds.
+        value: In the chart's unit.
+    """
+
+    first: int
+    last: int
+    at_ms: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The history of one value.
+
+    Attributes:
+        key: What it is called in JSON.
+        title: What it is called.
+        unit: `ms`, `bytes`, `rows`, `rows/s` or `files`.
+        folding: What a point of several batches shows: `largest`, `newest`, `sum` or `mean`.
+        newest: The value of the newest batch.
+        points: Oldest first.
+    """
+
+    key: str
+    title: str
+    unit: str
+    folding: str
+    newest: float | None
+    points: tuple[Point, ...]
+
+    @property
+    def highest(self) -> float:
+        """The largest value; 0 where there is none."""
+        return max((point.value for point in self.points), default=0.0)
+
+    @property
+    def lowest(self) -> float:
+        """The smallest value; 0 where there is none."""
+        return min((point.value for point in self.points), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """The part of a drawing that tells of one point."""
+
+    x: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart as SVG.
+
+    Attributes:
+        line: The path of the line.
+        area: The path of what is below it.
+        end: Where the line ends.
+        top: The value at the upper edge, as text.
+        middle: The value half-way; empty where it is not whole and has to be.
+        hits: What is told of each point.
+    """
+
+    line: str
+    area: str
+    end: tuple[float, float]
+    top: str
+    middle: str
+    hits: tuple[ChartPoint, ...]
+
+
+_FOLDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
+    "largest": max,
+    "newest": lambda values: values[-1],
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+}
+
+
+def chart(
+    key: str, title: str, unit: str, folding: str, points: Sequence[Point], most: int = MOST_POINTS
+) -> Chart:
+    """A chart of these points, with neighbours folded where there are too many of them."""
+    newest = points[-1].value if points else None
+    size = math.ceil(len(points) / most) or 1
+    folded = []
+    # Counted from the newest, so that only the oldest point can be of fewer batches.
+    for end in range(len(points), 0, -size):
+        part = points[max(0, end - size) : end]
+        value = _FOLDS[folding]([point.value for point in part])
+        folded.append(Point(part[0].first, part[-1].last, part[-1].at_ms, value))
+    return Chart(key, title, unit, folding, newest, tuple(reversed(folded)))
+
+
+def drawing(shown: Chart) -> Drawing | None:
+    """Return the drawing of a chart; None if there is nothing to draw."""
+    if not shown.points:
+        return None
+    tell = BY_UNIT[shown.unit]
+    top = _edge(shown.highest * _HEADROOM, shown.unit)
+    values = [point.value for point in shown.points]
+    spots = _spots(values, top, WIDTH, HEIGHT)
+    line = _path(spots)
+    area = f"{line}L{spots[-1][0]:g} {HEIGHT}L{spots[0][0]:g} {HEIGHT}Z"
+    step = WIDTH / len(values)
+    hits = tuple(
+        ChartPoint(round(index * step, 2), round(step, 2), f"{_batches(point)}: {tell(point.value)}")
+        for index, point in enumerate(shown.points)
+    )
+    # Half of a few rows is no number of rows.
+    middle = "" if shown.unit in ("rows", "files") and top < 10 and top % 2 else tell(top / 2)
+    return Drawing(line, area, spots[-1], tell(top), middle, hits)
+
+
+def spark(values: Sequence[float], width: int = 120, height: int = 28) -> str:
+    """The path of a small line without axes; empty below two values."""
+    if len(values) < 2:
+        return ""
+    inner = [(x, y + 2) for x, y in _spots(values, max(values) or 1.0, width, height - 4)]
+    return _path(inner)
+
+
+def _batches(point: Point) -> str:
+    return f"batch {point.last}" if point.first == point.last else f"batches {point.first}–{point.last}"
+
+
+def _spots(values: Sequence[float], top: float, width: float, height: float) -> list[tuple[float, float]]:
+    """Return the point of each value, in the middle of its step."""
+    step = width / len(values)
+    return [
+        (round((index + 0.5) * step, 2), round(height - height * min(value / top, 1.0), 2))
+        for index, value in enumerate(values)
+    ]
+
+
+def _path(spots: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in spots)
+
+
+def _edge(highest: float, unit: str) -> float:
+    """A round number that is not below the highest value, in the unit that it is told in."""
+    if highest <= 0:
+        return 1.0
+    scale = 1.0
+    if unit == "bytes":
+        while highest / scale >= 1024:
+            scale *= 1024
+    elif unit == "ms" and highest >= 60_000:
+        scale = 60_000 if highest < 3_600_000 else 3_600_000
+    power = 10.0 ** math.floor(math.log10(highest / scale))
+    return next(step * power * scale for step in _STEPS if step * power * scale >= highest)
 
 
 class _Fields(Protocol):
@@ -32,7 +286,7 @@ def view_of(kind: type[View], source: object, **others: Any) -> View:
 
 
 class Health(str, Enum):
-    """How a thing stands, for those who look at many: the mark before its state."""
+    """The health mark of a job, for a list of many."""
 
     GOOD = "good"
     BUSY = "busy"
@@ -210,7 +464,7 @@ class HeavyKeyLine:
 
 @dataclass(frozen=True, slots=True)
 class SkewLine:
-    """How unevenly the keys of a watched name are spread."""
+    """The key skew of a watched name."""
 
     name: str
     by: tuple[str, ...]
@@ -258,7 +512,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryLine:
-    """What a recovery took.
+    """The phases of a recovery.
 
     Attributes:
         attempt: The driver that recovered the job.
@@ -279,7 +533,7 @@ class RecoveryLine:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLine:
-    """What the next recovery is expected to take.
+    """The expected duration of the next recovery.
 
     Attributes:
         took_ms: All of it.
@@ -343,7 +597,7 @@ class OperationLine:
 
     @property
     def verb_words(self) -> str:
-        """What is done, as people read it."""
+        """Return the verb for people."""
         return _VERB_WORDS.get(self.verb, self.verb.capitalize())
 
 
@@ -398,7 +652,7 @@ class StoreLine:
 
 @dataclass(frozen=True, slots=True)
 class FilesLine:
-    """What a batch added to a checkpoint.
+    """The files that a batch added to a checkpoint.
 
     Attributes:
         duration_ms: How long it took; None where nothing tells.
@@ -418,7 +672,7 @@ class FilesLine:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsView:
-    """What the files of a query's checkpoint tell.
+    """The files of a query's checkpoint.
 
     Attributes:
         problem: Why nothing can be told, as errors are told everywhere.
@@ -528,7 +782,7 @@ class OperationView:
 
     @property
     def told_arguments(self) -> dict[str, Any]:
-        """What was asked for, as people read it, without what was left as it is by default."""
+        """Return the arguments for people, without those that have their defaults."""
         asked = {_ARGUMENT_WORDS.get(name): value for name, value in self.arguments.items()}
         return {name: _told(value) for name, value in asked.items() if name is not None and value}
 
@@ -557,4 +811,124 @@ class AlertsView:
     standing: tuple[AlertLine, ...]
     events: tuple[AlertLine, ...]
     rules: tuple[RuleLine, ...]
+    firing: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateLine:
+    """A state of an operator, with the types of its columns."""
+
+    name: str
+    operator: str
+    operator_id: int
+    kind: str
+    operator_kind: str
+    form: str
+    partitions: int
+    key: Mapping[str, str]
+    sub: Mapping[str, str]
+    value: Mapping[str, str]
+    ttl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """The state of a key.
+
+    Attributes:
+        key: The key's columns.
+        value: The value; None where the state does not know the key.
+        expires_ms: When it expires.
+    """
+
+    key: Mapping[str, Any]
+    exists: bool
+    value: Any
+    partition: int | None
+    size_bytes: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MomentLine:
+    """A batch at which the value of a key changed.
+
+    Attributes:
+        change: `set`, `changed`, `removed`, or `first` for what there was when what is kept begins.
+        savepoint: The id of the savepoint that tells of it, where the checkpoint no longer does.
+        exists: Whether the state knew the key from then on.
+    """
+
+    batch: int
+    at_ms: int | None
+    change: str
+    savepoint: str | None
+    exists: bool
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RowLine:
+    """A row of a state.
+
+    Attributes:
+        written: Its key as it is written on a command line.
+    """
+
+    key: Mapping[str, Any]
+    sub: Mapping[str, Any]
+    value: Mapping[str, Any]
+    expires_ms: int | None
+    partition: int
+    size_bytes: int
+    written: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateLook:
+    """The content of a state page.
+
+    Attributes:
+        batch: Its batch.
+        at_ms: When that batch was planned.
+        states: What there is to look at.
+        state: Which of them is looked at.
+        found: What there is for the key that was asked for.
+        history: At which of the batches that are kept its value changed, the newest first.
+        rows: Some rows of the state, where no key was asked for.
+        more: Whether there are more.
+        example: A key that the state has, as it is written on a command line; None of a state without one.
+        problem: Why nothing was found, as errors are told everywhere.
+    """
+
+    batch: int | None = None
+    at_ms: int | None = None
+    states: tuple[StateLine, ...] = ()
+    state: StateLine | None = None
+    found: FoundLine | None = None
+    history: tuple[MomentLine, ...] = ()
+    rows: tuple[RowLine, ...] = ()
+    more: bool = False
+    example: str | None = None
+    problem: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateView(StateLook):
+    """The state of a query at its newest committed batch, or of a savepoint.
+
+    Attributes:
+        address: Where it was read.
+        key: The key that was asked for, as it was written.
+        offset: How many rows were left out before those that are shown.
+    """
+
+    now_ms: int
+    job: JobLine
+    queries: tuple[str, ...]
+    query: str | None
+    savepoint: str | None
+    address: str | None
+    key: str | None
+    offset: int
     firing: int

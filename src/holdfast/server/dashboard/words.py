@@ -7,8 +7,18 @@ from typing import Any, Final
 
 from holdfast._version import __version__
 from holdfast.model import JobState
-from holdfast.server.dashboard.number_format import ago, count, duration, exact, size
-from holdfast.server.dashboard.views import AlertLine, AlertsView, JobLine, JobsView, JobView
+from holdfast.server.dashboard.views import (
+    AlertLine,
+    AlertsView,
+    JobLine,
+    JobsView,
+    JobView,
+    ago,
+    count,
+    duration,
+    exact,
+    size,
+)
 
 _JOB_COLUMNS: Final = ("JOB", "STATE", "BATCH", "COMMITTED", "TOOK", "STATE ROWS", "STATE SIZE")
 _GAP: Final = "  "

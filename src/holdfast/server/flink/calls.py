@@ -1,11 +1,15 @@
-"""What every one of Flink's resources has in common: how it is asked, and how it refuses."""
+"""Shared parts of all Flink resources: requests, vertices, refusals, and errors for Java clients."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -13,11 +17,253 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, Internal, NotFound
+from holdfast.formats.files.compression import modified_utf8
 from holdfast.jobs.registry.client import JobDetails
+from holdfast.model import BatchProgress, JobState, QueryStarted
+from holdfast.observe.job_metrics import shown_name
 from holdfast.server.answers import Json, flink_problem
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink.vertices import Vertex, vertices
+
+CLASS: Final = "org.apache.flink.util.FlinkException"
+_MARK: Final = b"@@MSG@@"
+_TEXT: Final = b"t"  # TC_STRING, followed by two bytes of length
+_STREAM: Final = b"\xac\xed\x00\x05"
+_LONGEST: Final = 8000
+
+
+def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
+    """Return Flink's form of a failed operation.
+
+    Args:
+        error: The error as `HoldfastError.as_dict` gives it.
+    """
+    text = told(error)
+    return {
+        "class": CLASS,
+        "stack-trace": f"{CLASS}: {text}",
+        "serialized-throwable": base64.b64encode(serialized(text)).decode(),
+    }
+
+
+def told(error: Mapping[str, Any]) -> str:
+    """An error in words: the fact and what belongs to it."""
+    names = ("where", "found", "expected", "hint")
+    facts = [f"{name}: {error[name]}" for name in names if error.get(name)]
+    return "\n".join([str(error["error"]), *facts])
+
+
+def serialized(text: str) -> bytes:
+    """A Java exception with this message, as Java's own serialisation writes it.
+
+    Raises:
+        Internal: The template is not what it was.
+    """
+    data = _template()
+    inner = data.find(_STREAM, 1)
+    if inner < 4:
+        raise Internal("the template of Java's exceptions is damaged")
+    head, body = data[: inner - 4], data[inner:]
+    message = modified_utf8(text[:_LONGEST])
+    # Behind the nested stream there may be more of the outer one: its length tells where that begins.
+    size = int.from_bytes(data[inner - 4 : inner], "big")
+    nested = _with_message(body[:size], message)
+    parts = (_with_message(head, message), len(nested).to_bytes(4, "big"), nested)
+    return b"".join(parts) + _with_message(body[size:], message)
+
+
+@cache
+def _template() -> bytes:
+    place = files("holdfast.server") / "data" / "serialized_throwable_template.b64"
+    return base64.b64decode(place.read_bytes())
+
+
+def _with_message(data: bytes, message: bytes) -> bytes:
+    """Put the message in place of the mark in every text, with the length before it set right."""
+    written = bytearray()
+    while (mark := data.find(_MARK)) >= 0:
+        start = _start_of_text(data, mark)
+        length = int.from_bytes(data[start + 1 : start + 3], "big")
+        text = data[start + 3 : start + 3 + length].replace(_MARK, message)
+        if len(text) > 0xFFFF:
+            raise Internal("the message is too long for Java's short texts", found=f"{len(text)} bytes")
+        written += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
+        data = data[start + 3 + length :]
+    return bytes(written) + data
+
+
+def _start_of_text(data: bytes, mark: int) -> int:
+    """Return the start of the text that contains a mark: the nearest text that reaches beyond it."""
+    start = data.rfind(_TEXT, 0, mark - 2)
+    while start >= 0:
+        end = start + 3 + int.from_bytes(data[start + 1 : start + 3], "big")
+        if mark + len(_MARK) <= end <= len(data):
+            return start
+        start = data.rfind(_TEXT, 0, start)
+    raise Internal("the template of Java's exceptions is damaged", found="a mark outside of any text")
+
+
+_PERCENTILES: Final = (("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p999", 99.9))
+NOT_A_NUMBER: Final = "NaN"
+
+
+def stats(values: Sequence[int], *, percentiles: bool = True) -> dict[str, Any]:
+    """The numbers of a sample; percentiles are the text `NaN` where there are none.
+
+    Args:
+        values: The sample.
+        percentiles: Whether to work them out. Flink does not for the tasks of a single checkpoint.
+    """
+    ordered = sorted(values)
+    known = percentiles and bool(ordered)
+    return {
+        "min": ordered[0] if ordered else 0,
+        "max": ordered[-1] if ordered else 0,
+        "avg": sum(ordered) // len(ordered) if ordered else 0,
+        **{name: percentile(ordered, part) if known else NOT_A_NUMBER for name, part in _PERCENTILES},
+    }
+
+
+def percentile(ordered: Sequence[int], part: float) -> float:
+    """A percentile between the two values nearest to it, counted from one to n + 1."""
+    position = part * (len(ordered) + 1) / 100
+    below = int(position)
+    if below < 1:
+        return float(ordered[0])
+    if below >= len(ordered):
+        return float(ordered[-1])
+    low, high = ordered[below - 1], ordered[below]
+    return low + (position - below) * (high - low)
+
+
+# As many key groups as Flink can have; Spark itself knows no bound.
+MAX_PARALLELISM: Final = 1 << 15
+SUSPENDED: Final = "SUSPENDED"
+
+_JOB_STATES: Final = (
+    "INITIALIZING",
+    "CREATED",
+    "RUNNING",
+    "FAILING",
+    "FAILED",
+    "CANCELLING",
+    "CANCELED",
+    "FINISHED",
+    "RESTARTING",
+    "SUSPENDED",
+    "RECONCILING",
+)
+_TASK_STATES: Final = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+# Where a job's tasks are in a state of another name than the job.
+_TASK_OF_JOB: Final = {"RESTARTING": "SCHEDULED", "CANCELLING": "CANCELING", SUSPENDED: "CANCELED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A query of a job.
+
+    Attributes:
+        vertex_id: 32 digits that depend on the names of job and query alone.
+        query: The query.
+        parallelism: The partitions of its state; one where it has none, or none was seen yet.
+        batches: Its newest batches, oldest first.
+    """
+
+    vertex_id: str
+    query: QueryStarted
+    parallelism: int
+    batches: tuple[BatchProgress, ...]
+
+    @property
+    def name(self) -> str:
+        """The query's name, and its operators in the order of the plan."""
+        operators = self.batches[-1].operators if self.batches else ()
+        return " -> ".join([self.query.name, *(shown_name(operator) for operator in operators), "Sink"])
+
+
+def vertices(details: JobDetails) -> list[Vertex]:
+    """The vertices of a job, in the order in which its queries were started."""
+    job_id = details.status.job.job_id
+    nodes = []
+    for query in details.queries:
+        batches = tuple(details.batches_of(query.name))
+        partitions = [operator.partitions for operator in batches[-1].operators] if batches else []
+        nodes.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
+    return nodes
+
+
+def vertex_id(job_id: str, query: str) -> str:
+    """The id of a query as a vertex."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"holdfast:{job_id}:{query}").hex
+
+
+def state_of(details: JobDetails) -> str:
+    """The job's state in Flink's words; one whose supervisor died is suspended until it is run again."""
+    status = details.status
+    return SUSPENDED if not status.job.state.terminal and not status.supervised else status.job.state.value
+
+
+def job_counts(state: str, tasks: int) -> dict[str, int]:
+    """Return the number of a job's tasks in each state, as the overview of jobs counts them."""
+    return {"total": tasks, **{name.lower(): count for name, count in task_counts(state, tasks).items()}}
+
+
+def task_counts(state: str, tasks: int) -> dict[str, int]:
+    """Return the number of tasks in each state."""
+    return {name: tasks * (name == task_state(state)) for name in _TASK_STATES}
+
+
+def task_state(state: str) -> str:
+    """The state of a job's tasks."""
+    return _TASK_OF_JOB.get(state, state)
+
+
+def timestamps(details: JobDetails) -> dict[str, int]:
+    """Return when a job entered each of its states; 0 for those that it never was in."""
+    job = details.status.job
+    times = dict.fromkeys(_JOB_STATES, 0)
+    times["INITIALIZING"] = times["CREATED"] = job.started_ms
+    own = [attempt for attempt in details.attempts if attempt.began_ms >= job.started_ms]
+    for attempt in own:
+        times["RUNNING"] = attempt.running_ms or times["RUNNING"]
+        if attempt.ending == "failed":
+            times["FAILING"] = attempt.ended_ms or times["FAILING"]
+        if attempt.recovers:
+            times["RESTARTING"] = attempt.began_ms
+    if job.state.terminal or job.state is JobState.CANCELLING:
+        times[job.state.value] = job.ended_ms or job.updated_ms
+    return times
+
+
+def traffic(vertex: Vertex) -> dict[str, Any]:
+    """Return what a query has read and how long it was busy, over the kept batches."""
+    rows = sum(batch.input_rows for batch in vertex.batches)
+    whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0
+    return {
+        "read-bytes": 0,
+        "read-bytes-complete": False,
+        "write-bytes": 0,
+        "write-bytes-complete": False,
+        "read-records": rows,
+        "read-records-complete": whole,
+        "write-records": 0,
+        "write-records-complete": False,
+        "accumulated-backpressured-time": 0,
+        "accumulated-idle-time": 0,
+        "accumulated-busy-time": float(sum(batch.duration_ms for batch in vertex.batches)),
+    }
+
 
 ID: Final = re.compile(r"[0-9a-f]{32}")
 NO_BODY: Final = "EmptyRequestBody"
@@ -25,7 +271,7 @@ _REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
 _NOT_FOUND = "org.apache.flink.runtime.rest.NotFoundException"
 
 
-class Refused(Exception):
+class FlinkRefusal(Exception):
     """A request that is answered with an error as Flink words it."""
 
     def __init__(self, status: int, text: str, thrower: str = _REST) -> None:
@@ -94,7 +340,7 @@ class Call:
         try:
             return self.plane.brief(job_id) if batches is None else self.plane.details(job_id, batches)
         except NotFound:
-            raise Refused(404, f"Job {job_id} not found", _NOT_FOUND) from None
+            raise FlinkRefusal(404, f"Job {job_id} not found", _NOT_FOUND) from None
 
     def vertex(self, batches: int) -> tuple[JobDetails, Vertex]:
         """The query that the path names as a vertex, and its job with so many of the newest batches.
@@ -107,10 +353,10 @@ class Call:
         for vertex in vertices(details):
             if vertex.vertex_id == wanted:
                 return details, vertex
-        raise Refused(404, f"JobVertex {wanted} not found")
+        raise FlinkRefusal(404, f"JobVertex {wanted} not found")
 
     def listed(self, name: str, default: str = "") -> list[str]:
-        """What a parameter behind the path names, with commas between."""
+        """Return the comma-separated values of a query parameter."""
         return [part for part in self.query.get(name, default).split(",") if part]
 
     def text(self, name: str) -> str | None:
@@ -136,18 +382,18 @@ class Call:
         return bool(value)
 
 
-def unreadable(kind: str, name: str, value: str) -> Refused:
+def unreadable(kind: str, name: str, value: str) -> FlinkRefusal:
     """The refusal of a parameter; `kind` is `path` or `query`."""
-    return Refused(
+    return FlinkRefusal(
         400,
         "Bad request, could not parse parameters:"
         f' Cannot resolve {kind} parameter ({name}) from value "{value}".',
     )
 
 
-def unfit(what: str, why: str) -> Refused:
+def unfit(what: str, why: str) -> FlinkRefusal:
     """The refusal of a body."""
-    return Refused(400, f"Request did not match expected format {what}.\n{why}")
+    return FlinkRefusal(400, f"Request did not match expected format {what}.\n{why}")
 
 
 Handler = Callable[[Call], Any]
@@ -177,7 +423,7 @@ class Resource:
                 body = _body(await request.body(), self.what)
                 call = Call(plane, request.path_params, dict(request.query_params), body, self.what)
                 result = await run_in_threadpool(self.handler, call)
-            except Refused as refused:
+            except FlinkRefusal as refused:
                 return flink_problem(refused.status, refused.text)
             except HoldfastError as error:
                 return flink_problem(error.http_status, str(error))

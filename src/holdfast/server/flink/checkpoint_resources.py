@@ -1,23 +1,24 @@
-"""Flink's checkpoints, told of Spark's committed batches."""
+"""Flink's checkpoints and metrics of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.checkpoints.values import Batch
+from holdfast.checkpoints.checkpoint import Batch
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.providers import DATABASES, provider_name
 from holdfast.jobs.registry.client import JobDetails
+from holdfast.jobs.reports import flink_metrics
 from holdfast.model import BatchProgress, SavepointNote
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink.calls import Call, Refused, Resource
-from holdfast.server.flink.stats import stats
-from holdfast.server.flink.vertices import Vertex, vertices
+from holdfast.server.flink.calls import Call, FlinkRefusal, Resource, Vertex, stats, unreadable, vertices
 
 # As many as Flink shows, `web.checkpoints.history`, and as many as Spark keeps by default.
 SHOWN: Final = 10
@@ -30,7 +31,7 @@ _BACKENDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FlinkCheckpoint:
     """A committed batch, or a savepoint of one, as a checkpoint.
 
     Attributes:
@@ -55,7 +56,7 @@ class Shown:
     savepoint: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """What Flink tells of a checkpoint and of each task in it."""
+        """Return Flink's fields of a checkpoint and of each task in it."""
         return {
             "id": self.number,
             "status": "COMPLETED",
@@ -120,11 +121,11 @@ def details(call: Call) -> Any:
 
 
 def subtasks(call: Call) -> Any:
-    """What each partition has in a checkpoint. It is known of the newest only, out of its files."""
+    """Return the size of each partition in a checkpoint. Only the newest is known, from its files."""
     details, one = _checkpoint(call)
     wanted = call.id("vertexid")
     if one.vertex.vertex_id != wanted:
-        raise Refused(404, f"There is no checkpoint statistics for task {wanted}.")
+        raise FlinkRefusal(404, f"There is no checkpoint statistics for task {wanted}.")
     partitions = _partitions(call.plane, one)
     took, commit_ms = one.ended_ms - one.began_ms, _commit_ms(details, one)
     spread = partial(stats, percentiles=False)
@@ -164,7 +165,7 @@ def subtasks(call: Call) -> Any:
 
 
 def config(call: Call) -> Any:
-    """How a job takes checkpoints: with each batch. The interval is the one that was seen."""
+    """Return how a job takes checkpoints: with each batch. The interval is the observed one."""
     details = call.job(SHOWN)
     checkpoints = [call.plane.readable(query.checkpoint) for query in details.queries]
     providers = [checkpoint.provider for checkpoint in checkpoints if checkpoint is not None]
@@ -196,7 +197,7 @@ def number_of(nodes: Sequence[Vertex], index: int, batch_id: int) -> int:
     return batch_id * len(nodes) + index
 
 
-def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[FlinkCheckpoint]:
     """The committed batches that a job's checkpoints still keep."""
     shown = []
     for index, vertex in enumerate(nodes):
@@ -212,11 +213,11 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
             size = sum(sizes.get(batch.batch_id, {}).values())
             number = number_of(nodes, index, batch.batch_id)
             address = f"{uri}@{batch.batch_id}"
-            shown.append(Shown(number, vertex, began, ended, batch.new_bytes, size, address))
+            shown.append(FlinkCheckpoint(number, vertex, began, ended, batch.new_bytes, size, address))
     return shown
 
 
-def savepoints(details: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+def savepoints(details: JobDetails, nodes: Sequence[Vertex]) -> list[FlinkCheckpoint]:
     """The savepoints that were taken of a job."""
     places = {node.query.name: (index, node) for index, node in enumerate(nodes)}
     return [
@@ -237,18 +238,20 @@ def in_progress(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex
             continue
         since = max((batch.committed_ms for batch in vertex.batches), default=details.status.job.started_ms)
         number = number_of(nodes, index, checkpoint.uncommitted)
-        one = Shown(number, vertex, since, since, 0, 0, "").as_dict()
+        one = FlinkCheckpoint(number, vertex, since, since, 0, 0, "").as_dict()
         running = {"className": "in_progress", "status": "IN_PROGRESS", "num_acknowledged_subtasks": 0}
         shown.append({**{k: v for k, v in one.items() if k not in ("external_path", "discarded")}, **running})
     return shown
 
 
-def _saved(note: SavepointNote, vertex: Vertex, number: int) -> Shown:
+def _saved(note: SavepointNote, vertex: Vertex, number: int) -> FlinkCheckpoint:
     size, new, took = note.size_bytes or 0, note.new_bytes or 0, note.took_ms or 0
-    return Shown(number, vertex, note.at_ms - took, note.at_ms, new, size, note.uri or "", savepoint=True)
+    return FlinkCheckpoint(
+        number, vertex, note.at_ms - took, note.at_ms, new, size, note.uri or "", savepoint=True
+    )
 
 
-def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
+def _checkpoint(call: Call) -> tuple[JobDetails, FlinkCheckpoint]:
     """The checkpoint that the path names.
 
     Raises:
@@ -260,10 +263,10 @@ def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
     for one in [*completed(call.plane, details, nodes), *savepoints(details, nodes)]:
         if one.number == number:
             return details, one
-    raise Refused(404, f"Could not find checkpointing statistics for checkpoint {number}.")
+    raise FlinkRefusal(404, f"Could not find checkpointing statistics for checkpoint {number}.")
 
 
-def _partitions(plane: ControlPlane, one: Shown) -> list[tuple[int, int]]:
+def _partitions(plane: ControlPlane, one: FlinkCheckpoint) -> list[tuple[int, int]]:
     """New bytes and all bytes of each partition; nothing where the checkpoint is not the newest one."""
     checkpoint = plane.readable(one.vertex.query.checkpoint)
     if checkpoint is None or f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
@@ -275,8 +278,8 @@ def _partitions(plane: ControlPlane, one: Shown) -> list[tuple[int, int]]:
     return [partitions[partition] for partition in sorted(partitions)]
 
 
-def _commit_ms(details: JobDetails, one: Shown) -> int:
-    """How long the stores of a batch took to be committed."""
+def _commit_ms(details: JobDetails, one: FlinkCheckpoint) -> int:
+    """Return how long the stores of a batch took to commit."""
     for batch in details.batches:
         if batch.query == one.vertex.query.name and one.address.endswith(f"@{batch.batch_id}"):
             return max((operator.commit_ms for operator in batch.operators), default=0)
@@ -284,7 +287,7 @@ def _commit_ms(details: JobDetails, one: Shown) -> int:
 
 
 def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
-    """When a batch began and ended; of one that nobody heard of the times of its log files tell, if any."""
+    """Return the start and the end of a batch; without progress, from the times of its log files."""
     if heard is None:
         return batch.planned_ms, batch.committed_ms or batch.planned_ms
     return heard.committed_ms - heard.duration_ms, heard.committed_ms
@@ -299,7 +302,7 @@ def _interval(batches: Sequence[BatchProgress]) -> int:
     return gaps[len(gaps) // 2] if gaps else 0
 
 
-def _summary(done: Sequence[Shown]) -> dict[str, Any]:
+def _summary(done: Sequence[FlinkCheckpoint]) -> dict[str, Any]:
     nothing = stats([0] * len(done))
     return {
         "checkpointed_size": stats([one.new_bytes for one in done]),
@@ -311,12 +314,12 @@ def _summary(done: Sequence[Shown]) -> dict[str, Any]:
     }
 
 
-def _first(shown: Sequence[Shown]) -> dict[str, Any] | None:
+def _first(shown: Sequence[FlinkCheckpoint]) -> dict[str, Any] | None:
     return shown[0].as_dict() if shown else None
 
 
 def _restored(details: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | None:
-    """What the running driver has gone on from."""
+    """Return the checkpoint that the running driver continued from."""
     attempt = details.attempts[-1] if details.attempts else None
     if attempt is None or attempt.running_ms is None or not nodes or not nodes[0].batches:
         return None
@@ -331,9 +334,162 @@ def _restored(details: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | 
     }
 
 
-RESOURCES: Final = (
+CHECKPOINT_RESOURCES: Final = (
     Resource("GET", "/jobs/{jobid}/checkpoints", history),
     Resource("GET", "/jobs/{jobid}/checkpoints/config", config),
     Resource("GET", "/jobs/{jobid}/checkpoints/details/{checkpointid}", details),
     Resource("GET", "/jobs/{jobid}/checkpoints/details/{checkpointid}/subtasks/{vertexid}", subtasks),
+)
+
+
+_SEEN: Final = 100
+_FRESH_S: Final = 2.0
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_SUMS: Final = ("min", "max", "avg", "sum", "skew")
+
+
+def job(call: Call) -> Any:
+    """Names of metrics; with `get` their values, which are texts."""
+    return _asked(call, _of_job(call))
+
+
+def jobs(call: Call) -> Any:
+    """The metrics of all jobs, added up."""
+    by_name: dict[str, list[float]] = {}
+    for status in call.plane.jobs():
+        for name, value in _of_job(Call(call.plane, {"jobid": status.job.job_id})).items():
+            if _NUMBER.fullmatch(value):  # a path is no sum
+                by_name.setdefault(name, []).append(float(value))
+    return _aggregated(call, by_name)
+
+
+def vertex(call: Call) -> Any:
+    """The metrics of a query, by partition: `<subtask>.<name>`."""
+    subtasks = enumerate(_subtasks(call))
+    return _asked(call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()})
+
+
+def subtask_metrics(call: Call) -> Any:
+    """The metrics of a query, with its partitions added up."""
+    chosen = _range(call.query.get("subtasks", ""))
+    by_name: dict[str, list[float]] = {}
+    for index, known in enumerate(_subtasks(call)):
+        if chosen is None or index in chosen:
+            for name, value in known.items():
+                by_name.setdefault(name, []).append(float(value))
+    return _aggregated(call, by_name)
+
+
+def _of_job(call: Call) -> dict[str, str]:
+    details = call.job(_SEEN)
+    now = call.plane.clock()
+    record = details.status.job
+    nodes = vertices(details)
+    done = completed(call.plane, details, nodes)
+    restarts = details.counts.restarts
+    running = details.attempts[-1].running_ms if details.attempts else None
+    uptime = -1 if record.state.terminal or running is None else now - running
+    committed = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches)
+    values: dict[str, int] = {
+        "numRestarts": restarts,
+        "fullRestarts": restarts,
+        "uptime": uptime,
+        "runningTime": uptime,
+        "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
+        "numberOfCompletedCheckpoints": committed,
+        "totalNumberOfCheckpoints": committed,
+        "numberOfFailedCheckpoints": details.counts.failed,
+        "numberOfInProgressCheckpoints": 0,
+    }
+    if done:
+        last = max(done, key=lambda one: one.ended_ms)
+        values["lastCheckpointSize"] = last.new_bytes
+        values["lastCheckpointFullSize"] = last.size_bytes
+        values["lastCheckpointDuration"] = last.ended_ms - last.began_ms
+        values["lastCheckpointCompletedTimestamp"] = last.ended_ms
+    if details.recoveries_ms:
+        values["lastRecoveryTime"] = details.recoveries_ms[-1]
+    key = ("flink metrics", record.name)
+    known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
+    return {**known, **{name: str(value) for name, value in values.items()}}
+
+
+def _subtasks(call: Call) -> list[dict[str, str]]:
+    """Return the data on each partition: rows are shared out evenly, bytes are counted in its files."""
+    one = call.vertex(_SEEN)[1]
+    sizes: Counter[int] = Counter()
+    for store in call.plane.stores(one.query.checkpoint):
+        sizes[store.id.partition] += store.size_bytes
+    rows, rate, busy = _rates(one)
+    share = one.parallelism
+    return [
+        {
+            "numRecordsIn": str(rows // share),
+            "numRecordsInPerSecond": f"{rate / share:.3f}",
+            "busyTimeMsPerSecond": f"{busy:.3f}",
+            "idleTimeMsPerSecond": f"{max(0.0, 1000.0 - busy):.3f}",
+            "stateSize": str(sizes[index]),
+        }
+        for index in range(share)
+    ]
+
+
+def _rates(one: Vertex) -> tuple[int, float, float]:
+    """Rows that were read, rows a second, and milliseconds of each second at work."""
+    rows = sum(batch.input_rows for batch in one.batches)
+    if not one.batches:
+        return 0, 0.0, 0.0
+    began = one.batches[0].committed_ms - one.batches[0].duration_ms
+    seconds = max(1, one.batches[-1].committed_ms - began) / 1000
+    busy = sum(batch.duration_ms for batch in one.batches) / seconds
+    return rows, rows / seconds, min(1000.0, busy)
+
+
+def _asked(call: Call, values: Mapping[str, str]) -> list[dict[str, str]]:
+    wanted = call.listed("get")
+    if not wanted:
+        return [{"id": name} for name in values]
+    return [{"id": name, "value": values[name]} for name in wanted if name in values]
+
+
+def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    wanted = call.listed("get")
+    if not wanted:
+        return [{"id": name} for name in values]
+    ways = call.listed("agg", ",".join(_SUMS[:4]))
+    unknown = [way for way in ways if way not in _SUMS]
+    if unknown:
+        raise unreadable("query", "agg", unknown[0])
+    return [{"id": n, **{way: _sum(way, values[n]) for way in ways}} for n in wanted if values.get(n)]
+
+
+def _sum(way: str, values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    if way == "skew":  # how far the values are from even, in percent
+        spread = sum(abs(value - mean) for value in values) / len(values)
+        return 100 * spread / mean if mean else 0.0
+    return {"min": min(values), "max": max(values), "avg": mean, "sum": sum(values)}[way]
+
+
+def _range(text: str) -> set[int] | None:
+    """`0-3,5` as numbers; None for all."""
+    if not text:
+        return None
+    chosen: set[int] = set()
+    for part in text.split(","):
+        matched = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if matched is None:
+            raise unreadable("query", "subtasks", text)
+        chosen.update(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
+    return chosen
+
+
+METRIC_RESOURCES: Final = (
+    Resource("GET", "/jobs/metrics", jobs),
+    Resource("GET", "/jobs/{jobid}/metrics", job),
+    Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/metrics", vertex),
+    Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", subtask_metrics),
+    # No process of Flink's runs here.
+    Resource("GET", "/taskmanagers/metrics", lambda _: []),
+    Resource("GET", "/jobmanager/metrics", lambda _: []),
 )

@@ -10,9 +10,11 @@ from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.server.answers import Json
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink.calls import Call, Refused, Resource, unreadable
-from holdfast.server.flink.vertices import (
+from holdfast.server.flink.calls import (
     MAX_PARALLELISM,
+    Call,
+    FlinkRefusal,
+    Resource,
     Vertex,
     job_counts,
     state_of,
@@ -20,6 +22,7 @@ from holdfast.server.flink.vertices import (
     task_state,
     timestamps,
     traffic,
+    unreadable,
     vertices,
 )
 
@@ -71,7 +74,7 @@ def status(call: Call) -> Any:
 
 
 def config(call: Call) -> Any:
-    """What a job runs with, as far as the registry knows it."""
+    """Return the settings of a job, as far as the registry has them."""
     details = call.job()
     job = details.status.job
     return {
@@ -124,7 +127,7 @@ def vertex(call: Call) -> Any:
 
 
 def exceptions(call: Call) -> Any:
-    """Why a job's drivers ended, the newest first."""
+    """Return why a job's drivers ended, the newest first."""
     details = call.job()
     most = call.query.get("maxExceptions", str(_EXCEPTIONS))
     if not most.isascii() or not most.isdigit():
@@ -140,7 +143,7 @@ def end(call: Call) -> Any:
     """Cancel a job: its driver is ended at once."""
     mode = call.query.get("mode", "cancel")
     if mode == "stop":
-        raise Refused(
+        raise FlinkRefusal(
             308,
             'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel"'
             ' instead. For a graceful shutdown, please use "jobs/:jobId/stop" instead.',
@@ -150,16 +153,16 @@ def end(call: Call) -> Any:
     call.job_id()
     try:
         details = call.job()
-    except Refused:
-        raise Refused(404, "Job could not be found.") from None
+    except FlinkRefusal:
+        raise FlinkRefusal(404, "Job could not be found.") from None
     job = details.status.job
     try:
         call.plane.control.running(job.name)
     except Conflict as error:
         if job.state.terminal:
             why = f"the job has already reached another terminal state ({job.state.value})."
-            raise Refused(409, f"Job cancellation failed because {why}") from None
-        raise Refused(409, f"Job cancellation failed: {error}") from None
+            raise FlinkRefusal(409, f"Job cancellation failed because {why}") from None
+        raise FlinkRefusal(409, f"Job cancellation failed: {error}") from None
     call.plane.registry.request(job.name, "cancel", call.plane.clock())
     return Json({}, 202)
 

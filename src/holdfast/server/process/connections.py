@@ -36,7 +36,7 @@ _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections there may be, and how long each may take.
+    """The limits of connections: their number, and the time of each.
 
     Attributes:
         connections: So many at the same time.
@@ -55,7 +55,7 @@ def bounds() -> Bounds:
 
 
 def _descriptors() -> int:
-    """How many descriptors this process may have open, after its soft limit was raised."""
+    """Raise the soft limit of open descriptors, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= most:
@@ -83,13 +83,13 @@ class Connection(H11Protocol):
 
     @property
     def answering(self) -> bool:
-        """Whether a request is worked on, or still comes in."""
+        """Return whether a request is processed, or still arriving."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # there is none before the first request
         return cycle is not None and not cycle.response_complete
 
     @property
     def dispensable(self) -> int | None:
-        """How readily it may be closed for another one, lower first; None if it may not be."""
+        """Return how readily it may be closed for a new one, lower first; None if it may not be."""
         if self.answer_since is not None:
             return 2  # the client does not take what it has asked for
         if not self.answering:
@@ -127,7 +127,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def late(self, now: float, within: Bounds) -> bool:
-        """Whether it has had all the time that it may have."""
+        """Return whether it has used up its time."""
         if self.head_since is not None and now - self.head_since > within.head_s:
             return True
         transport = cast(

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.secrets import without_secrets
+from holdfast.config.checks import without_secrets
 from holdfast.errors import HoldfastError
-from holdfast.jobs.background.worker import error_of, give_way
-from holdfast.jobs.processes.channel import DESCRIPTOR, Channel
+from holdfast.jobs.background import error_of, give_way
 from holdfast.jobs.processes.protocol import (
+    DESCRIPTOR,
+    Channel,
     CloseServer,
     Message,
     Refused,
@@ -66,7 +67,7 @@ class ServerProcess:
         self._channel.send(Serve(str(home), listening.fileno(), json_value(settings)))
 
     def said(self) -> Iterator[Message]:
-        """What it says, until it ends."""
+        """Yield its messages, until it ends."""
         return self._channel.messages()
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ from fastapi import FastAPI
 
 from holdfast.clock import now_ms
 from holdfast.errors import Invalid
-from holdfast.jobs.background.worker import give_way
-from holdfast.jobs.operations.executor import OperationExecutor
+from holdfast.jobs.background import give_way
+from holdfast.jobs.operation_executor import OperationExecutor
 from holdfast.jobs.state_home import StateHome
 from holdfast.server.app import app
 from holdfast.server.control_plane import ControlPlane

@@ -6,8 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.config.job.cassandra_store import CASSANDRA_PASSWORD_VARIABLE, Cassandra
-from holdfast.config.job.external_store import REDIS_PASSWORD_VARIABLE, Redis
+from holdfast.config.database_stores import (
+    CASSANDRA_PASSWORD_VARIABLE,
+    REDIS_PASSWORD_VARIABLE,
+    Cassandra,
+    Redis,
+)
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
@@ -19,10 +23,10 @@ from holdfast.formats.providers import DATABASES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.worker.state.external.blob_store import Blobs
-    from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer
-    from holdfast.worker.state.external.redis_blobs import RedisBlobServer
-    from holdfast.worker.state.operator_layout import Layout
+    from holdfast.worker.state.blob_store import Blobs
+    from holdfast.worker.state.cassandra_blobs import CassandraBlobServer
+    from holdfast.worker.state.layout import Layout
+    from holdfast.worker.state.redis_blobs import RedisBlobServer
     from holdfast.worker.state.store import MemoryStore
 
 # Smaller blobs cost no more in Spark's store than their names would.
@@ -30,13 +34,13 @@ BLOBS_FROM: Final = "512b"
 
 
 def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str) -> Blobs | None:
-    """Which blobs are kept in a database, as the workers know it.
+    """Return which blobs are stored in a database, as the workers see it.
 
     Raises:
         Invalid: A setting does not fit Python's client, or it is none.
         Unsupported: The client is not installed.
     """
-    from holdfast.worker.state.external.blob_store import Blobs
+    from holdfast.worker.state.blob_store import Blobs
 
     if database is None:
         return None
@@ -62,7 +66,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
 
 
 def _redis(redis: Redis) -> RedisBlobServer:
-    from holdfast.worker.state.external.redis_blobs import RedisBlobServer, client_library
+    from holdfast.worker.state.redis_blobs import RedisBlobServer, client_library
 
     client_library()
     place = redis_place(redis.address, {})
@@ -80,7 +84,7 @@ def _redis(redis: Redis) -> RedisBlobServer:
 
 
 def _cassandra(cassandra: Cassandra) -> CassandraBlobServer:
-    from holdfast.worker.state.external.cassandra_blobs import CassandraBlobServer, client_library
+    from holdfast.worker.state.cassandra_blobs import CassandraBlobServer, client_library
 
     client_library()
     return CassandraBlobServer(
@@ -119,8 +123,7 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
 
 def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> MemoryStore:
     """Groups with their blobs in place of names."""
-    from holdfast.worker.state.external.blob_database import database_at
-    from holdfast.worker.state.external.blob_store import BlobReader
+    from holdfast.worker.state.blob_store import BlobReader, database_at
     from holdfast.worker.state.store import MemoryStore
 
     if blobs is None:
@@ -132,12 +135,12 @@ def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> Memory
 
 
 def groups_elsewhere(frame: DataFrame, checkpoint: str, layout: Layout, forms: Mapping[str, Any]) -> int:
-    """How many key groups of an operator have blobs in a database.
+    """Return the number of an operator's key groups with blobs in a database.
 
     Costs some small Spark jobs over the query's state. Operators with the same tables are not told apart.
     """
-    from holdfast.engine.state.spark_state_reader import stored_groups
-    from holdfast.worker.state.external.blob_name import is_name
+    from holdfast.engine.spark_state import stored_groups
+    from holdfast.worker.state.blob_store import is_name
 
     count = 0
     for store in stored_groups(frame.sparkSession, checkpoint):

@@ -20,8 +20,8 @@ from holdfast.stream.event_time import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.worker.runtime.features.broadcast import Broadcast
-    from holdfast.worker.state.operator_layout import Layout
+    from holdfast.worker.runtime.broadcast import Broadcast
+    from holdfast.worker.state.layout import Layout
 
 _WHERE = "holdfast.broadcast(…)"
 _NO_KEY = (*NOT_KEYS, "float", "double", "binary")
@@ -44,7 +44,7 @@ class BroadcastStream:
         """Its rows as packets for every key group."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-        from holdfast.worker.lane import Spreader, packet_columns
+        from holdfast.worker.packets import Spreader, packet_columns
 
         schema = self.described.schema
         rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
@@ -83,7 +83,7 @@ def broadcast(
         Invalid: The frame is not a stream or has a watermark, or a column is missing or cannot serve.
     """
     from holdfast.worker.declarations.types import schema_of
-    from holdfast.worker.runtime.features.broadcast import Broadcast
+    from holdfast.worker.runtime.broadcast import Broadcast
 
     keys = key_columns(df, key, where=_WHERE, argument="key")
     if not name.isidentifier():

@@ -1,4 +1,4 @@
-"""What a processor keeps and what that costs, told before it runs."""
+"""Explain a processor's state and its cost before it runs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any, Final
 from holdfast.config.checks import whole
 from holdfast.config.units import exact_duration
 from holdfast.json_shapes import JsonShape, in_json, json_as
-from holdfast.worker.declarations.handlers import stream_names
-from holdfast.worker.declarations.processor import Definition, definition_of
-from holdfast.worker.declarations.state_descriptors import SETTLED, Kind, State, Ttl, ufunc_of
-from holdfast.worker.declarations.types import parse_schema, type_text
-from holdfast.worker.declarations.value_sizes import (
+from holdfast.worker.declarations.processor import ProcessorDefinition, definition_of, stream_names
+from holdfast.worker.declarations.state_descriptors import SETTLED, State, StateKind, Ttl, ufunc_of
+from holdfast.worker.declarations.types import (
     ROW_BYTES,
     TIMER_BYTES,
     Assumptions,
+    parse_schema,
     state_bytes,
+    type_text,
     value_bytes,
     varies,
 )
 
 _HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
 _COSTS: Final = {
-    Kind.LIST: "an append writes one row and reads none; reading, len and truth load all elements of the"
+    StateKind.LIST: "an append writes one row and reads none; reading, len and truth load all elements of the"
     " batch's keys",
-    Kind.MAP: "the first access loads all entries of the batch's keys; then a write is one row an entry",
-    Kind.AGGREGATING: "one cell of the key's row; an add is one call of the aggregate, result is worked out"
-    " at each get",
-    Kind.VALUE: "one cell of the key's row, which the batch loads anyway",
+    StateKind.MAP: "the first access loads all entries of the batch's keys; then a write is one row an entry",
+    StateKind.AGGREGATING: "one cell of the key's row; an add is one call of the aggregate, result is worked"
+    " out at each get",
+    StateKind.VALUE: "one cell of the key's row, which the batch loads anyway",
 }
 
 
@@ -205,7 +205,7 @@ def _cost(state: State) -> str:
     return cost
 
 
-def _handlers(definition: Definition) -> tuple[tuple[str, str], ...]:
+def _handlers(definition: ProcessorDefinition) -> tuple[tuple[str, str], ...]:
     whens = {
         "event": "for each event",
         "key": "for each key with events, once a batch",
@@ -225,7 +225,7 @@ def _handlers(definition: Definition) -> tuple[tuple[str, str], ...]:
     return tuple(handlers)
 
 
-def _timers(definition: Definition) -> str:
+def _timers(definition: ProcessorDefinition) -> str:
     if not definition.has_timers:
         return "none"
     return f"about {TIMER_BYTES} bytes for a key with one; to set or move one writes a cell of the key's row"

@@ -114,7 +114,7 @@ class HotKeys:
         return reduce(and_, (F.col(of + quoted(name)).eqNullSafe(literal) for name, literal in pairs))
 
     def note(self) -> dict[str, Any]:
-        """What must not change while there is state, as JSON has it."""
+        """Return the settings that must not change while there is state, as JSON."""
         keys = sorted(json.dumps([_plain(value) for value in key], ensure_ascii=False) for key in self.keys)
         return {"by": list(self.by), "hot": keys, "parts": self.parts if self.keys else 0}
 

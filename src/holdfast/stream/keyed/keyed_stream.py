@@ -1,8 +1,8 @@
-"""Keyed state written in Python, moved in tables: `hf.keyed(df, by=…).process(…)`."""
+"""`hf.keyed`: state by key in Python, over packets of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -11,8 +11,8 @@ from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
 from holdfast.config.spark_defaults import MOST_PARTITIONS
 from holdfast.config.units import Size, parse_size
-from holdfast.engine.cluster.shipped_code import send_package
-from holdfast.engine.connect.classic_only import is_connect, refuse_connect
+from holdfast.engine.cluster import send_package
+from holdfast.engine.connect import is_connect, refuse_connect
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
@@ -27,21 +27,108 @@ from holdfast.stream.event_time import (
 from holdfast.stream.keyed.blobs_in_database import BLOBS_FROM, blobs_of, refuse_external_provider
 from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier
 from holdfast.stream.keyed.hot_keys import checked_key
-from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, unpacked
-from holdfast.stream.query.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
+from holdfast.stream.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-    from holdfast.config.job.cassandra_store import Cassandra
-    from holdfast.config.job.external_store import Redis
+    from holdfast.config.database_stores import Cassandra, Redis
     from holdfast.worker.build import Options
-    from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
-    from holdfast.worker.lane import Combiner
-    from holdfast.worker.operator import Operator
-    from holdfast.worker.packer import Packer
-    from holdfast.worker.runtime.features.partial_aggregates import Split
+    from holdfast.worker.declarations.state_descriptors import Keyed, KeyedTable
+    from holdfast.worker.operator import TaskOperator
+    from holdfast.worker.packets import Combiner, InputStream, Lane, Packer
+    from holdfast.worker.runtime.partial_aggregates import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One stream of a keyed operator: its frame, key columns and name."""
+
+    frame: DataFrame
+    by: tuple[str, ...]
+    name: str
+
+
+def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -> InputStream:
+    """A stream as it reaches the state: its rows, or what a processor combines them to."""
+    from holdfast.worker.declarations.types import schema_of
+    from holdfast.worker.packets import InputStream
+
+    time_column = next(iter(watermarks(source.frame)), None)
+    schema = schema_of(source.frame.schema)
+    if combines:
+        schema = schema_of(getattr(processor, "combined", None) or schema)
+        missing = [key for key in source.by if key not in schema.names]
+        if missing:
+            raise Invalid(
+                "combined events have lost their key", where="combined", found=", ".join(schema.names),
+                expected=", ".join(source.by),
+            hint="name the columns of the key in `combined`, and return them from combine")  # fmt: skip
+    return InputStream(source.name, schema, source.by, time_column if time_column in schema.names else None)
+
+
+def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFrame:
+    """A stream's events as packets."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.engine.keyed_operator import batch_time_ms
+    from holdfast.worker.declarations.types import type_text
+    from holdfast.worker.packets import HASH, NOW
+
+    frame, schema = source.frame, packer.stream.schema
+    if combiner is not None:
+        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in schema)
+        frame = frame.mapInArrow(combiner.__call__, columns)
+    # An instance is where its group is: it needs no hash.
+    added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, source.by)).alias(HASH)]
+    if packer.timed:
+        added.append(batch_time_ms().alias(NOW))
+    hashed = frame.select(*(F.col(quoted(name)) for name in schema.names), *added)
+    return hashed.mapInArrow(packer.__call__, packer.columns)
+
+
+def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
+    """The hash by which keys are told apart and put into groups."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    return F.xxhash64(*(_one_zero(frame, key) for key in keys))
+
+
+def _one_zero(frame: DataFrame, key: str) -> Column:
+    """A key column whose equal values are equal bytes: one zero and one NaN."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    column = F.col(quoted(key))
+    if type_of(frame, key) not in ("float", "double"):
+        return column
+    return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
+
+
+def ticks_of(frame: DataFrame, packer: Packer) -> DataFrame:
+    """A packet for each key group, once a second, that wakes it."""
+    from holdfast.worker.packets import Waker
+
+    ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
+    touching = packer.touching if packer.of_instances else None
+    waker = Waker(packer.layout, touching)
+    return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, packer.columns)
+
+
+def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
+    """The answers as rows, with the counts of each batch beside them as an observed metric."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.worker.declarations.types import schema_text
+    from holdfast.worker.packets import Unpacker
+
+    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
+    # The definition's number first: Spark prints no more than some 25 columns of a plan's node.
+    watched = answers.observe(metric, marked, *counts)
+    if "rows" in watched.columns:
+        return watched.select(F.inline("rows"))
+    return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))
+
 
 _WHERE = "holdfast.keyed(…)"
 KEY_GROUPS = MOST_PARTITIONS
@@ -54,7 +141,7 @@ MEMORY = "256m"
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """Which keys have their events taken together before the shuffle.
+    """The keys whose events are merged before the shuffle.
 
     Attributes:
         keys: The keys, or None for those that a task finds.
@@ -66,7 +153,7 @@ class Hot:
 
     def described(self, stream: Input) -> Split:
         """The same as the workers know it: by the keys' hashes, which Spark works out."""
-        from holdfast.worker.runtime.features.partial_aggregates import Split
+        from holdfast.worker.runtime.partial_aggregates import Split
 
         if self.keys is None:
             return Split(None, self.share)
@@ -213,10 +300,10 @@ class KeyedStream:
         """
         from pyspark.sql import DataFrame
 
-        from holdfast.engine.plans.keyed_operator import grafts_into, has_operator, mark, stateful
+        from holdfast.engine.keyed_operator import grafts_into, has_operator, mark, stateful
         from holdfast.worker.build import Options
-        from holdfast.worker.placement import Placement
-        from holdfast.worker.runtime.features.instances import Instances
+        from holdfast.worker.packets import Placement
+        from holdfast.worker.runtime.runner_spec import Instances
 
         self._check_kind(processor)
         if self.instances is None and (self.key_groups != KEY_GROUPS or not self._numbering().even):
@@ -276,7 +363,7 @@ class KeyedStream:
         return unpacked(answers, metric, lane, mark(number))
 
     def _check_kind(self, processor: object) -> None:
-        from holdfast.worker.declarations.base_classes import Operator
+        from holdfast.worker.declarations.state_descriptors import Operator
 
         if isinstance(processor, Operator) is (self.instances is not None):
             return
@@ -304,7 +391,7 @@ class KeyedStream:
             )
 
     def _numbering(self) -> Numbering:
-        """How the session wants key groups to be stored."""
+        """Return the numbering of key groups that the session requests."""
         conf = self.inputs[0].frame.sparkSession.conf
         word = (conf.get(SPREAD_KEY, None) or "true").lower()
         return Numbering(even=one_of(word, SPREAD_KEY, ("true", "false")) == "true")
@@ -365,13 +452,12 @@ def _prepared(
     options: Options,
     *,
     ticks: bool | None,
-) -> tuple[Operator, list[tuple[Packer, Combiner | None]], bool]:
-    """What the workers run, checked; what packs; and whether ticks are wanted."""
+) -> tuple[TaskOperator, list[tuple[Packer, Combiner | None]], bool]:
+    """Return the checked operator for the workers, the packer, and whether ticks are needed."""
     from holdfast.worker.build import assemble, splitter_of
     from holdfast.worker.declarations.processor import definition_of
     from holdfast.worker.declarations.types import schema_of
-    from holdfast.worker.lane import Combiner
-    from holdfast.worker.packer import Packer
+    from holdfast.worker.packets import Combiner, Packer
 
     broadcast = keyed.broadcast.described if keyed.broadcast is not None else None
     names = [source.name for source in keyed.inputs]

@@ -16,26 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.checks import whole
 from holdfast.config.units import counted
-from holdfast.engine.connect.classic_only import is_connect
+from holdfast.engine.connect import is_connect
 from holdfast.engine.session.workers import send_file
 from holdfast.errors import Invalid, Unsupported
 from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
 from holdfast.stream.keyed.blobs_in_database import groups_elsewhere, with_blobs
-from holdfast.stream.keyed.keyed_stream import KeyedStream
-from holdfast.stream.keyed.packing import Input
-from holdfast.stream.query.operator_check import (
+from holdfast.stream.keyed.keyed_stream import Input, KeyedStream
+from holdfast.stream.operator_check import (
     INSTANCES,
     Defined,
     check_operators,
     note_blobs,
     settle,
+    told_checkpoint,
 )
-from holdfast.stream.query.told_checkpoint import told_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.worker.runtime.features.instances import Shares
+    from holdfast.worker.runtime.runner_spec import Shares
     from holdfast.worker.state.key_index import Keys
     from holdfast.worker.state.store import MemoryStore
 
@@ -63,7 +62,7 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.worker.runtime.features.instances import INSTANCE, MOST_INSTANCES, own_group
+    from holdfast.worker.runtime.runner_spec import INSTANCE, MOST_INSTANCES, own_group
 
     whole(instances, f"{_WHERE}: instances", least=1, most=MOST_INSTANCES)
     require_stream(df, where=_WHERE)
@@ -100,7 +99,7 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         Unavailable: The checkpoint's storage does not answer.
     """
     from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE, PERIODS_PROPERTY
-    from holdfast.worker.state.operator_layout import periods_as_text
+    from holdfast.worker.state.layout import periods_as_text
 
     if is_connect(frame):
         _check_over_connect(frame, checkpoint)
@@ -173,7 +172,7 @@ def _refuse_blobs_elsewhere(
     Raises:
         Invalid: Some are in that database.
     """
-    from holdfast.worker.state.external.blob_store import blobs_elsewhere
+    from holdfast.worker.state.blob_store import blobs_elsewhere
 
     count = groups_elsewhere(frame, checkpoint, operator.layout, noted["forms"])
     if count:
@@ -183,16 +182,12 @@ def _refuse_blobs_elsewhere(
 
 
 def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:
-    """What the instances of an operator are given; None where its state is of their number already.
+    """Return the state that the instances of an operator are given; None if their number is unchanged.
 
     Costs some small Spark jobs over the state of this operator.
     """
-    from holdfast.engine.state.spark_state_reader import stored_groups
-    from holdfast.worker.runtime.features.instances import (
-        redistributed,
-        settled_counts,
-        settled_in,
-    )
+    from holdfast.engine.spark_state import stored_groups
+    from holdfast.worker.runtime.runner_spec import redistributed, settled_counts, settled_in
 
     if operator.instances is None:
         return None

@@ -20,7 +20,15 @@ from typing import Any
 from holdfast.config.checks import refused
 from holdfast.config.units import Duration, parse_duration
 from holdfast.worker.declarations.declaration import check_state, check_ttl
-from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl, add, greatest, least
+from holdfast.worker.declarations.state_descriptors import (
+    Aggregate,
+    State,
+    StateKind,
+    Ttl,
+    add,
+    greatest,
+    least,
+)
 from holdfast.worker.declarations.types import parse_type
 
 __all__ = [
@@ -72,7 +80,7 @@ def value(
         Invalid: An argument is not what it should be, or does not fit the type.
     """
     default = copy.deepcopy(default)
-    return _declared(Kind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
+    return _declared(StateKind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
 
 
 def list_state(
@@ -92,7 +100,7 @@ def list_state(
     Raises:
         Invalid: As `hf.value`.
     """
-    return _declared(Kind.LIST, type, ttl, was, fields_were, field_defaults)
+    return _declared(StateKind.LIST, type, ttl, was, fields_were, field_defaults)
 
 
 def union_list(
@@ -111,7 +119,7 @@ def union_list(
     Raises:
         Invalid: As `hf.list`.
     """
-    return _declared(Kind.LIST, type, None, was, fields_were, field_defaults, union=True)
+    return _declared(StateKind.LIST, type, None, was, fields_were, field_defaults, union=True)
 
 
 def map_state(
@@ -132,7 +140,7 @@ def map_state(
         Invalid: As `hf.value`, and where `key_type` has parts.
     """
     keys = parse_type(key_type)
-    return _declared(Kind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
+    return _declared(StateKind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
 
 
 def reducing(
@@ -155,7 +163,7 @@ def reducing(
     """
     # min and max would depend on the order where there is a NaN; these two do not.
     meant = next((ours for theirs, ours in _MEANT if theirs is function), function)
-    return _declared(Kind.REDUCING, type, ttl, was, fields_were, field_defaults, function=meant)
+    return _declared(StateKind.REDUCING, type, ttl, was, fields_were, field_defaults, function=meant)
 
 
 def aggregating(
@@ -177,7 +185,7 @@ def aggregating(
     Raises:
         Invalid: As `hf.value`, and where the aggregate is none or does not fit the type.
     """
-    kind = Kind.AGGREGATING
+    kind = StateKind.AGGREGATING
     return _declared(kind, accumulator_type, ttl, was, fields_were, field_defaults, aggregate=aggregate)
 
 
@@ -224,7 +232,7 @@ def ttl(
 
 
 def _declared(
-    kind: Kind,
+    kind: StateKind,
     type_: Any,
     lifetime: Lifetime | None,
     was: Former | None,

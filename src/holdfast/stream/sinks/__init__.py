@@ -1,1 +1,1 @@
-"""Where a query's rows go, and what each sink promises."""
+"""The sinks of a query's rows, and the guarantee of each."""

@@ -1,4 +1,4 @@
-"""A function that is called with each batch: what it may ask for, whose batch it is, and what it raised."""
+"""Sinks by a function of the user's, and by buffered rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from holdfast.engine.connect.classic_only import is_connect
-from holdfast.engine.state.checkpoint_files import read_text
+from holdfast.engine.checkpoint_files import read_text
+from holdfast.engine.connect import is_connect
 from holdfast.errors import Invalid, Unsupported
-from holdfast.formats.logs.query import parse_query
+from holdfast.formats.logs.batch_logs import parse_query
 from holdfast.layout import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 BatchFunction: TypeAlias = Callable[..., object]
 
@@ -24,7 +25,7 @@ QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
 
 @dataclass(slots=True)
 class Fault:
-    """What one start of a sink and its batch function tell each other.
+    """The state that one start of a sink shares with its batch function.
 
     Attributes:
         error: The exception of the batch function, which Spark passes on as text alone.
@@ -81,7 +82,7 @@ def kept(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
 
 
 def requires_three(fn: BatchFunction) -> bool:
-    """Whether a batch function asks for a transaction as well.
+    """Return whether a batch function asks for a transaction as well.
 
     Raises:
         Invalid: It takes neither two arguments nor three.

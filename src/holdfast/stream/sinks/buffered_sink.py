@@ -15,7 +15,7 @@ from holdfast.stream.keyed.state_declarations import list_state
 from holdfast.stream.sinks.ledger import Ledger
 from holdfast.stream.sinks.query_sink import Sink
 from holdfast.stream.sinks.sinks import sink
-from holdfast.worker.declarations.base_classes import Operator
+from holdfast.worker.declarations.state_descriptors import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""Rows of a query put into a Delta table by key, each batch once.
+"""Upsert the rows of a query into a Delta table, each batch once.
 
 A batch is one MERGE, which carries the id of the query and the number of the batch. Delta keeps both in the
 commit, and passes a MERGE by that it has. The two are settings of the session, and a query has a session of
@@ -18,11 +18,48 @@ from typing import TYPE_CHECKING, Final
 from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unavailable
 from holdfast.stream.event_time import quoted
-from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
+
+
+def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> None:
+    """See that the columns of a key are there, each once.
+
+    Raises:
+        Invalid: One is no column of the query, or is there twice, or there is none.
+    """
+    if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(columns):
+        raise Invalid(
+            "an upsert needs the columns that tell its rows apart",
+            where=f"the query written to {table!r}",
+            found=f"keys={list(keys)}",
+            expected="some of " + ", ".join(columns),
+            hint='name the columns of the key, each once: keys=["order_id"]',
+        )
+
+
+def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
+    """The refusal of a batch in which a key is null."""
+    return Invalid(
+        "an upsert's key is null",
+        where=where,
+        found=f"{counted(rows, 'row')} of the batch without {' and '.join(keys)}",
+        hint="filter them out, or give them a key with `coalesce`",
+    )
+
+
+def repeated_key(where: str, rows: int, key: str) -> Invalid:
+    """The refusal of a batch that has several rows for a key."""
+    return Invalid(
+        "a batch holds two rows for one key",
+        where=where,
+        found=f"{rows} rows for {key}",
+        expected="one row per key: nothing says which of them is the last",
+        hint="aggregate by the key first, or add a column to the key",
+    )
+
 
 _TXN: Final = "spark.databricks.delta.write.txn"
 _VIEW: Final = "holdfast_batch"
@@ -39,7 +76,7 @@ _LONGEST_WAIT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DeltaUpsert:
-    """How a query's rows go into a Delta table.
+    """An upsert of a query's rows into a Delta table.
 
     Attributes:
         table: The table, as SQL names it.
@@ -181,7 +218,7 @@ class DeltaUpsert:
         return "false" if self.delete_when is None else f"coalesce({self.delete_when}, false)"
 
     def _rows(self, batch: DataFrame) -> int:
-        """How many rows a batch has; reads all of it."""
+        """Count the rows of a batch; reads all of it."""
         from pyspark.sql import functions as F  # noqa: N812
 
         keys = [F.col(quoted(key)) for key in self.keys]

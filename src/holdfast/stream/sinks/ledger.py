@@ -22,10 +22,10 @@ from typing import Any, TypeAlias
 
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.databases.database import Connection, Database, sink_digest, translated
-from holdfast.stream.sinks.databases.mysql import MySQL
-from holdfast.stream.sinks.databases.postgresql import PostgreSQL
-from holdfast.stream.sinks.databases.sqlite import SQLite
+from holdfast.stream.sinks.database import Connection, Database, sink_digest, translated
+from holdfast.stream.sinks.mysql import MySQL
+from holdfast.stream.sinks.postgresql import PostgreSQL
+from holdfast.stream.sinks.sqlite import SQLite
 
 Clock: TypeAlias = Callable[[], int]
 # Given the newest batch of a query in a ledger, returns the newest earlier batch that the ledger must have.
@@ -41,7 +41,7 @@ _BEGINNING = "holdfast_batch"
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who holds a sink."""
+    """The owner of a sink."""
 
     sink: str
     token: int
@@ -300,7 +300,7 @@ class Ledger:
             return fence.token
 
     def holder(self, sink: str) -> Fence | None:
-        """Who has claimed a sink, or None if nobody ever did."""
+        """Return the owner of a sink; None if it was never claimed."""
         with self._connected(sink) as connection, translated(self.database):
             return self._fence(connection, sink)
 

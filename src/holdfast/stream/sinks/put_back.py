@@ -13,16 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.engine.connect.classic_only import is_connect
-from holdfast.engine.queries.written_batches import newest_in_delta
-from holdfast.engine.state.checkpoint_files import names_in, newest_number, read_text, write_text
+from holdfast.engine.checkpoint_files import names_in, newest_number, read_text, write_text
+from holdfast.engine.connect import is_connect
+from holdfast.engine.queries.batch_facts import newest_in_delta
 from holdfast.errors import Conflict
-from holdfast.formats.logs.ledger_note import NOTE, LedgerNote, parse_ledger_note
-from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
-from holdfast.formats.logs.query import parse_query
-from holdfast.formats.logs.sink_log import LOG_DIRECTORY, empty_log, missing_batch, newest_batch
+from holdfast.formats.logs.batch_logs import OffsetLog, parse_offsets, parse_query
+from holdfast.formats.logs.notes import LEDGER_NOTE, LedgerNote, parse_ledger_note
+from holdfast.formats.logs.table_logs import LOG_DIRECTORY, empty_log, missing_batch, newest_batch
 from holdfast.layout import COMMITS, METADATA, OFFSETS
-from holdfast.stream.query.cautions import ForkWarning
+from holdfast.stream.cautions import ForkWarning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,12 +152,12 @@ class LedgerWitness:
         noted = self._note(spark)
         changed = noted.with_batch(query_id, self.sink, batch_id)
         if changed != noted:
-            write_text(spark, self.checkpoint, NOTE, changed.render())
+            write_text(spark, self.checkpoint, LEDGER_NOTE, changed.render())
         self._is_noted = True
 
     def _note(self, spark: SparkSession) -> LedgerNote:
-        text = read_text(spark, self.checkpoint, NOTE)
-        return LedgerNote("") if text is None else parse_ledger_note(text, f"{self.checkpoint}/{NOTE}")
+        text = read_text(spark, self.checkpoint, LEDGER_NOTE)
+        return LedgerNote("") if text is None else parse_ledger_note(text, f"{self.checkpoint}/{LEDGER_NOTE}")
 
 
 def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:

@@ -1,36 +1,128 @@
-"""A query that is ready to start, with what its output promises."""
+"""A query that is ready to start, with the guarantee of its sink."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from enum import Enum
 from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from holdfast.engine.connect.classic_only import refuse_connect
+from holdfast.engine.connect import refuse_connect
+from holdfast.engine.file_manager import choose_file_manager
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
-from holdfast.engine.state.file_manager import choose_file_manager
 from holdfast.errors import Conflict, Unsupported
-from holdfast.formats.logs.plan_note import Plan, PlanSink
-from holdfast.storage.hadoop_address import hadoop_address
+from holdfast.formats.logs.notes import PlanSink, QueryPlan
+from holdfast.storage.remote import hadoop_address
+from holdfast.stream.cautions import cautions, renames_caution, require_runnable
 from holdfast.stream.keyed.operator_state import checked_operators
 from holdfast.stream.late import refuse_complete
-from holdfast.stream.query.cautions import cautions, renames_caution
-from holdfast.stream.query.plan_notes import note_plan, plan_of
-from holdfast.stream.query.real_time import require_runnable
+from holdfast.stream.operator_check import note_plan, plan_of
 from holdfast.stream.sinks.batch_function import Fault
-from holdfast.stream.sinks.promises import Promise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.config.job.trigger import OneBatch, Trigger
+    from holdfast.config.policies import OneBatch, Trigger
+
+
+FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text")
+
+
+class Level(str, Enum):
+    """The delivery guarantee of a row after crashes and restarts."""
+
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+    NONE = "no promise"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The guarantee of a sink, its reason, and the conditions for its readers."""
+
+    level: Level
+    why: str
+    reader_rule: str = "none"
+
+
+FILES = Promise(
+    Level.EXACTLY_ONCE,
+    "the query logs the files of each batch in `_spark_metadata`; files of a failed attempt are in no log",
+    "read with Spark, or the files that `hf.committed_files` lists; a bare glob of the directory also finds"
+    " files of failed attempts",
+)
+DELTA = Promise(
+    Level.EXACTLY_ONCE,
+    "each commit to the table carries query id and batch, and Delta skips one that it has; a query started"
+    " on a new checkpoint has a new id and writes everything again",
+    "read it as a Delta table",
+)
+MERGED = Promise(
+    Level.EXACTLY_ONCE,
+    "each MERGE carries query id and batch in its commit, and Delta passes by one that it has; a query"
+    " started on a new checkpoint has a new id and merges everything again, which leaves the same rows",
+    "read it as a Delta table",
+)
+CONSOLE = Promise(Level.NONE, "rows are printed and gone; a batch that runs again is printed again")
+MEMORY = Promise(Level.NONE, "rows live in the driver's memory and are lost with it; for tests and looks")
+BATCH = Promise(
+    Level.AT_LEAST_ONCE,
+    "a batch whose process dies before Spark has noted it runs again, and so does the function",
+    "expect a batch twice, unless the function is idempotent",
+)
+RECORDED = Promise(
+    Level.AT_LEAST_ONCE,
+    "a recorded batch never runs again, but one whose process died between the write and the record does:"
+    " exactly once only if the function is idempotent. Take a third argument to write in the ledger's own"
+    " transaction",
+    "expect the newest batch twice, unless the function is idempotent",
+)
+TRANSACTED = Promise(
+    Level.EXACTLY_ONCE,
+    "rows and the record of their batch are committed in one transaction, and a stale owner is refused;"
+    " it covers what the function writes through that transaction and nothing else",
+    "read committed rows, as every database does unless told otherwise",
+)
+TABLE = Promise(
+    Level.EXACTLY_ONCE,
+    "rows and the record of their batch are committed in one transaction, and a stale owner is refused; a"
+    " query started on a new checkpoint has a new id and writes everything again",
+    "read committed rows, as every database does unless told otherwise",
+)
+SENT = Promise(
+    Level.AT_LEAST_ONCE,
+    "a batch that runs again is sent again, and so is a task that is tried again; each record says in a"
+    " header which one it is. A query started on a new checkpoint has a new id and sends everything again",
+    "read with `hf.without_repeats` or `hf.RepeatFilter`, which give each record once; any other consumer"
+    " sees the records of a repeated batch twice",
+)
+# What Spark's own sinks promise to a query that was written without `hf.sink`.
+BY_FORMAT: Mapping[str, Promise] = {
+    **dict.fromkeys(FILE_FORMATS, FILES),
+    "delta": DELTA,
+    "console": CONSOLE,
+    "memory": MEMORY,
+    "noop": Promise(Level.NONE, "rows are thrown away"),
+    "foreachBatch": BATCH,
+    "foreach": Promise(
+        Level.AT_LEAST_ONCE,
+        "a task that is tried again, or a batch that runs again, passes its rows again",
+        "expect a row twice, unless the function is idempotent",
+    ),
+    "kafka": Promise(
+        Level.AT_LEAST_ONCE,
+        "Spark writes to Kafka without transactions; a task that is tried again sends its rows again",
+        "drop duplicates by a key of the message",
+    ),
+}
+
 
 Mode: TypeAlias = Literal["append", "update", "complete"]
 # Of a session and a checkpoint.
@@ -71,7 +163,7 @@ class Sink:
 
     @property
     def error(self) -> BaseException | None:
-        """What the last batch of a ledger sink or batch function raised, itself and not as Spark's text.
+        """Return the error that the last batch of a ledger sink or batch function raised.
 
         A Conflict here means that another owner took over: starting again would take the sink back.
         """
@@ -141,8 +233,8 @@ class Sink:
         kind = BATCH_FUNCTION if writer is None and self.kind == "kafka" else self.kind
         require_runnable(frame, kind, mode, own if trigger is None else str(trigger))
 
-    def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
-        """What the query's code says, in words that another process can compare; starts and claims nothing.
+    def plan(self, trigger: Trigger | OneBatch | None = None) -> QueryPlan | None:
+        """Return the plan of the query's code in a comparable form; starts and claims nothing.
 
         None for a writer that hides its frame, or where Spark's internals do not tell.
         """

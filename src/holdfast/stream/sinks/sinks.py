@@ -1,4 +1,4 @@
-"""Where a query's rows go, and what is promised about them.
+"""The target of a query's rows, and its guarantee.
 
 No sink is exactly once by name alone: it depends on who reads it and how it is written. So each carries
 a `Promise` that says it in words, and a job can be asked for it before it runs.
@@ -15,20 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.checks import one_of
-from holdfast.engine.connect.classic_only import is_connect, refuse_connect
+from holdfast.engine.connect import is_connect, refuse_connect
 from holdfast.engine.queries.watch import written_format, written_sink
 from holdfast.errors import Invalid
 from holdfast.extras import require_package
 from holdfast.stream.event_time import require_stream
 from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
-from holdfast.stream.sinks.databases.database import Change
+from holdfast.stream.sinks.database import Change
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
-from holdfast.stream.sinks.kafka.kafka_start import KafkaStart
-from holdfast.stream.sinks.kafka.kafka_topic import KafkaTopic
+from holdfast.stream.sinks.kafka import KafkaStart, KafkaTopic
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger import ledger as ledger_at
-from holdfast.stream.sinks.promises import (
+from holdfast.stream.sinks.put_back import (
+    LedgerWitness,
+    require_delta_in_step,
+    require_files_in_step,
+    warn_of_fork_in_ledger,
+)
+from holdfast.stream.sinks.query_sink import (
     BATCH,
+    BATCH_FUNCTION,
     BY_FORMAT,
     CONSOLE,
     DELTA,
@@ -41,15 +47,11 @@ from holdfast.stream.sinks.promises import (
     TABLE,
     TRANSACTED,
     Level,
+    Mode,
     Promise,
+    Sink,
+    has_source,
 )
-from holdfast.stream.sinks.put_back import (
-    LedgerWitness,
-    require_delta_in_step,
-    require_files_in_step,
-    warn_of_fork_in_ledger,
-)
-from holdfast.stream.sinks.query_sink import BATCH_FUNCTION, Mode, Sink, has_source
 from holdfast.stream.sinks.sql_table import SqlTable
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ class DeltaSink(Sink):
 
 @dataclass(frozen=True, slots=True)
 class SinkBuilder:
-    """What is to be written; each method says where to and returns the sink."""
+    """A builder of sinks; each method names a target and returns the sink."""
 
     frame: DataFrame
     name: str | None = None

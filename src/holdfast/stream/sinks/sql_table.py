@@ -1,4 +1,11 @@
-"""A table in a ledger's database, written by a streaming query.
+"""A table in a ledger's database, written by a query and its executors.
+
+All of them write to one table that belongs to this attempt of the batch. A task copies its rows in a
+transaction of its own and answers with its number and how many they were. So a task that dies leaves nothing,
+and of a task that ran twice the rows of one run count: those whose number Spark has passed on to the driver.
+
+The table is named after the sink's token and the batch. What a failed attempt has left is dropped by the next
+one, which has a greater token, and nobody ever reads it.
 
 A batch comes from Spark into a table of its own first: the executors bring it to a server, the driver
 into SQLite, whose file is with it. Only then does the transaction begin that checks the fence, moves the rows
@@ -9,31 +16,147 @@ before anything is touched.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import HoldfastError, Invalid
+import holdfast.errors as kinds
+from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.formats.sql_names import sql_identifier
 from holdfast.stream.event_time import quoted
-from holdfast.stream.sinks.databases.database import (
+from holdfast.stream.sinks.database import (
+    TASK,
     Change,
     Connection,
     Database,
-    Move,
     PartitionLoader,
+    StagedMove,
     identifiers,
     refusals,
     translated,
 )
+from holdfast.stream.sinks.delta_upsert import null_key, repeated_key, require_keys
 from holdfast.stream.sinks.ledger import Ledger, Transaction
-from holdfast.stream.sinks.staged_rows import columns_with_task, require_all, stage_from_executors
-from holdfast.stream.sinks.upsert_keys import null_key, repeated_key, require_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+
+_ANSWER: Final = "task bigint, row_count bigint, error string"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The staged rows of a batch.
+
+    Attributes:
+        table: The table, as SQL names it.
+        tasks: The tasks whose rows count.
+        count: How many rows these have brought.
+    """
+
+    table: str
+    tasks: tuple[int, ...]
+    count: int
+
+    @property
+    def condition(self) -> str:
+        """Return the SQL condition of rows that count."""
+        return f"{TASK} IN ({', '.join(map(str, self.tasks))})" if self.tasks else "false"
+
+
+def stage_from_executors(batch: DataFrame, table: str, loader: PartitionLoader, target: str) -> StagedRows:
+    """Let the executors bring a batch's rows into a table; computes the batch, in one Spark job.
+
+    No row comes to the driver, only what each task has to say.
+
+    Args:
+        batch: The rows; its columns are those of the table but for the last, `holdfast_task`.
+        table: The table, as SQL names it.
+        loader: Connects to the database from an executor and copies rows.
+        target: The table for which they are, as errors name it.
+
+    Raises:
+        HoldfastError: What an executor met, as the database's own error is translated.
+    """
+    answers = batch.mapInArrow(copied_by(loader, table, target), _ANSWER).collect()
+    for answer in answers:
+        if answer.error is not None:
+            raise _raised(answer.error)
+    tasks = sorted(answer.task for answer in answers)
+    return StagedRows(table, tuple(tasks), sum(answer.row_count for answer in answers))
+
+
+def require_all(connection: Connection, staged: StagedRows) -> None:
+    """See that the table has what the tasks said that they brought.
+
+    Raises:
+        Unavailable: It has not, as when a server has lost them that came back without its log.
+    """
+    (count,) = connection.execute(
+        f"SELECT count(*) FROM {staged.table} WHERE {staged.condition}"  # noqa: S608  ours
+    ).fetchone()
+    if count != staged.count:
+        raise Unavailable(
+            "the rows of a batch are not all in its staging table",
+            where=staged.table,
+            found=str(count),
+            expected=str(staged.count),
+            hint="start the query again: it repeats the batch",
+        )
+
+
+def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the function by which an executor loads the Arrow batches of a partition."""
+
+    def copy(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = -1 if context is None else context.taskAttemptId()
+        count, error = 0, None
+        # Nothing is opened for a partition without rows.
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is not None:
+            try:
+                with refusals(loader, target):
+                    count = loader.load_partition(table, _chained(first, filled), task)
+            except HoldfastError as ours:
+                error = json.dumps({"kind": type(ours).__name__, "fact": ours.fact, **ours.facts()})
+                for _ in filled:  # a worker reads its input to the end
+                    pass
+        yield pa.RecordBatch.from_pydict(
+            {
+                "task": pa.array([task], pa.int64()),
+                "row_count": pa.array([count], pa.int64()),
+                "error": pa.array([error], pa.string()),
+            }
+        )
+
+    return copy
+
+
+def _chained(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def _raised(text: str) -> HoldfastError:
+    said = json.loads(text)
+    kind, fact = getattr(kinds, said.pop("kind")), said.pop("fact")
+    error: HoldfastError = kind(fact, **said)
+    return error
+
+
+def columns_with_task(columns: Sequence[str]) -> str:
+    """The columns of a staging table, in SQL."""
+    return ", ".join([*columns, f"{TASK} BIGINT NOT NULL"])
+
 
 STAGE = "holdfast_stage"
 # How often staged rows are moved at most, where other writers to the table come between.
@@ -43,7 +166,7 @@ PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column: its name, Spark's name of its type, and the database's type.
 
     Attributes:
@@ -61,7 +184,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """Where a query's rows go, and what a batch does to the rows that are there.
+    """A table that a query's rows are written to, and the effect of a batch on its rows.
 
     Args:
         name: The table, or `schema.table`.
@@ -72,7 +195,7 @@ class SqlTable:
     """
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     change: Change
     keys: tuple[str, ...] = ()
 
@@ -279,12 +402,12 @@ class SqlTable:
         staged = database.stage_types(connection, self.name, types, self.keys)
         return [f"{sql_identifier(name)} {sql_type}" for name, sql_type in staged]
 
-    def _move(self, stage: str, condition: str) -> Move:
+    def _move(self, stage: str, condition: str) -> StagedMove:
         names = tuple(column.name for column in self.columns)
-        return Move(stage, condition, self._table, names, self.keys, self.change)
+        return StagedMove(stage, condition, self._table, names, self.keys, self.change)
 
 
-def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str]) -> Column:
+def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str]) -> TableColumn:
     database = ledger.database
     sql_type = database.column_type(kind)
     made_type = database.key_type(kind, len(keys)) if name in keys else sql_type
@@ -296,7 +419,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str
             expected=PLAIN_TYPES,
             hint="take its fields apart with `select`, or write it as text with `to_json`",
         )
-    return Column(name, kind, sql_type, made_type)
+    return TableColumn(name, kind, sql_type, made_type)
 
 
 def _instant(micros: int) -> dt.datetime:

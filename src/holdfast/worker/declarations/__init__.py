@@ -1,1 +1,1 @@
-"""What a processor declares: its states and their types, its handlers, and how old state is read."""
+"""The declarations of a processor: states, types, handlers, and reading older state."""

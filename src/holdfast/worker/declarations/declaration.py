@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.field_paths import check_paths
-from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl
-from holdfast.worker.declarations.types import type_text
-from holdfast.worker.declarations.value_checks import check_value
+from holdfast.worker.declarations.state_descriptors import Aggregate, State, StateKind, Ttl
+from holdfast.worker.declarations.types import check_paths, check_value, type_text
 
 UPDATES: Final = ("create_and_write", "read_and_write")
 VISIBILITIES: Final = ("never_return_expired", "return_if_not_cleaned_up")
@@ -60,7 +58,7 @@ def check_state(state: State, where: str) -> None:
     """
     type_text(state.type)
     check_paths(where, state.type, state.fields_were, state.field_defaults)
-    if (state.key_type is not None) != (state.kind is Kind.MAP):
+    if (state.key_type is not None) != (state.kind is StateKind.MAP):
         raise Invalid(
             "a map state, and no other, has a type of keys",
             where=where,
@@ -77,9 +75,9 @@ def check_state(state: State, where: str) -> None:
         _check_key_type(state.key_type, where)
     if state.default is not None:
         _check_default(state, where)
-    if state.kind is Kind.REDUCING:
+    if state.kind is StateKind.REDUCING:
         _check_function(state.function, where)
-    if state.kind is Kind.AGGREGATING:
+    if state.kind is StateKind.AGGREGATING:
         _check_aggregate(state, where)
     if state.ttl is not None:
         check_ttl(state.ttl, where)
@@ -127,13 +125,13 @@ def check_ttl(ttl: Ttl, where: str) -> None:
 
 
 def has_binary(read: pa.DataType) -> bool:
-    """Whether a type has bytes anywhere in it."""
+    """Return whether a type contains binary values."""
     children = [read.field(at).type for at in range(read.num_fields)]
     return kinds.is_binary(read) or any(has_binary(child) for child in children)
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many positional arguments; yes where it does not tell."""
+    """Return whether a function accepts this number of positional arguments; true if it does not show it."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
@@ -194,7 +192,7 @@ def _check_key_type(read: pa.DataType, where: str) -> None:
 
 
 def _check_default(state: State, where: str) -> None:
-    if state.kind is not Kind.VALUE:
+    if state.kind is not StateKind.VALUE:
         raise Invalid(
             "only a value has a default",
             where=where,

@@ -1,6 +1,6 @@
-"""Reads values that were stored under an older declaration of a state.
+"""Read values stored under an earlier declaration of a state.
 
-Two types are compared once, which gives a `Change`; the change is then applied to each array that is
+Two types are compared once, which gives a `TypeChange`; the change is then applied to each array that is
 read, so nothing is rewritten before it is touched. Only what cannot lose anything is allowed:
 
 - a wider number: byte to short to int to long; byte and short to float; byte, short and int to double
@@ -16,7 +16,7 @@ map's keys, by which entries would meet or be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,88 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.field_paths import Former, check_paths, join_path, names_of
-from holdfast.worker.declarations.reshape import Reshape, cast, fill, in_list, in_map, in_struct
 from holdfast.worker.declarations.state_descriptors import State
-from holdfast.worker.declarations.types import type_text
-from holdfast.worker.declarations.value_checks import check_value
+from holdfast.worker.declarations.types import (
+    Former,
+    check_paths,
+    check_value,
+    join_path,
+    names_of,
+    type_text,
+)
+
+# Gives as many values as an array has in another type, null where it is null.
+Reshape = Callable[[Any], Any]
+
+
+def cast(to: pa.DataType) -> Reshape:
+    """Convert to a type that holds all values; one that does not fit is an error and never cut off."""
+    return lambda array: array.cast(to)
+
+
+def fill(to: pa.DataType, value: pa.Scalar) -> Reshape:
+    """Give one value again and again, as often as the struct around it is long: it was not stored."""
+
+    def filled(array: pa.Array) -> pa.Array:
+        if not value.is_valid or not len(array):
+            return pa.nulls(len(array), to)
+        return pa.repeat(value, len(array))
+
+    return filled
+
+
+def in_struct(to: pa.DataType, sources: Sequence[int | None], parts: Sequence[Reshape | None]) -> Reshape:
+    """Build a struct out of the fields of another; a null struct stays null.
+
+    Args:
+        to: The new struct.
+        sources: For each new field the place of its source among the old ones, None for none.
+        parts: For each new field what to do to its source, or to the whole struct if it has none.
+    """
+
+    def rebuilt(array: pa.StructArray) -> pa.StructArray:
+        fields = [array if source is None else array.field(source) for source in sources]
+        children = [field if part is None else part(field) for part, field in zip(parts, fields, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(to), mask=_mask(array))
+
+    return rebuilt
+
+
+def in_list(to: pa.DataType, inner: Reshape) -> Reshape:
+    """Change the elements that lists cover, and no others of a longer array that they were cut from."""
+
+    def changed(array: pa.ListArray) -> pa.ListArray:
+        offsets, start, length = _offsets(array)
+        values = inner(array.values.slice(start, length))
+        return pa.ListArray.from_arrays(offsets, values, type=to, mask=_mask(array))
+
+    return changed
+
+
+def in_map(to: pa.DataType, inner: Reshape) -> Reshape:
+    """Change the values of the entries that maps cover; keys stay as they are."""
+
+    def changed(array: pa.MapArray) -> pa.MapArray:
+        offsets, start, length = _offsets(array)
+        keys = array.keys.slice(start, length)
+        items = inner(array.items.slice(start, length))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=to, mask=_mask(array))
+
+    return changed
+
+
+def _offsets(array: Any) -> tuple[pa.Array, int, int]:
+    """Offsets that begin at zero, as a mask needs them, and the range of elements they stand for."""
+    if not len(array):
+        return pa.array([0], pa.int32()), 0, 0
+    raw = array.offsets.to_numpy()
+    start = int(raw[0])
+    return pa.array(raw - start, pa.int32()), start, int(raw[-1]) - start
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
 
 _BESIDE = "declare a new state (or field) with another name beside it, and fill it from the old one"
 _WHOLE_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -39,8 +116,8 @@ _WIDER |= {(old, pa.float64()) for old in (pa.int8(), pa.int16(), pa.int32(), pa
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """How values of one stored column become values of the declared type.
+class TypeChange:
+    """The conversion of stored values into the declared type.
 
     Attributes:
         steps: What changes, one sentence each and none if nothing does, such as "widen spend: float to
@@ -57,7 +134,7 @@ class Change:
 
     @property
     def is_same(self) -> bool:
-        """Whether an array is returned as it came."""
+        """Return whether arrays are returned unchanged."""
         return self.reshape is None
 
     def apply(self, array: Any) -> Any:
@@ -72,13 +149,15 @@ class Change:
         return self.reshape(array)
 
 
-def change_of(state: State, kind: str, stored: pa.DataType, key_type: pa.DataType | None = None) -> Change:
+def change_of(
+    state: State, kind: str, stored: pa.DataType, key_type: pa.DataType | None = None
+) -> TypeChange:
     """Compare a declared state with what is stored for it: its kind, a map's key type and its type.
 
     Args:
         state: The declaration. A field that `field_defaults` does not name reads as null in values that were
             stored without it.
-        kind: The kind that it was stored as, one of the values of `Kind`.
+        kind: The kind that it was stored as, one of the values of `StateKind`.
         stored: The type of the stored values, elements or accumulators.
         key_type: The stored type of a map's keys.
 
@@ -106,7 +185,7 @@ def change_of(state: State, kind: str, stored: pa.DataType, key_type: pa.DataTyp
     check_paths(name, state.type, state.fields_were, state.field_defaults)
     walk = _Walk(name, state.fields_were, state.field_defaults)
     reshape = walk.compare(stored, state.type, "")
-    return Change(tuple(walk.steps), tuple(walk.lost), state.type, reshape)
+    return TypeChange(tuple(walk.steps), tuple(walk.lost), state.type, reshape)
 
 
 class _Walk:

@@ -1,22 +1,262 @@
-"""Spark's types as text, and as Arrow types: read and written without a JVM.
+"""Spark's types as text and as Arrow types, with their field paths and sizes.
+
+One thing is easier than in Spark: names with letters of any language need no backquotes.
 
 Each Spark type here has exactly one Arrow type, the one that Spark itself uses when it hands rows to
 Python, and the way back gives the same type. Types without such a twin are refused with the reason.
+
+Arrow turns 5 into a timestamp, text into bytes and a struct's misspelt field into nothing. For a value
+that a person wrote once, such as a default, each of these is a mistake.
+
+Names are joined by dots, and a name with a dot in it stands in backquotes. An array's elements are called
+`element`, the two sides of a map `key` and `value`, as in Spark's `ALTER TABLE`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.ddl import EXPECTED, REFUSED, SCHEMA, UTC_TIMESTAMP, Reader
+from holdfast.worker.declarations.state_descriptors import State, StateKind
+
+UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+MAX_DEPTH: Final = 64
+
+EXPECTED = "a Spark type, such as long, string, decimal(10,2), array<int> or struct<a: int, b: string>"
+SCHEMA = "a state has a schema: stored values are read by later versions of the job, and by other tools"
+_LENGTH = ("a length is not checked where Python writes the value", 'write "string"')
+_SIMPLE: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": UTC_TIMESTAMP,
+    "timestamp_ltz": UTC_TIMESTAMP,
+    "timestamp_ntz": pa.timestamp("us"),
+}
+REFUSED: Final = {
+    "char": _LENGTH,
+    "character": _LENGTH,
+    "varchar": _LENGTH,
+    "interval": ("Arrow has no type that keeps Spark's intervals whole", "keep a long of milliseconds"),
+    "variant": (
+        "a variant is an encoding of Spark's own, without a type in Arrow",
+        'keep the JSON text as "string", or the fields that are needed as "struct<…>"',
+    ),
+    "time": ("a time of day loses its precision on the way through Arrow", "keep a long of microseconds"),
+    "void": ("a value that is always null needs no state", "name the type of the values to come"),
+    "null": ("a value that is always null needs no state", "name the type of the values to come"),
+    "object": (SCHEMA, 'write its fields as "struct<…>"'),
+    "pickle": (SCHEMA, 'write its fields as "struct<…>"'),
+    "udt": (SCHEMA, "write the fields of the user-defined type as struct<…>"),
+}
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>[0-9]+)|`(?P<quoted>(?:[^`]|``)+)`
+    |(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<mark>[<>(),:]))""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class _Token(NamedTuple):
+    kind: str  # "word", "number", "quoted", "text", "mark" or "end"
+    text: str
+    at: int
+
+
+class TypeReader:
+    """Reads one text from left to right.
+
+    Raises:
+        Invalid: From every method, with the text and a mark under the place that is wrong.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._split()
+        self._next = 0
+        self._depth = 0
+
+    def whole_type(self) -> pa.DataType:
+        """Read the text as one type."""
+        read = self._type()
+        self._expect_end()
+        return read
+
+    def whole_schema(self) -> pa.Schema:
+        """Read the text as columns with commas between them."""
+        fields = self._fields(until="")
+        self._expect_end()
+        return pa.schema(fields)
+
+    def _split(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        at = 0
+        end = len(self._text.rstrip())
+        while at < end:
+            match = _TOKEN.match(self._text, at)
+            if match is None:
+                at += len(self._text[at:]) - len(self._text[at:].lstrip())
+                raise self._wrong(_Token("", self._text[at], at), EXPECTED)
+            kind = str(match.lastgroup)
+            start = match.end() - len(match[0].lstrip())
+            tokens.append(
+                _Token(kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], start)
+            )
+            at = match.end()
+        return [*tokens, _Token("end", "", end)]
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._next]
+        self._next += token.kind != "end"
+        return token
+
+    def _peek(self, *words: str) -> bool:
+        token = self._tokens[self._next]
+        return token.kind in ("word", "mark") and token.text.lower() in words
+
+    def _expect(self, mark: str) -> None:
+        token = self._take()
+        if token.kind not in ("mark", "word") or token.text.lower() != mark:
+            raise self._wrong(token, f"`{mark}`")
+
+    def _expect_end(self) -> None:
+        token = self._take()
+        if token.kind != "end":
+            raise self._wrong(token, "nothing more")
+
+    def _type(self) -> pa.DataType:
+        token = self._take()
+        if token.kind != "word":
+            raise self._wrong(token, EXPECTED)
+        word = token.text.lower()
+        if word in REFUSED:
+            raise self._refused(token)
+        if word in ("decimal", "dec", "numeric"):
+            return self._decimal()
+        if word in ("array", "map", "struct"):
+            return self._nested(token, word)
+        simple = _SIMPLE.get(word)
+        if simple is None:
+            raise self._wrong(token, EXPECTED)
+        if word == "string" and self._peek("collate"):
+            raise self._wrong(
+                self._take(), "a string without a collation: Arrow compares strings byte by byte"
+            )
+        return simple
+
+    def _nested(self, token: _Token, word: str) -> pa.DataType:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._wrong(token, f"at most {MAX_DEPTH} types inside each other")
+        self._expect("<")
+        if word == "array":
+            read = pa.list_(pa.field("element", self._type()))
+        elif word == "map":
+            key = self._type()
+            self._expect(",")
+            read = pa.map_(key, self._type())
+        else:
+            read = pa.struct(self._fields(until=">"))
+        self._expect(">")
+        self._depth -= 1
+        return read
+
+    def _decimal(self) -> pa.DataType:
+        if not self._peek("("):
+            return pa.decimal128(10, 0)
+        self._take()
+        precision = self._digits("a precision of 1 to 38", 1, 38)
+        scale = 0
+        if self._peek(","):
+            self._take()
+            scale = self._digits(f"a scale of 0 to {precision}, the precision", 0, precision)
+        self._expect(")")
+        return pa.decimal128(precision, scale)
+
+    def _digits(self, expected: str, least: int, most: int) -> int:
+        token = self._take()
+        if token.kind != "number" or len(token.text) > 4 or not least <= int(token.text) <= most:
+            raise self._wrong(token, expected)
+        return int(token.text)
+
+    def _fields(self, until: str) -> list[pa.Field]:
+        fields: dict[str, pa.Field] = {}
+        while True:
+            name = self._take()
+            if name.kind not in ("word", "quoted"):
+                raise self._wrong(name, f"a name, then a type{f' or `{until}`' if fields and until else ''}")
+            if name.text in fields:
+                raise self._wrong(name, "each name once")
+            if self._peek(":"):
+                self._take()
+            read = self._type()
+            nullable = not self._peek("not")
+            if not nullable:
+                self._take()
+                self._expect("null")
+            self._comment()
+            fields[name.text] = pa.field(name.text, read, nullable=nullable)
+            if not self._peek(","):
+                return list(fields.values())
+            self._take()
+
+    def _comment(self) -> None:
+        if self._peek("comment"):
+            self._take()
+            token = self._take()
+            if token.kind != "text":
+                raise self._wrong(token, "a comment in quotes")
+        elif self._peek("default", "generated"):
+            raise self._wrong(
+                self._take(), "no default in the text: a state takes `default=` and `field_defaults=`"
+            )
+
+    def _wrong(self, token: _Token, expected: str) -> Invalid:
+        found = f"`{token.text}` at character {token.at + 1}" if token.text else "the end of the text"
+        return Invalid(
+            "this is not a type",
+            where=self._place(token.at),
+            found=found,
+            expected=expected,
+            hint="write types as in CREATE TABLE; names with other signs stand in backquotes",
+        )
+
+    def _refused(self, token: _Token) -> Invalid:
+        reason, hint = REFUSED[token.text.lower()]
+        return Invalid(
+            f"state cannot keep the type {token.text.lower()}: {reason}",
+            where=self._place(token.at),
+            found=f"`{token.text}` at character {token.at + 1}",
+            hint=hint,
+        )
+
+    def _place(self, at: int) -> str:
+        """The text around a place on one line, and a mark below it; `  in ` stands before the line."""
+        start = max(0, at - 60)
+        line = re.sub(r"\s", " ", self._text[start : at + 40])
+        return f"{line}\n{' ' * (len('  in ') + at - start)}^"
+
 
 _WRITTEN: Final = {
     pa.bool_(): "boolean",
@@ -62,7 +302,7 @@ def parse_type(given: Any) -> pa.DataType:
         Invalid: It is no type, with the place in the text, or one that state cannot keep, with the reason.
     """
     if isinstance(given, str):
-        return Reader(given).whole_type()
+        return TypeReader(given).whole_type()
     if isinstance(given, pa.DataType):
         return parse_type(type_text(given))
     if hasattr(given, "jsonValue") and hasattr(given, "simpleString"):
@@ -82,7 +322,7 @@ def parse_schema(text: str) -> pa.Schema:
     Raises:
         Invalid: As `parse_type`, and where there is no column or a name comes twice.
     """
-    return Reader(text).whole_schema()
+    return TypeReader(text).whole_schema()
 
 
 def schema_of(given: Any) -> pa.Schema:
@@ -195,3 +435,256 @@ def _no_type(given: Any) -> Invalid:
         expected=EXPECTED,
         hint=f"write {written}" if written else plain,
     )
+
+
+# Hash and ordinal of a key in a row, and those with the slot of an element in a row.
+ROW_BYTES: Final = 8 + 4
+ELEMENT_BYTES: Final = 8 + 4 + 8
+STAMP_BYTES: Final = 8
+SLOT_BYTES: Final = 8
+OFFSET_BYTES: Final = 4
+# One timer: its text with an offset, and the columns of the two clocks.
+TIMER_BYTES: Final = 24 + OFFSET_BYTES + 2 * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """The assumed sizes of values whose type does not show them.
+
+    Attributes:
+        text_bytes: How long a string or binary is.
+        elements: How many elements a key has in a list or map state.
+        nested: How many elements an array or a map has inside a value.
+    """
+
+    text_bytes: int = 16
+    elements: int = 10
+    nested: int = 4
+
+
+def value_bytes(read: pa.DataType, assumed: Assumptions) -> int:
+    """Estimate the bytes of one value in an Arrow column, before compression and without null bits."""
+    if kinds.is_boolean(read):
+        return 1
+    if kinds.is_string(read) or kinds.is_binary(read):
+        return OFFSET_BYTES + assumed.text_bytes
+    if kinds.is_list(read):
+        return OFFSET_BYTES + assumed.nested * value_bytes(read.value_type, assumed)
+    if kinds.is_map(read):
+        entry = value_bytes(read.key_type, assumed) + value_bytes(read.item_type, assumed)
+        return OFFSET_BYTES + assumed.nested * entry
+    if kinds.is_struct(read):
+        return sum(value_bytes(field.type, assumed) for field in read)
+    return int(read.bit_width) // 8
+
+
+def varies(read: pa.DataType) -> bool:
+    """Return whether the size of a value depends on the value."""
+    if kinds.is_struct(read):
+        return any(varies(field.type) for field in read)
+    return bool(kinds.is_string(read) or kinds.is_binary(read) or kinds.is_list(read) or kinds.is_map(read))
+
+
+def state_bytes(state: State, assumed: Assumptions) -> int:
+    """Estimate the bytes of one state for one key: its cell in the key's row, or all of its elements."""
+    stamp = STAMP_BYTES if state.ttl else 0
+    one = value_bytes(state.type, assumed) + stamp
+    if state.kind not in (StateKind.LIST, StateKind.MAP):
+        return one
+    key = value_bytes(state.key_type, assumed) if state.key_type is not None else 0
+    return SLOT_BYTES + assumed.elements * (ELEMENT_BYTES + key + one)
+
+
+def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
+    """Give a value as an Arrow scalar; None fits every type.
+
+    Raises:
+        Invalid: The value is not of that type, with the path of the part that is not.
+    """
+    checked = _checked(value, read, where)
+    try:
+        return pa.scalar(checked, type=read)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _unfit(value, read, where, str(error)) from error
+
+
+def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
+    """Give the parts of a tuple in the order of a struct's fields: by name where the tuple has names.
+
+    Raises:
+        TypeError: It has other names, or another length.
+    """
+    # A named tuple or an event, or a Row of Spark that was made with names.
+    given = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
+    if given is None or given == names:
+        if len(value) != len(names):
+            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
+        return value
+    cells = list(value)
+    return [cells[at] for at in _places(tuple(given), names)]
+
+
+@lru_cache(maxsize=1024)
+def _places(given: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    if sorted(given) != sorted(names):
+        raise TypeError(
+            f"a struct of {', '.join(names)} takes no tuple of {', '.join(given)}: "
+            "give a dict, or a plain tuple in the order of the fields"
+        )
+    return [given.index(name) for name in names]
+
+
+def _checked(value: Any, read: pa.DataType, where: str) -> Any:
+    """The value, with dicts in place of structs."""
+    if value is None:
+        return None
+    # A time with a zone names an instant, and timestamp_ntz has none.
+    is_instant = kinds.is_timestamp(read) and read.tz is None and getattr(value, "tzinfo", None) is not None
+    if is_instant or not fits(type(value), read):
+        raise _unfit(value, read, where)
+    if kinds.is_list(read):
+        return [_checked(element, read.value_type, f"{where}[{at}]") for at, element in enumerate(value)]
+    if kinds.is_map(read):
+        entries = []
+        for key, item in value.items():
+            if key is None:
+                raise _unfit(None, read.key_type, f"{where}: a key")
+            checked = _checked(key, read.key_type, f"{where}: a key")
+            entries.append((checked, _checked(item, read.item_type, f"{where}[{key!r}]")))
+        return entries
+    return _checked_struct(value, read, where) if kinds.is_struct(read) else value
+
+
+def _checked_struct(value: Any, read: pa.DataType, where: str) -> dict[str, Any]:
+    names = tuple(field.name for field in read)
+    try:
+        fields = (
+            value if isinstance(value, Mapping) else dict(zip(names, cells_of(value, names), strict=True))
+        )
+    except TypeError as error:
+        raise _unfit(value, read, where, str(error)) from error
+    if any(name not in names for name in fields):
+        raise _unfit(value, read, where)
+    checked = {}
+    for field in read:
+        part = fields.get(field.name)
+        if part is None and not field.nullable:
+            raise _unfit(part, field.type, f"{where}.{field.name}", "it is NOT NULL")
+        checked[field.name] = _checked(part, field.type, f"{where}.{field.name}")
+    return checked
+
+
+def fits(python: type, read: pa.DataType) -> bool:
+    """Return whether values of a Python type can be of an Arrow type, by the types alone."""
+    if issubclass(python, bool) and not kinds.is_boolean(read):
+        return False  # Python calls True an int
+    if issubclass(python, dt.datetime) and kinds.is_date(read):
+        return False  # and a datetime a date
+    return issubclass(python, next((taken for is_of, taken in _TAKEN if is_of(read)), object))
+
+
+_BYTES: Final = (bytes, bytearray, memoryview)
+_TAKEN: Final[tuple[tuple[Any, tuple[type, ...]], ...]] = (
+    (kinds.is_boolean, (bool, np.bool_)),
+    (kinds.is_integer, (int, np.integer)),
+    (kinds.is_floating, (float, int, np.floating, np.integer)),
+    (kinds.is_decimal, (Decimal, int)),
+    (kinds.is_string, (str,)),
+    (kinds.is_large_string, (str,)),
+    (kinds.is_binary, _BYTES),
+    (kinds.is_large_binary, _BYTES),
+    (kinds.is_timestamp, (dt.datetime,)),
+    (kinds.is_date, (dt.date,)),
+    (kinds.is_list, (list, tuple)),
+    (kinds.is_map, (Mapping,)),
+    (kinds.is_struct, (Mapping, tuple)),
+)
+
+
+def _unfit(value: Any, read: pa.DataType, where: str, why: str | None = None) -> Invalid:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}…"
+    kind = "" if value is None else f", which is {type(value).__name__}"
+    hint = why
+    if kinds.is_binary(read) and not isinstance(value, str):
+        hint = 'a state has a schema, so objects are not pickled into it: name the fields as "struct<…>"'
+    return Invalid(
+        "this value is not of the declared type",
+        where=where,
+        found=f"{shown}{kind}",
+        expected=type_text(read),
+        hint=hint,
+    )
+
+
+Former = Mapping[str, "str | Sequence[str]"]
+
+
+def join_path(path: str, name: str) -> str:
+    """Add a name to the path of a field; a name with a dot in it stands in backquotes."""
+    part = f"`{name}`" if "." in name else name
+    return f"{path}.{part}" if path else part
+
+
+def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
+    """All fields of all structs within a type, by path."""
+    paths: dict[str, pa.Field] = {}
+    if kinds.is_list(declared):
+        paths.update(paths_of(declared.value_type, join_path(path, "element")))
+    elif kinds.is_map(declared):
+        paths.update(paths_of(declared.key_type, join_path(path, "key")))
+        paths.update(paths_of(declared.item_type, join_path(path, "value")))
+    elif kinds.is_struct(declared):
+        for field in declared:
+            here = join_path(path, field.name)
+            paths[here] = field
+            paths.update(paths_of(field.type, here))
+    return paths
+
+
+def check_paths(
+    name: str, declared: pa.DataType, fields_were: Former, field_defaults: Mapping[str, Any]
+) -> None:
+    """Check a state's former names and defaults of fields against its type.
+
+    Raises:
+        Invalid: A path is of no field, a default is not of its field's type, or a former name is in use.
+    """
+    fields = paths_of(declared)
+    for option, paths in (("fields_were", fields_were), ("field_defaults", field_defaults)):
+        for path in paths:
+            if path not in fields:
+                raise Invalid(
+                    f"{option} names a field that is not declared",
+                    where=name,
+                    found=path,
+                    expected="one of " + ", ".join(fields) if fields else "a state with a struct",
+                    hint="write the path of a declared field, as in address.street",
+                )
+    for path, value in field_defaults.items():
+        check_value(value, fields[path].type, f"{name}, default of {path}")
+    claims: dict[str, str] = {}
+    for path, former in fields_were.items():
+        parent = path[: -len(join_path("", fields[path].name))]
+        for old_name in names_of(former):
+            claimed = parent + join_path("", old_name)
+            if claimed in fields:
+                raise Invalid(
+                    "a former name of a field is in use again, so stored values could be either",
+                    where=f"{name}, {path}",
+                    found=f'fields_were "{path}": "{old_name}", and a field {claimed}',
+                    hint="give the new field a name that the struct never had",
+                )
+            if claimed in claims:
+                raise Invalid(
+                    "two fields have the same former name",
+                    where=name,
+                    found=f"{claims[claimed]} and {path} were both {old_name}",
+                    hint="leave the former name out of the one that is new",
+                )
+            claims[claimed] = path
+
+
+def names_of(former: str | Sequence[str]) -> tuple[str, ...]:
+    """Give the former names of one field, newest first."""
+    return (former,) if isinstance(former, str) else tuple(former)

@@ -1,1 +1,1 @@
-"""How a processor is run: events and rows, state objects, timers, times to live."""
+"""The run of a processor: events and rows, state objects, timers, TTLs."""

@@ -1,4 +1,4 @@
-"""What a handler gets as `ctx`: the key, the time, and the key's timers."""
+"""The `ctx` of a handler: the key, the time, and the key's timers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.worker.interface import Moment, Shared
-from holdfast.worker.runtime.event_rows import EventRecord
+from holdfast.worker.runtime.columns import EventRecord
 from holdfast.worker.runtime.timers import (
     EPOCH,
     EVENT,
@@ -173,7 +173,7 @@ class Context:
             self._cells.keep_one(self._one, self._at, self._one_ms)
 
     def _is_first(self, key: str) -> bool:
-        """Whether no other timer was looked at, and the key has none but this one."""
+        """Return whether no other timer was looked at, and the key has none but this one."""
         if self._one is not None or self._timers is not None or self._cells is None or self._at < 0:
             return False
         if self._cells.has_only(key)[self._at]:

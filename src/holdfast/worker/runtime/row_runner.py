@@ -16,23 +16,33 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Shared, Touched
-from holdfast.worker.runtime.arrow_columns import Unfit, table_of
+from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Outcome, Shared, Touched
+from holdfast.worker.runtime.cells import Cells, WrongValue
+from holdfast.worker.runtime.columns import EventRecord, Unfit, records, table_of
 from holdfast.worker.runtime.context import Context
-from holdfast.worker.runtime.error_context import Place, Stopped, failure, line_of, misfit, summary
-from holdfast.worker.runtime.event_dispatcher import EachEvent, EventDispatcher, NoFeed, WholeKey, collector
-from holdfast.worker.runtime.event_rows import EventRecord, records
-from holdfast.worker.runtime.features.instances import Settler
-from holdfast.worker.runtime.features.partial_aggregates import PartContext, PartFeed, nothing_from
-from holdfast.worker.runtime.row_state.cells import Cells, WrongValue
-from holdfast.worker.runtime.row_state.state_objects import StateObject, cells_of, state_class
+from holdfast.worker.runtime.event_dispatcher import (
+    EachEvent,
+    ErrorContext,
+    EventDispatcher,
+    HandlerFailed,
+    NoFeed,
+    WholeKey,
+    collector,
+    failure,
+    line_of,
+    misfit,
+    summary,
+)
+from holdfast.worker.runtime.partial_aggregates import PartContext, PartFeed, nothing_from
+from holdfast.worker.runtime.runner_spec import Settler
+from holdfast.worker.runtime.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
 from holdfast.worker.runtime.ttl import Clocks, with_stamps_unset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.declarations.processor import Definition
+    from holdfast.worker.declarations.processor import ProcessorDefinition
     from holdfast.worker.runtime.runner_spec import RunnerSpec
 
 DEAD_LETTER = "dead-letter"
@@ -79,13 +89,13 @@ class RowRunner:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: ProcessorDefinition,
         processor: Any,
         spec: RunnerSpec,
     ) -> None:
         self._name = definition.name
         self._processor = processor
-        self._place = Place(spec.operator)
+        self._place = ErrorContext(spec.operator)
         self._output = spec.output
         self._key_names = spec.key_names
         self._sets_aside = spec.on_error == DEAD_LETTER
@@ -135,7 +145,7 @@ class RowRunner:
         self._place = dataclasses.replace(self._place, batch_id=moment.batch_id)
         self._touched = touched
         self._keys: tuple[int, list[EventRecord]] = (0, [])
-        self._failed: list[Failed] = []
+        self._failed: list[FailedEvent] = []
         self._timers = TimerCells(touched, moment) if self._on_timer is not None else None
         self._clocks.begin(moment)
         self._ctx._begin(moment, self._key, self._timers)
@@ -159,7 +169,7 @@ class RowRunner:
         try:
             self._processor.on_start(self._ctx)
         except Exception as error:
-            raise self._stop(Stopped(self._processor.on_start), error, None) from error
+            raise self._stop(HandlerFailed(self._processor.on_start), error, None) from error
 
     def _stretches(self, size: int) -> list[tuple[int, int]]:
         """Divide the keys so that each part has a bounded number of keys and, if it can be, of events."""
@@ -185,7 +195,7 @@ class RowRunner:
             try:
                 self._run_keys(states, first, flags, marks)
                 break
-            except Stopped as stopped:
+            except HandlerFailed as stopped:
                 key = len(marks)
                 self._set_aside(stopped, first, key)
                 del self._rows[marks[-1] if marks else 0 :]
@@ -238,7 +248,7 @@ class RowRunner:
             try:
                 collect(on_end(state, self._ctx))
             except Exception as error:
-                raise Stopped(on_end) from error
+                raise HandlerFailed(on_end) from error
 
     def _fire(self, state: StateObject) -> None:
         """Fire the timers of the key in hand that are due, also those that are set meanwhile."""
@@ -264,7 +274,7 @@ class RowRunner:
                         )
                     collect(on_timer(timer_of(key, at), state, ctx))
                 except Exception as error:
-                    raise Stopped(on_timer) from error
+                    raise HandlerFailed(on_timer) from error
                 if ctx._due:
                     break  # it may be due before the others
             if not ctx._due:
@@ -287,7 +297,7 @@ class RowRunner:
             self._timers.changed.pop(position, None)
         return self._states(position, position + 1)[0]
 
-    def _set_aside(self, stopped: Stopped, first: int, key: int) -> None:
+    def _set_aside(self, stopped: HandlerFailed, first: int, key: int) -> None:
         """Take out the event, or all of the key's, at which a handler stopped.
 
         Raises:
@@ -301,7 +311,7 @@ class RowRunner:
         text = f"{summary(error)} (at {line})" if line else summary(error)
         at = range(feed.starts[key], feed.stops[key]) if stopped.event is None else (stopped.event,)
         events = [feed.take_out(key, at[0]) for _ in at]
-        self._failed += [Failed(feed.name, event, text) for event in events]
+        self._failed += [FailedEvent(feed.name, event, text) for event in events]
 
     def _refuse(self, position: int, stream: str, event: dict[str, Any], error: str) -> None:
         """Deal with an event that has a value which Python does not have."""
@@ -309,9 +319,9 @@ class RowRunner:
             place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
             why = Invalid(error, hint='have such events set aside with on_error="dead-letter"')
             raise misfit("an event cannot be read", why, place)
-        self._failed.append(Failed(stream, event, error))
+        self._failed.append(FailedEvent(stream, event, error))
 
-    def _stop(self, stopped: Stopped, error: BaseException, position: int | None) -> Exception:
+    def _stop(self, stopped: HandlerFailed, error: BaseException, position: int | None) -> Exception:
         place = dataclasses.replace(
             self._place,
             key=self._key(position) if position is not None else None,

@@ -1,14 +1,221 @@
-"""What a runner is made for, besides its processor."""
+"""The specification of a runner, parallel instances included.
+
+An operator's instances are keys of their own, numbered from zero, and each has a key group to itself. Every
+batch touches the first of them, and all where their number has changed, so that state which was written for
+another number is never read as if it were for this one.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.arrays import whole
+from holdfast.worker.declarations.state_descriptors import SETTLED, State
+from holdfast.worker.interface import VALUE_PREFIX
+from holdfast.worker.runtime.columns import values_of
+from holdfast.worker.runtime.event_dispatcher import HandlerFailed
+from holdfast.worker.state.layout import ROWS, decode, fingerprint_of, form_from_json
+from holdfast.worker.task_facts import local_property
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from holdfast.worker.interface import Touched
+    from holdfast.worker.runtime.context import Context
+    from holdfast.worker.state.store import MemoryStore
 
-    from holdfast.worker.runtime.features.instances import Instances
+
+INSTANCE = "instance"
+MOST_INSTANCES = 128
+_COUNT = b"instances"
+PROPERTY = "holdfast.instances."
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The state that each instance is given when their number changes.
+
+    Attributes:
+        before: How many instances there were.
+        table: A column of lists for each state, a row for each instance.
+    """
+
+    before: int
+    table: pa.Table
+
+    def of(self, instance: int, state: str) -> list[Any]:
+        """The elements of one instance's list."""
+        row = whole(self.table.column(state)).slice(instance, 1)
+        return values_of(row.flatten())
+
+    def write(self, path: str) -> None:
+        """Write them to a file of this machine."""
+        table = self.table.replace_schema_metadata({_COUNT: str(self.before).encode()})
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    @classmethod
+    def read(cls, path: str) -> Shares:
+        """Read back what `write` wrote."""
+        with pa.OSFile(path) as file:
+            table = pa.ipc.open_file(file).read_all()
+        return cls(int(table.schema.metadata[_COUNT]), table)
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The instances of an operator, as its tasks know them.
+
+    Attributes:
+        operator: The user's name of it.
+        count: How many there are.
+        shares: What they are given; by default it is looked for in the task, where it was sent along.
+    """
+
+    operator: str
+    count: int
+    shares: Shares | None = None
+
+    @property
+    def property(self) -> str:
+        """The name under which a query's tasks are told that the number has changed."""
+        return f"{PROPERTY}{self.operator}"
+
+    def given(self) -> Shares | None:
+        """Return the state that the instances are given in this run, if their number has changed."""
+        if self.shares is not None:
+            return self.shares
+        told = self._told()
+        if told is None:
+            return None
+        from pyspark import SparkFiles
+
+        return Shares.read(SparkFiles.get(told["file"]))
+
+    def touched(self) -> int:
+        """Return the number of instances that a batch touches, with or without events."""
+        before = self.shares.before if self.shares is not None else (self._told() or {}).get("before", 0)
+        return max(self.count, before) if before else 1
+
+    def _told(self) -> dict[str, Any] | None:
+        text = local_property(self.property)
+        return None if text is None else json.loads(text)
+
+
+class Settler:
+    """Sees to it that each instance that a pass touches has the state of an instance among this many."""
+
+    def __init__(self, instances: Instances, states: Sequence[State], on_restore: Any) -> None:
+        self._instances = instances
+        self._names = [state.name for state in states if state.name != SETTLED]
+        self._on_restore = on_restore
+        self._shares: Shares | None = None
+        self._asked = False
+
+    def enter(self, state: Any, ctx: Context) -> None:
+        """Take in what an instance is given, if it has the state of another number of them.
+
+        Raises:
+            Invalid: Its state is of another number, and nothing was handed out.
+            Stopped: on_restore raised.
+        """
+        settled, count = getattr(state, SETTLED), self._instances.count
+        if settled is not None and settled[1] == count and not self._given():
+            return
+        shares = self._given()
+        if shares is None and settled is not None:
+            raise Invalid(
+                "the number of instances has changed, and their state was not handed out anew",
+                where=f"operator {self._instances.operator}",
+                found=f"instances={count}, and state of {settled[1]}",
+                hint="start the query with Holdfast, as in hf.sink(…).start(…) or holdfast run",
+            )
+        if settled is not None and settled[1] == count:
+            return  # it was handed out in an earlier batch of this run
+        instance = ctx.key[0]
+        if instance >= count:
+            state.clear()
+            delattr(state, SETTLED)
+            for timer in ctx.timers() if ctx._has_timers else ():
+                ctx.cancel_timer(timer.name, timer.clock)
+            return
+        if shares is not None:
+            for name in self._names:
+                getattr(state, name).set(shares.of(instance, name))
+        setattr(state, SETTLED, (self._instances.operator, count))
+        if shares is not None and self._on_restore is not None:
+            try:
+                self._on_restore(state, ctx)
+            except Exception as error:
+                raise HandlerFailed(self._on_restore) from error
+
+    def _given(self) -> Shares | None:
+        if not self._asked:
+            self._shares, self._asked = self._instances.given(), True
+        return self._shares
+
+
+def settled_in(store: MemoryStore) -> str | None:
+    """The operator whose instances are in a store, if these are instances."""
+    for group in store.groups:
+        stored = store.load(group)
+        forms = {mark: form_from_json(fields) for mark, fields in json.loads(stored.forms or b"{}").items()}
+        for blob in (*stored.base, *stored.log):
+            form = forms.get(fingerprint_of(blob).hex())
+            rows = None if form is None or SETTLED not in form.states else decode(form, blob).get(ROWS)
+            cells = [] if rows is None else values_of(rows.column(f"{VALUE_PREFIX}{SETTLED}"))
+            name = next((settled[0] for settled in cells if settled is not None), None)
+            if name is not None:
+                return str(name)
+    return None
+
+
+def settled_counts(touched: Touched) -> set[int]:
+    """For how many instances the state of those that have any was written."""
+    cells = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
+    return {settled[1] for settled in cells if settled is not None}
+
+
+def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:
+    """Distribute the state of the earlier instances over `count` new ones.
+
+    A list is split evenly: its elements, in the order of instances, are cut into parts of which none has
+    two more than another. A union list is given whole to each.
+
+    Args:
+        touched: The former instances.
+        states: The operator's states.
+        before: How many instances there were.
+        count: How many there are to be.
+    """
+    instances = np.array(touched.keys.column(0).to_pylist(), np.int64)
+    order = [int(at) for at in np.argsort(instances) if instances[at] < before]
+    columns: dict[str, pa.Array] = {}
+    for state in states:
+        if state.name == SETTLED:
+            continue
+        elements = touched.elements(state.name)
+        rows = np.concatenate(
+            [np.arange(elements.starts[at], elements.starts[at + 1]) for at in order] or [np.arange(0)]
+        ).astype(np.int64)
+        every = whole(elements.rows.column("v")).take(pa.array(rows))
+        if state.union:
+            bounds = np.arange(count + 1) * len(every)
+            every = pa.concat_arrays([every] * count)
+        else:
+            bounds = np.arange(count + 1) * len(every) // count
+        columns[state.name] = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), every)
+    return Shares(before, pa.table(columns))
+
+
+def own_group(instance: int) -> int:
+    """The key group of an instance: each has one to itself."""
+    return instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,16 @@ from holdfast.errors import Invalid
 from holdfast.worker.arrays import latest
 from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.interface import Arrivals, Moment, Outcome, Shared, Touched
-from holdfast.worker.runtime.arrow_columns import conformed
-from holdfast.worker.runtime.error_context import Place, failure, line_of, misfit
-from holdfast.worker.runtime.table_state.state_table import TAKEN_NAMES, StateTable
-from holdfast.worker.runtime.table_state.table_columns import TableCells, View
-from holdfast.worker.runtime.table_state.table_elements import Pool
-from holdfast.worker.runtime.table_state.table_timers import Fired, TimerColumns
+from holdfast.worker.runtime.columns import conformed
+from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, line_of, misfit
+from holdfast.worker.runtime.state_table import TAKEN_NAMES, Fired, StateTable, TimerColumns
+from holdfast.worker.runtime.table_columns import Pool, TableCells, View
 from holdfast.worker.runtime.ttl import Clocks, times_ms, with_stamps_unset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.declarations.processor import Definition
+    from holdfast.worker.declarations.processor import ProcessorDefinition
     from holdfast.worker.runtime.runner_spec import RunnerSpec
 
 # A pass that fires timers more often than this sets each anew for a time that has passed.
@@ -50,7 +48,7 @@ class TableRunner:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: ProcessorDefinition,
         processor: Any,
         spec: RunnerSpec,
     ) -> None:
@@ -119,7 +117,7 @@ class TableRunner:
                         "timers fire without end: each time some are set that are due already",
                         hint="set timers after state.watermark_ms, or after state.now_ms",
                     ),
-                    Place(self._spec.operator, batch_id=self._moment.batch_id),
+                    ErrorContext(self._spec.operator, batch_id=self._moment.batch_id),
                 )
             times = fired.event_times(self._clocks.watermark_ms)
             rows = fired.table(self._keys)
@@ -147,7 +145,7 @@ class TableRunner:
             self._moment,
             self._shared,
         )
-        place = Place(self._spec.operator, stream=stream, batch_id=self._moment.batch_id)
+        place = ErrorContext(self._spec.operator, stream=stream, batch_id=self._moment.batch_id)
         try:
             result = handler(rows, state)
         except Exception as error:

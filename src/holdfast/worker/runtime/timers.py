@@ -189,7 +189,7 @@ class TimerCells:
         self._due = {name: whole(touched.stored(name)) for name in (DUE_EVENT, DUE_PROCESSING)}
 
     def due(self) -> NDArray[np.bool_] | None:
-        """Which keys have a stored timer that is due, or None where no key has."""
+        """Return a mask of keys with a stored timer that is due; None if no key has one."""
         limits = (self.event_limit, self.processing_limit)
         due = due_keys(list(self._due.values()), limits)
         return due if due.any() else None
@@ -256,7 +256,7 @@ def encode_keys(timers: Collection[Mapping[str, int]]) -> tuple[pa.Array, pa.Arr
 
 
 def due_keys(columns: Sequence[pa.Array], limits: Sequence[int]) -> NDArray[np.bool_]:
-    """Which keys have a timer that is due, by the first of each clock and the latest time that is due."""
+    """Return a mask of keys with a due timer, by the first of each clock and the latest due time."""
     due = np.zeros(len(columns[0]), np.bool_)
     for column, limit in zip(columns, limits, strict=True):
         if column.null_count < len(column):

@@ -1,4 +1,4 @@
-"""When values expire and what reading and writing does to their stamps: the rules, once for all runners.
+"""TTL rules for all runners: when values expire, and how reads and writes change their stamps.
 
 A value carries the stamp of its last write, and with "read_and_write" of its last read. It has expired
 when its clock has reached stamp + duration, that moment included. Reading an expired value removes it;
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def expired(stamp_ms: int, duration_ms: int, now_ms: int) -> bool:
-    """Whether a value with this stamp has expired; a sum past the last millisecond counts as the last."""
+    """Return whether a value with this stamp has expired; an overflow counts as the last time."""
     life = min(MAX_MS - stamp_ms, duration_ms) if stamp_ms > 0 else duration_ms
     return stamp_ms + life <= now_ms
 
 
 class Clock:
-    """What writes are stamped with now: the batch's time, or the time of the event in hand."""
+    """The time with which writes are stamped: the batch's, or that of the current event."""
 
     __slots__ = ("stamp",)
 
@@ -72,7 +72,7 @@ class Clocks:
         self.event.stamp = self.watermark_ms
 
 
-class Rule:
+class TtlRule:
     """The TTL of one state, at the moment of a pass.
 
     Attributes:
@@ -124,7 +124,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading many values at once does.
+    """The effect of reading many values at once.
 
     Attributes:
         shown: Which are given.
@@ -137,7 +137,7 @@ class Reading:
     stamps: Stamps
 
 
-def read(rule: Rule, present: Mask, stamps: Stamps, now: Stamps | int) -> Reading:
+def read(rule: TtlRule, present: Mask, stamps: Stamps, now: Stamps | int) -> Reading:
     """Read values, accumulators or entries of a map, each on its own."""
     kept = present & ~(stamps <= rule.cutoff)
     if rule.refreshes:
@@ -147,14 +147,14 @@ def read(rule: Rule, present: Mask, stamps: Stamps, now: Stamps | int) -> Readin
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """What reading one whole list does: the places of elements that are shown, removed and stamped anew."""
+    """The effect of reading one whole list: the indexes of elements that are shown, removed and stamped."""
 
     shown: Sequence[int]
     removed: Sequence[int]
     restamped: Sequence[int]
 
 
-def read_list(rule: Rule, stamps: Sequence[int]) -> ListReading:
+def read_list(rule: TtlRule, stamps: Sequence[int]) -> ListReading:
     """Read a list, whose elements expire on their own and leave together.
 
     Expired elements stay until a refreshing read writes the list anew, or until none is alive.
@@ -173,7 +173,7 @@ def read_list(rule: Rule, stamps: Sequence[int]) -> ListReading:
 
 
 def with_stamps_unset(outcome: Outcome, moment: Moment) -> Outcome:
-    """What a pass leaves, with null where event time had no stamp to give yet."""
+    """Return the result of a pass, with null where event time had no stamp to give yet."""
     if moment.event_time_ms is not None:
         return outcome
     columns = {
@@ -193,9 +193,9 @@ def _unset(stamps: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.if_else(missing, pa.scalar(None, pa.int64()), stamps)
 
 
-def rule_of(state: State, clocks: Clocks) -> Rule | None:
+def rule_of(state: State, clocks: Clocks) -> TtlRule | None:
     """Give the rule of a state, or None where its values live for ever."""
-    return Rule(state.ttl, clocks) if state.ttl is not None else None
+    return TtlRule(state.ttl, clocks) if state.ttl is not None else None
 
 
 def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:

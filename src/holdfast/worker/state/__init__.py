@@ -1,1 +1,1 @@
-"""Where state is kept: tables in memory, blobs in Spark's store, working copies on disk."""
+"""The state of keys: tables in memory, blobs in Spark's store, working copies on disk."""

@@ -56,7 +56,7 @@ def hash_int(value: int, seed: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """How the key groups of an operator are stored; fixed at its first start.
+    """The numbering of an operator's key groups; fixed at its first start.
 
     Attributes:
         even: Whether under the numbers that spread them evenly, or each under its own.
@@ -97,7 +97,7 @@ PLAIN: Final = Numbering(even=False)
 
 
 def numbering_by(key_type: str) -> Numbering:
-    """How groups are stored whose numbers are of this type."""
+    """Return the numbering of groups whose numbers have this type."""
     return EVEN if key_type == EVEN.key_type else PLAIN
 
 
@@ -109,7 +109,7 @@ def _groups_in(numbering: Numbering, partition: int, partitions: int, key_groups
 
 @lru_cache(maxsize=MOST_GROUPS)
 def _number_with_hash(hashed: int) -> int:
-    """Of the longs below 2**32 the one with this hash."""
+    """Return the long below 2**32 that has this hash."""
     # The upper four bytes are zero, which leave the hash as it is but for the last step of `mix`.
     word = (_unmixed(_unmixed(_unfinished(hashed, _LONG))) ^ SEED) * _C2_INVERSE & _MASK
     word = (word >> 15 | word << 17) & _MASK
@@ -117,13 +117,13 @@ def _number_with_hash(hashed: int) -> int:
 
 
 def _unmixed(seed: int) -> int:
-    """What `mix` had before its last step: the hash so far with the word laid over it."""
+    """Invert the last step of `mix`: return the hash so far, xored with the word."""
     seed = (seed - _M) * _5_INVERSE & _MASK
     return (seed >> 13 | seed << 19) & _MASK
 
 
 def _unfinished(hashed: int, length: int) -> int:
-    """What `finish` was given."""
+    """Invert `finish`."""
     hashed ^= hashed >> 16
     hashed = hashed * _F2_INVERSE & _MASK
     hashed ^= hashed >> 13 ^ hashed >> 26

@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 from holdfast.errors import Unsupported
 from holdfast.worker.arrays import comparable, comparable_key, numbers, same_cells, starts_of, whole
 from holdfast.worker.interface import Elements
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
-from holdfast.worker.state.operator_layout import Layout
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.layout import KEY_PREFIX, ROWS, Layout
+from holdfast.worker.state.tables import Levels, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +68,12 @@ class Keys:
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self.h)
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Which keys have no row yet."""
+        """Return a mask of the keys without a row."""
         return self._found.missing
 
     def stored(self, column: str) -> pa.Array:
@@ -174,7 +172,7 @@ def resolve(
 def _shared(
     rows: Levels, table: pa.Table, first: Places, position: Places, unique: Hashes, due: Run
 ) -> NDArray[np.bool_]:
-    """Which hashes belong to more than one key, among the events or in the state."""
+    """Return the hashes that belong to more than one key, among the events or in the state."""
     shared = np.zeros(len(unique), np.bool_)
     for column in table.columns:
         same = same_keys(column, column.take(pa.array(first[position])))

@@ -1,25 +1,338 @@
-"""Read a key group from the store: its blobs, brought into today's form."""
+"""Read a key group from the store, brought into the current form.
+
+States are found by name. What the rows of an older form become is worked out once for each form, and a
+change that would lose or misread anything is refused before a row is used.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.errors import Corrupt
-from holdfast.worker.interface import Moment
-from holdfast.worker.state.blob_schema import BlobSchema, decode, fingerprint_of, form_from_json
-from holdfast.worker.state.operator_layout import Layout
-from holdfast.worker.state.store import Store
-from holdfast.worker.state.upgrade import Upgrade
+from holdfast.errors import Corrupt, Invalid
+from holdfast.worker.declarations.evolution import TypeChange, change_of
+from holdfast.worker.declarations.state_descriptors import State, Ttl, origin_ms
+from holdfast.worker.declarations.types import type_text
+from holdfast.worker.interface import (
+    DUE_EVENT,
+    DUE_PROCESSING,
+    SLOT_PREFIX,
+    STAMP_PREFIX,
+    TIMERS,
+    VALUE_PREFIX,
+    Moment,
+)
+from holdfast.worker.state.layout import (
+    KEY_PREFIX,
+    ROWS,
+    BlobSchema,
+    Layout,
+    Period,
+    continued,
+    decode,
+    fingerprint_of,
+    form_from_json,
+    stored_types,
+)
+from holdfast.worker.state.store import PartitionStore
+from holdfast.worker.state.upkeep import expired
+
+_DROP_TIMERS = "timers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The location of a current state in an older layout."""
+
+    state: State
+    name: str
+    change: TypeChange
+    ttl: Ttl | None
+    mark: str
+
+
+class Upgrade:
+    """Brings rows of older forms into today's.
+
+    Args:
+        layout: What fixes the operator's state today.
+        renamed: The former names of states, as earlier versions of the processor gave them, where known.
+    """
+
+    def __init__(self, layout: Layout, renamed: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._layout = layout
+        self._renamed = {old: new for new, names in (renamed or {}).items() for old in names}
+        self._sources: dict[bytes, dict[str, _Source]] = {}
+        self._periods = continued(layout.periods, layout)
+        self._has_gaps = any(self._has_gap(state) for state in layout.states)
+
+    def check(self, form: BlobSchema) -> None:
+        """Refuse a form that cannot be read, without reading any rows.
+
+        Raises:
+            Invalid: Something would be lost or misread.
+        """
+        self._of(form)
+
+    def timed(self, form: BlobSchema) -> bool:
+        """Return whether reading makes stamps or drops values, so that the group must be written."""
+        for source in self._of(form).values():
+            had, has = source.ttl is not None, source.state.ttl is not None
+            if has and (not had or _clock(source.ttl) != _clock(source.state.ttl)):
+                return True
+            if had and not has and source.ttl is not None and source.ttl.on_disable == "drop_expired":
+                return True
+        return False
+
+    def bring(
+        self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
+    ) -> tuple[str, pa.RecordBatch] | None:
+        """The name of today's table and the rows in its columns; None where the state is dropped.
+
+        Raises:
+            Invalid: The rows cannot be read as today's; the error says what differs.
+        """
+        sources = self._of(form)
+        if table == ROWS:
+            return ROWS, self._rows(sources, batch, moment)
+        for name, source in sources.items():
+            if source.name == table:
+                return name, self._elements(source, batch, moment)
+        return None
+
+    def renew(self, table: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        """Rows in today's form as they are now, though they may be from before a TTL went and came again.
+
+        The rows themselves where nothing has changed.
+        """
+        brought = self.bring(self._layout.form, table, batch, moment) if self._has_gaps else None
+        if brought is None:
+            return batch
+        names = [name for name in batch.schema.names if name == "t" or name.startswith(STAMP_PREFIX)]
+        return batch if brought[1].select(names) == batch.select(names) else brought[1]
+
+    def _of(self, form: BlobSchema) -> dict[str, _Source]:
+        if form.fingerprint not in self._sources:
+            self._check_keys(form)
+            self._sources[form.fingerprint] = self._match(form)
+        return self._sources[form.fingerprint]
+
+    def _check_keys(self, form: BlobSchema) -> None:
+        old, new = (
+            [field.type for field in tables[ROWS] if field.name.startswith(KEY_PREFIX)]
+            for tables in (form.tables, self._layout.form.tables)
+        )
+        if old != new:
+            raise Invalid(
+                "the key has changed, so no state would be found again",
+                where=f"operator {self._layout.operator}",
+                found=", ".join(map(type_text, new)),
+                expected=", ".join(map(type_text, old)),
+                hint="key the stream by columns of these types again, or start with a new checkpoint",
+            )
+
+    def _match(self, form: BlobSchema) -> dict[str, _Source]:
+        sources: dict[str, _Source] = {}
+        for state in self._layout.states:
+            known = state.stored_as(form.states, self._layout.drop)
+            if known is not None:
+                sources[state.name] = self._source(form, state, known)
+        left = sorted(
+            set(form.states) - {source.name for source in sources.values()} - set(self._layout.drop)
+        )
+        if left:
+            fresh = [state.name for state in self._layout.states if state.name not in sources]
+            raise Invalid(
+                "the checkpoint has state that the processor does not declare, and it would be lost",
+                where=f"operator {self._layout.operator}",
+                found=", ".join(left),
+                expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
+                hint=self.way_out(form, left[0]),
+            )
+        return sources
+
+    def way_out(self, form: BlobSchema, left: str) -> str:
+        """Return the code that keeps a state of a layout that the processor does not declare."""
+        drop = f'process(…, drop=["{left}"])'
+        for state in self._layout.states:
+            other = state.stored_as(form.states, self._layout.drop)
+            if left in state.former_names and other is not None:
+                return (
+                    f'process(…, drop=["{other}"]) to read {left} as {state.name}, '
+                    f"or {drop} to read {other} as it"
+                )
+        line = [left]
+        heir = self._named(left)
+        while heir is None and self._renamed.get(line[0], left) not in line:
+            line.insert(0, self._renamed[line[0]])
+            heir = self._named(line[0])
+        if heir is None:
+            return f'say was="{left}" on what it has become, or {drop}'
+        names = [*heir.former_names, *(name for name in line if name not in heir.former_names)]
+        names = [f'"{name}"' for name in names if name != heir.name]
+        was = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+        return f"it has become {heir.name}, and keys not asked for since have it under {left}: say was={was}"
+
+    def _named(self, name: str) -> State | None:
+        return next(
+            (state for state in self._layout.states if name in (state.name, *state.former_names)), None
+        )
+
+    def _source(self, form: BlobSchema, state: State, name: str) -> _Source:
+        declared = form.states[name]
+        stored, key = stored_types(form, name)
+        change = change_of(state, declared["kind"], stored, key)
+        return _Source(state, name, change, _ttl(declared), form.fingerprint.hex())
+
+    def _rows(self, sources: dict[str, _Source], batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        if TIMERS in old and TIMERS not in self._layout.form.tables[ROWS].names:
+            self._check_timers(old[TIMERS])
+        made: dict[str, pa.Array] = {}
+        for state in self._layout.states:
+            source = sources.get(state.name)
+            if source is None or not state.of_keys:
+                continue
+            if state.has_elements:
+                made[f"{SLOT_PREFIX}{state.name}"] = old[f"{SLOT_PREFIX}{source.name}"]
+                continue
+            stamps = old.get(f"{STAMP_PREFIX}{source.name}")
+            values = old[f"{VALUE_PREFIX}{source.name}"]
+            stamps, gone = self._lived(source, values.is_null(), stamps, moment)
+            made[f"{VALUE_PREFIX}{state.name}"] = source.change.apply(_without(values, gone))
+            if stamps is not None:
+                made[f"{STAMP_PREFIX}{state.name}"] = stamps
+        for name in (TIMERS, DUE_EVENT, DUE_PROCESSING):
+            if name in old:
+                made[name] = old[name]
+        return self._conformed(ROWS, {**old, **made}, made, batch.num_rows)
+
+    def _elements(self, source: _Source, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        # A null element is one, and has an age like any other.
+        stamps, gone = self._lived(source, old["dead"], old.get("t"), moment)
+        made = {"v": source.change.apply(_without(old["v"], gone))}
+        if gone is not None:
+            made["dead"] = pc.or_(old["dead"], gone)
+        if stamps is not None:
+            made["t"] = stamps
+        return self._conformed(source.state.name, {**old, **made}, {**old, **made}, batch.num_rows)
+
+    def _lived(
+        self, source: _Source, unset: pa.Array, stamps: pa.Array | None, moment: Moment
+    ) -> tuple[pa.Array | None, pa.Array | None]:
+        """Today's stamps of values: kept, made up or none; and which values are gone with their TTL, if any.
+
+        Args:
+            source: The state.
+            unset: Where there is no value.
+            stamps: The stamps in the older form, if it has any.
+            moment: Now.
+        """
+        numbers = self._numbers(source.mark)
+        made, gone = self._through(source, numbers[-1], unset, stamps, moment)
+        if stamps is None or source.ttl is None or source.ttl.clock != "processing":
+            return made, gone
+        # Of a form that has come back, stamps tell which values are from before.
+        for number, following in reversed([*pairwise(numbers)]):
+            since = self._periods[following].since_ms
+            if since is None:
+                break
+            earlier = pc.fill_null(pc.less(stamps, since), False)
+            its_made, its_gone = self._through(source, number, unset, stamps, moment)
+            if made is not None:
+                made = pc.if_else(earlier, its_made, made)
+            if its_gone is not None:
+                none = pa.array(np.zeros(len(unset), np.bool_))
+                gone = pc.if_else(earlier, its_gone, none if gone is None else gone)
+        return made, gone
+
+    def _through(
+        self, source: _Source, number: int, unset: pa.Array, stamps: pa.Array | None, moment: Moment
+    ) -> tuple[pa.Array | None, pa.Array | None]:
+        """The same for values that were written in a certain period, through all since."""
+        before, today, gone = source.ttl, source.state.ttl, None
+        for period in self._periods[number + 1 :]:
+            after = self._ttl_in(period, source.state, before)
+            # What counts is when a TTL came or went, not when a group is first read after it.
+            at_ms = self._layout.started_ms if period.since_ms is None else period.since_ms
+            if before is not None and after is None:
+                if before.on_disable == "drop_expired" and stamps is not None:
+                    then = replace(moment, now_ms=min(moment.now_ms, at_ms))
+                    lost = pa.array(expired(stamps, before, then))
+                    gone = lost if gone is None else pc.or_(gone, lost)
+                stamps = None
+            elif after is not None and (stamps is None or _clock(before) != after.clock):
+                now = at_ms if after.clock == "processing" else moment.event_time_ms
+                since = origin_ms("restore" if today is None else today.age_from, now)
+                nothing = pa.scalar(None, pa.int64())
+                stamps = pc.if_else(unset, nothing, pa.scalar(since, pa.int64()))
+            before = after
+        if stamps is not None and gone is not None:
+            stamps = pc.if_else(gone, pa.scalar(None, pa.int64()), stamps)
+        return stamps, gone
+
+    def _numbers(self, mark: str) -> list[int]:
+        """Through which periods there was a form; -1, before all, for one that nobody noted."""
+        return [at for at, period in enumerate(self._periods) if period.mark == mark] or [-1]
+
+    def _ttl_in(self, period: Period, state: State, before: Ttl | None) -> Ttl | None:
+        """The time to live of a state in a period; as before where the period does not know the state."""
+        if period is self._periods[-1]:
+            return state.ttl
+        name = state.stored_as(period.states, self._layout.drop)
+        return before if name is None else _ttl(period.states[name])
+
+    def _has_gap(self, state: State) -> bool:
+        """Return whether current values may have stamps from before their TTL was removed and restored."""
+        first = self._numbers(self._layout.form.fingerprint.hex())[0]
+        between = [self._ttl_in(period, state, state.ttl) for period in self._periods[first:]]
+        return _clock(state.ttl) == "processing" and any(_clock(ttl) != "processing" for ttl in between)
+
+    def _check_timers(self, timers: pa.Array) -> None:
+        if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
+            raise Invalid(
+                "the checkpoint has timers that the processor would never fire",
+                where=f"operator {self._layout.operator}",
+                hint=f'write an on_timer, or throw them away with process(…, drop=["{_DROP_TIMERS}"])',
+            )
+
+    def _conformed(
+        self, table: str, columns: dict[str, Any], made: dict[str, Any], count: int
+    ) -> pa.RecordBatch:
+        schema = self._layout.form.tables[table]
+        prefixes = (VALUE_PREFIX, STAMP_PREFIX, SLOT_PREFIX)
+        arrays = []
+        for wanted in schema:
+            column = made.get(wanted.name) if wanted.name.startswith(prefixes) else columns.get(wanted.name)
+            arrays.append(pa.nulls(count, wanted.type) if column is None else column)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _without(values: pa.Array, gone: pa.Array | None) -> pa.Array:
+    return values if gone is None else pc.if_else(gone, pa.scalar(None, values.type), values)
+
+
+def _ttl(declared: Any) -> Ttl | None:
+    if "ttl_ms" not in declared:
+        return None
+    return Ttl(declared["ttl_ms"], clock=declared["clock"], on_disable=declared["on_disable"])
+
+
+def _clock(ttl: Ttl | None) -> str | None:
+    return None if ttl is None else ttl.clock
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a group's blobs hold.
+    """The content of a group's blobs.
 
     Attributes:
         batches: The rows of each table, in the order in which they were written.
@@ -40,7 +353,7 @@ class Loader:
         store: Where the groups are.
     """
 
-    def __init__(self, layout: Layout, store: Store) -> None:
+    def __init__(self, layout: Layout, store: PartitionStore) -> None:
         self._operator = layout.operator
         self._form = layout.form
         self._store = store

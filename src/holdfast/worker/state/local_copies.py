@@ -20,9 +20,7 @@ import pyarrow as pa
 
 from holdfast.errors import Corrupt
 from holdfast.worker.state.store import Meta
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run
-from holdfast.worker.state.tables.segments import Segment, Segments
+from holdfast.worker.state.tables import Levels, Run, Segment, Segments
 
 _MANIFEST = "manifest.json"
 # In one batch of so many the records of all groups are read from the store for counting.

@@ -29,26 +29,30 @@ from holdfast.worker.interface import (
     Moment,
     Outcome,
 )
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, encode
-from holdfast.worker.state.census import Census, totals_of, valid
-from holdfast.worker.state.compaction import Candidate, chosen
-from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.key_group import group_of, range_of
 from holdfast.worker.state.key_index import Keys, resolve
+from holdfast.worker.state.layout import KEY_PREFIX, ROWS, Layout, encode, group_of, range_of
 from holdfast.worker.state.loading import Loader
-from holdfast.worker.state.operator_layout import Layout
-from holdfast.worker.state.store import NEVER, Meta, Store, Write
-from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, concatenated, empty_run, sorted_run, united
-from holdfast.worker.state.tables.segments import SEGMENT_BYTES, SEGMENT_ROWS, oversized, pages
-from holdfast.worker.state.tally import Tally
+from holdfast.worker.state.store import NEVER, Meta, PartitionStore, Write
+from holdfast.worker.state.tables import (
+    SEGMENT_BYTES,
+    SEGMENT_ROWS,
+    Levels,
+    Run,
+    concatenated,
+    empty_run,
+    oversized,
+    pages,
+    sorted_run,
+    united,
+)
+from holdfast.worker.state.upkeep import Census, Cleaner, FoldCandidate, Tally, chosen, totals_of, valid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.arrays import Hashes
-    from holdfast.worker.state.census import Counts, Totals
     from holdfast.worker.state.local_copies import Copies
+    from holdfast.worker.state.upkeep import Counts, Totals
 
 # Rows of a base come in blobs of at most so many.
 PAGE_ROWS = SEGMENT_ROWS
@@ -82,7 +86,12 @@ class Partition:
     """
 
     def __init__(
-        self, layout: Layout, store: Store, *, token: Callable[[], bytes], copies: Copies | None = None
+        self,
+        layout: Layout,
+        store: PartitionStore,
+        *,
+        token: Callable[[], bytes],
+        copies: Copies | None = None,
     ) -> None:
         self.tally = Tally()
         self._layout = layout
@@ -168,7 +177,7 @@ class Partition:
 
     @property
     def has_elements(self) -> bool:
-        """Whether any state is a list or a map."""
+        """Return whether any state is a list or a map."""
         return any(name in self._form.slots for name in self._levels)
 
     def element_bytes(self, h: Hashes) -> NDArray[np.float64]:
@@ -237,7 +246,7 @@ class Partition:
         self.tally.write_ns += time.perf_counter_ns() - began
 
     def totals(self, groups: Iterable[int], moment: Moment) -> tuple[Totals, int, list[int]]:
-        """How much these groups hold together, once no group is open.
+        """Return the totals of these groups, once no group is open.
 
         Of groups that the task has not opened the records are read.
 
@@ -258,12 +267,12 @@ class Partition:
         return totals_of(self._form, sums), size, uncounted
 
     def has_any(self, groups: Iterable[int], moment: Moment) -> bool:
-        """Whether any of these groups has state."""
+        """Return whether any of these groups has state."""
         self._moment = moment
         return any(meta is not None for meta in self._known(groups).values())
 
     def due_groups(self, groups: Iterable[int], moment: Moment) -> list[int]:
-        """Which of these groups have a timer in processing time that is due."""
+        """Return the groups that have a due timer in processing time."""
         self._moment = moment
         return [
             group
@@ -488,7 +497,7 @@ class Partition:
     # What is written
 
     def _writes(self, moment: Moment) -> Iterator[Write]:
-        """What has changed, made as it is sent: a batch may write more than it should hold at once."""
+        """Yield the changes, built as they are sent: a batch may write more than it should hold at once."""
         folds = self._chosen_for_folding(moment)
         for group, opened in sorted(self._open.items()):
             if group in folds:
@@ -595,7 +604,9 @@ class Partition:
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
         candidates = [
-            Candidate(group, opened.meta, sum(batch.nbytes for batch in opened.changes.values()), opened.fold)
+            FoldCandidate(
+                group, opened.meta, sum(batch.nbytes for batch in opened.changes.values()), opened.fold
+            )
             for group, opened in self._open.items()
             if opened.meta is not None
         ]
@@ -631,7 +642,7 @@ def _short(cell: pa.Scalar) -> str:
 
 
 def _clocks(moment: Moment) -> Iterator[tuple[str, str, int | None]]:
-    """Of each clock the column of timers, the field of records, and how late it is."""
+    """Return for each clock the column of timers, the field of records, and the latest due time."""
     yield DUE_EVENT, "wake_event", moment.watermark_ms
     yield DUE_PROCESSING, "wake_processing", moment.now_ms
 

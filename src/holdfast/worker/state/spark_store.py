@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Internal
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta, Stored, Write
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, Meta, Write
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
@@ -72,13 +72,13 @@ class PipelinedStore:
                 found.append(None if data is None else Meta.decode(data))
         return found
 
-    def load(self, group: int) -> Stored:
+    def load(self, group: int) -> GroupBlobs:
         """All blobs of a group; what is being written may ask for it."""
         self._read_answers()
         self._send([self._key(group), self._get(FORMS)])
         self._receive()
         forms = self._value()
-        return Stored(forms, self._list(BASE), self._list(LOG))
+        return GroupBlobs(forms, self._list(BASE), self._list(LOG))
 
     def write(self, writes: Iterable[Write]) -> None:
         """Write groups, and move the timer that wakes each where its record says so."""
@@ -205,11 +205,11 @@ class PlainStore:
         found = self._values[META].get()
         return [None if found is None else Meta.decode(bytes(found[0]))]
 
-    def load(self, group: int) -> Stored:  # noqa: ARG002 - Spark has set it
+    def load(self, group: int) -> GroupBlobs:  # noqa: ARG002 - Spark has set it
         """All blobs of the group that is set."""
         forms = self._values[FORMS].get()
         base, log = ([bytes(row[0]) for row in self._lists[name].get()] for name in LISTS)
-        return Stored(None if forms is None else bytes(forms[0]), base, log)
+        return GroupBlobs(None if forms is None else bytes(forms[0]), base, log)
 
     def write(self, writes: Iterable[Write]) -> None:
         """Write the one group that is set."""

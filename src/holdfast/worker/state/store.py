@@ -1,4 +1,4 @@
-"""Where a partition's state rests: one record a key group, in the state store that holds the truth."""
+"""The stored state of a partition: one record per key group, in the store that holds the committed state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What is known of a group without reading its rows.
+    """The metadata of a group, known without reading its rows.
 
     Attributes:
         key_groups: How many groups the operator has; fixed at its first start.
@@ -49,7 +49,7 @@ class Meta:
     counts: tuple[int, ...] | None = None
 
     def encode(self) -> bytes:
-        """As bytes, of one length for one form."""
+        """Return the bytes, of one length for one layout."""
         plain = _META.pack(
             _PLAIN if self.counts is None else _COUNTED,
             self.key_groups,
@@ -94,7 +94,7 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class GroupBlobs:
     """All of a group's rows as blobs: the base, and the changes since in their order."""
 
     forms: bytes | None
@@ -104,7 +104,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a batch writes for one group.
+    """The writes of a batch for one group.
 
     Attributes:
         group: The key group.
@@ -132,7 +132,7 @@ class Write:
         return gone, set_
 
 
-class Store(Protocol):
+class PartitionStore(Protocol):
     """The state store of one partition, during one task.
 
     Nothing that is written counts before the task is committed, by whoever runs it; a task that fails
@@ -143,7 +143,7 @@ class Store(Protocol):
         """The records of groups, None for one without state."""
         ...
 
-    def load(self, group: int) -> Stored:
+    def load(self, group: int) -> GroupBlobs:
         """All blobs of a group."""
         ...
 
@@ -157,16 +157,16 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._metas: dict[int, bytes] = {}
-        self._stored: dict[int, Stored] = {}
+        self._stored: dict[int, GroupBlobs] = {}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
         """The records of groups, None for one without state."""
         records = [self._metas.get(group) for group in groups]
         return [None if record is None else Meta.decode(record) for record in records]
 
-    def load(self, group: int) -> Stored:
+    def load(self, group: int) -> GroupBlobs:
         """All blobs of a group."""
-        return self._stored.get(group, Stored(None, (), ()))
+        return self._stored.get(group, GroupBlobs(None, (), ()))
 
     def write(self, writes: Iterable[Write]) -> None:
         """Write groups."""
@@ -181,7 +181,7 @@ class MemoryStore:
             self._metas[write.group] = write.meta.encode()
             self._stored[write.group] = stored
 
-    def put(self, group: int, meta: bytes, stored: Stored) -> None:
+    def put(self, group: int, meta: bytes, stored: GroupBlobs) -> None:
         """Have a group as it was found elsewhere."""
         self._metas[group] = meta
         self._stored[group] = stored

@@ -10,10 +10,9 @@ import pytest
 import holdfast as hf
 from golden import STATELESS, golden_files, golden_on_disk
 from holdfast import savepoints
-from holdfast.advice.cost.changes import Situation, changes
-from holdfast.advice.cost.measured import measure
-from holdfast.advice.cost.prices import Prices
-from holdfast.advice.cost.report import Origin
+from holdfast.advice.cost_report import Origin, Situation, changes
+from holdfast.advice.prices import Prices
+from holdfast.advice.usage import measure
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.storage.memory import MemoryStorage
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.advice.cost.plan_forecast import ROW_OVERHEAD, Plan, forecast
-from holdfast.advice.cost.prices import Prices
+from holdfast.advice.plan_forecast import ROW_OVERHEAD, PlannedState, forecast
+from holdfast.advice.prices import Prices
 from holdfast.errors import Invalid
 
 # Six hundred thousand rows in a batch of a minute, of which a million keys have each its share.
-PLAN = Plan(rate=10_000, keys=1_000_000, value_bytes=100, partitions=10)
+PLAN = PlannedState(rate=10_000, keys=1_000_000, value_bytes=100, partitions=10)
 ROW = 100 + 16 + ROW_OVERHEAD
 
 
@@ -75,4 +75,4 @@ def test_more_rows_and_keys_cost_more_and_longer_intervals_less() -> None:
 )
 def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(Invalid, match="a plan's"):
-        Plan(**{"rate": 1.0, "keys": 1, **wrong})  # type: ignore[arg-type]
+        PlannedState(**{"rate": 1.0, "keys": 1, **wrong})  # type: ignore[arg-type]

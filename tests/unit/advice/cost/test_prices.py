@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.advice.cost.prices import Prices, medium_of, read_prices
+from holdfast.advice.prices import Prices, medium_of, read_prices
 from holdfast.errors import Invalid, NotFound
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.advice.cost.money import Money, monthly, request_money, total_text
-from holdfast.advice.cost.prices import Prices
-from holdfast.advice.cost.requests import (
+from holdfast.advice.prices import Money, Prices, monthly, request_money, total_text
+from holdfast.advice.usage import (
     LOG_FILE,
     WHOLE_FILE,
     QueryShape,

@@ -1,1 +1,0 @@
-"""What would be better than it is: advice on a checkpoint, a job, or a job that is still a plan."""

@@ -1,1 +1,0 @@
-"""Every rule, with what it looks for, why that hurts, and what to write instead."""

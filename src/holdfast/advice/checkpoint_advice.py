@@ -1,0 +1,360 @@
+"""Advice on a checkpoint's files: where they are, how many a batch writes, and how many are kept."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Final
+
+from holdfast.advice.advice import Advice, AdviceKind, Confidence, Cost, Topic, conf, count, trigger
+from holdfast.advice.checkpoint_checks import Lasting, retains_few, without_changelog
+from holdfast.advice.evidence import DAY_MS, ROCKSDB, Evidence
+from holdfast.advice.findings import Severity
+from holdfast.advice.prices import medium_of, request_money, storage_money
+from holdfast.advice.usage import RENAMING, QueryShape, Requests, daily_requests
+from holdfast.checkpoints.checkpoint import Store
+from holdfast.config.checks import place_word
+from holdfast.config.spark_defaults import (
+    ABORTABLE_MANAGER,
+    CHANGELOG_KEY,
+    FILE_MANAGER_KEY,
+    MEMORY_PROVIDER,
+    RETAIN_KEY,
+    ROCKSDB_PROVIDER,
+    STATE_STORE,
+)
+from holdfast.config.units import counted, rounded_duration, rounded_size
+from holdfast.formats.providers import provider_class
+from holdfast.layout import Log
+
+_OBJECTS: Final = "s3"
+_S3: Final = ("s3a:", "s3:", "s3n:")
+# Triggers that people choose.
+_INTERVALS_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
+_MANY_FILES_A_DAY: Final = 100_000
+_SMALL_FILE: Final = 64 << 10
+_LONG_REPLAY: Final = 20
+_DELTAS: Final = 10
+_MAINTENANCE_MS: Final = 60_000
+_LEAST_MAINTENANCE_MS: Final = 10_000
+_KEEP: Final = 10
+_HOUR_MS: Final = 3_600_000
+_MUCH_KEPT: Final = 1 << 30
+_SLOW_LOGS: Final = 0.3
+_SLOW_LOGS_MS: Final = 200
+_LOG_PHASES: Final = ("walCommit", "commitOffsets", "commitBatch")
+
+NOT_DURABLE: Final = AdviceKind(
+    "AD201",
+    "not-durable",
+    Topic.CHECKPOINT,
+    Severity.WARNING,
+    Confidence.CERTAIN,
+    "A checkpoint on a disk of one machine, in a container, in a directory for temporary files, or in"
+    " memory, by what"
+    " `/proc/mounts` says of its path. In the last two places it is an error. On a plain disk it is"
+    " likely, since the"
+    " disk may be one that is attached to another machine.",
+    "The state that is lost with the place.",
+    "Put it where it outlives the machine: take a savepoint there, and restore it.",
+)
+SMALL_FILES = AdviceKind(
+    "AD202",
+    "small-files",
+    Topic.CHECKPOINT,
+    Severity.NOTE,
+    Confidence.LIKELY,
+    "100,000 files of state a day or more, of less than 64 KiB on average, at the pace of the newest"
+    " batches. On object"
+    " storage a warning.",
+    "The files and, on object storage, the requests that the longer interval would save, as `holdfast"
+    " cost` counts them;"
+    " money where `--prices` has prices of requests.",
+    "Let a batch wait longer: the shortest usual interval at which it is fewer, and at most half of"
+    " `--latency`.",
+)
+NO_CHANGELOG = AdviceKind(
+    "AD203",
+    "changelog-off",
+    Topic.CHECKPOINT,
+    Severity.WARNING,
+    Confidence.CERTAIN,
+    "RocksDB without changelog checkpointing: snapshots, and no changelog.",
+    "The bytes of snapshots that its batches upload in a day, by the newest one.",
+    "Turn it on; the checkpoint goes on with it.",
+    "HF308",
+)
+LONG_REPLAY = AdviceKind(
+    "AD204",
+    "long-replay",
+    Topic.CHECKPOINT,
+    Severity.WARNING,
+    Confidence.LIKELY,
+    "A store whose newest base is more than twenty batches old.",
+    "What the replay of those changes takes at a restart: the bytes of the newest change for each batch"
+    " since, at the"
+    " speed at which the figures of the backend load.",
+    "Let maintenance run once in ten batches where batches are quick, else make a snapshot every ten"
+    " batches.",
+)
+KEEPS_MUCH = AdviceKind(
+    "AD205",
+    "keeps-much",
+    Topic.CHECKPOINT,
+    Severity.NOTE,
+    Confidence.LIKELY,
+    "More than twenty batches that are kept, with 1 GiB or more and three times what the newest one needs.",
+    "The bytes beyond those that an hour of batches, and ten at least, would keep, reckoned from the first"
+    " partition of"
+    " each operator; their price for a month.",
+    "Keep an hour of batches, and ten at least.",
+)
+KEEPS_FEW = AdviceKind(
+    "AD206",
+    "keeps-few",
+    Topic.CHECKPOINT,
+    Severity.WARNING,
+    Confidence.CERTAIN,
+    "Fewer than three batches that are kept, of ten or more.",
+    "No way back from a damaged batch. What ten would take more is said: seven or more times what a batch"
+    " adds.",
+    "Keep ten.",
+    "HF307",
+)
+SLOW_LOGS = AdviceKind(
+    "AD207",
+    "slow-logs",
+    Topic.CHECKPOINT,
+    Severity.WARNING,
+    Confidence.CERTAIN,
+    "Of a job: 30 % of its batches or more, and 200 ms, are spent with writing the offset log and the"
+    " commit log.",
+    "That time, for each batch.",
+    "Take a quicker place for the checkpoint, or a longer interval: the logs cost the same for a batch of"
+    " any size.",
+)
+RENAMES = AdviceKind(
+    "AD208",
+    "renames-on-s3",
+    Topic.CHECKPOINT,
+    Severity.NOTE,
+    Confidence.GUESS,
+    "A checkpoint on S3 whose job is not known to have the file manager that Hadoop makes for it. No file"
+    " tells which one a job has; `--conf` does, and then it is certain.",
+    "The requests of the renames in a day, at the pace of the newest batches: each file is written under"
+    " another name, copied and deleted. A batch that dies between the two leaves either name.",
+    "Take the manager that puts a file in place as its upload ends. It is in Spark's package"
+    " spark-hadoop-cloud.",
+    "HF408",
+)
+KINDS: Final = (
+    NOT_DURABLE, SMALL_FILES, NO_CHANGELOG, LONG_REPLAY, KEEPS_MUCH, KEEPS_FEW, SLOW_LOGS, RENAMES
+)  # fmt: skip
+
+
+def checkpoint_advice(evidence: Evidence) -> Iterator[Advice]:
+    """All advice on a checkpoint's files."""
+    yield from _not_durable(evidence)
+    yield from _slow_logs(evidence)
+    yield from _renames(evidence)
+    if evidence.checkpoint.external is not None or not evidence.checkpoint.operators:
+        return
+    yield from _small_files(evidence)
+    yield from _no_changelog(evidence)
+    yield from _long_replay(evidence)
+    yield from _kept(evidence)
+
+
+def shape_of(evidence: Evidence) -> QueryShape:
+    """Return the properties of a checkpoint that decide the number of its requests."""
+    checkpoint, facts = evidence.checkpoint, evidence.facts
+    rocksdb = provider_class(checkpoint.confs) == ROCKSDB_PROVIDER
+    whole = rocksdb and any(without_changelog(facts, operator) for operator in checkpoint.operators)
+    return QueryShape(
+        stores=evidence.stores,
+        incremental=not whole,
+        rocksdb=rocksdb,
+        checksums=any(operator.format_version == 2 for operator in checkpoint.operators),
+        log_sources=sum('"logOffset"' in (source.offset or "") for source in checkpoint.sources),
+    )
+
+
+def requests_a_day(evidence: Evidence, interval_ms: float | None) -> Requests | None:
+    """The requests of a day at an interval, were the checkpoint in object storage."""
+    return None if not interval_ms else daily_requests(shape_of(evidence), interval_ms).total
+
+
+def _not_durable(evidence: Evidence) -> Iterator[Advice]:
+    place, checkpoint = evidence.place, evidence.checkpoint
+    if place.lasting is Lasting.SHARED:
+        return
+    worst = place.lasting in (Lasting.MEMORY, Lasting.TEMPORARY)
+    size = rounded_size(checkpoint.size_bytes)
+    yield NOT_DURABLE.advice(
+        f"the checkpoint is {place.what}",
+        Cost(
+            f"with that place go {size} of state, and where {counted(len(checkpoint.sources), 'source')}"
+            " stood"
+        ),
+        "put it where it outlives the machine; a savepoint there is a copy that a query can go on from",
+        [
+            f"holdfast savepoint take {place_word(checkpoint.uri)} s3a://BUCKET/savepoints",
+            "holdfast restore s3a://BUCKET/savepoints/savepoints/ID s3a://BUCKET/checkpoint",
+        ],
+        severity=Severity.ERROR if worst else None,
+        sureness=Confidence.LIKELY if place.lasting is Lasting.DISK else None,
+    )
+
+
+def _small_files(evidence: Evidence) -> Iterator[Advice]:
+    a_day, gap_ms, stores = evidence.batches_a_day, evidence.gap_ms, evidence.stores
+    if a_day is None or gap_ms is None or stores * a_day < _MANY_FILES_A_DAY:
+        return
+    size = evidence.checkpoint.new_bytes / stores
+    latency_ms = evidence.needs.latency_ms
+    longest = _INTERVALS_MS[-1] if latency_ms is None else latency_ms // 2
+    usual = [each for each in _INTERVALS_MS if gap_ms * 1.5 <= each <= longest]
+    if size >= _SMALL_FILE or not usual:
+        return
+    few = (each for each in usual if stores * DAY_MS / each < _MANY_FILES_A_DAY)
+    interval_ms = next(few, usual[-1])
+    saved_files = stores * (a_day - DAY_MS / interval_ms)
+    requests = money = None
+    objects = medium_of(evidence.checkpoint.uri) == _OBJECTS
+    if objects:
+        now, then = (requests_a_day(evidence, each) for each in (gap_ms, interval_ms))
+        if now is not None and then is not None:
+            saved = now + then.times(-1)
+            requests, money = saved.total, request_money(evidence.prices, saved)
+    yield SMALL_FILES.advice(
+        f"a batch every {rounded_duration(gap_ms)} writes {counted(stores, 'file')} of state,"
+        f" of {rounded_size(size)} each",
+        Cost(
+            f"{count(stores * a_day)} files of state a day, of which these need not be",
+            files_a_day=saved_files,
+            requests_a_day=requests,
+            money_a_month=money,
+        ),
+        f"let a batch wait for {rounded_duration(interval_ms)}, where its results may be as late",
+        [trigger(interval_ms)],
+        severity=Severity.WARNING if objects else None,
+    )
+
+
+def _no_changelog(evidence: Evidence) -> Iterator[Advice]:
+    checkpoint = evidence.checkpoint
+    if provider_class(checkpoint.confs) != ROCKSDB_PROVIDER:
+        return
+    for operator in checkpoint.operators:
+        seen = without_changelog(evidence.facts, operator)
+        if seen is None:
+            continue
+        a_day = evidence.batches_a_day
+        uploaded = "" if a_day is None else f", {rounded_size(operator.new_bytes * a_day)} a day"
+        yield NO_CHANGELOG.advice(
+            seen,
+            Cost(f"a batch uploads {rounded_size(operator.new_bytes)}{uploaded}, however little has changed"),
+            "let a batch upload its changes alone; the checkpoint goes on with it",
+            [conf(CHANGELOG_KEY, "true")],
+        )
+
+
+def changes_of(store: Store) -> int:
+    """Return the number of changes that a restart replays for a store."""
+    return sum(not file.kind.whole for file in store.files)
+
+
+def _long_replay(evidence: Evidence) -> Iterator[Advice]:
+    stores = [store for operator in evidence.checkpoint.operators for store in operator.stores]
+    longest = max(map(changes_of, stores), default=0)
+    if longest <= _LONG_REPLAY:
+        return
+    replayed = sum(store.new_bytes * changes_of(store) for store in stores)
+    rocksdb = evidence.figures.of(ROCKSDB)
+    keys = replayed / rocksdb.bytes_a_key
+    recovery_ms = rocksdb.recovery(keys, evidence.loading_tasks) - rocksdb.recovery(0)
+    quick = evidence.gap_ms is not None and evidence.gap_ms * _DELTAS < _MAINTENANCE_MS
+    if quick and provider_class(evidence.checkpoint.confs) != MEMORY_PROVIDER:
+        every_ms = max(_LEAST_MAINTENANCE_MS, math.ceil((evidence.gap_ms or 0) * _DELTAS / 1000) * 1000)
+        command = conf(f"{STATE_STORE}.maintenanceInterval", f"{every_ms // 1000}s")
+        do = "let maintenance, which uploads snapshots, run once in ten batches"
+    else:
+        command = conf(f"{STATE_STORE}.minDeltasForSnapshot", str(_DELTAS))
+        do = "make a snapshot every ten batches"
+    yield LONG_REPLAY.advice(
+        f"a restart replays up to {longest} changes of a store, {rounded_size(replayed)} in all",
+        Cost("the first batch waits for that", recovery_ms=recovery_ms if recovery_ms >= 1 else None),
+        do,
+        [command],
+    )
+
+
+def _kept(evidence: Evidence) -> Iterator[Advice]:
+    checkpoint, kept = evidence.checkpoint, len(evidence.checkpoint.committed)
+    few = retains_few(checkpoint)
+    if few is not None:
+        more = checkpoint.new_bytes * (_KEEP - kept)
+        yield KEEPS_FEW.advice(
+            few,
+            Cost(f"no way back from a damaged batch; {_KEEP} batches would take {rounded_size(more)} more"),
+            f"keep {_KEEP} batches",
+            [conf(RETAIN_KEY, str(_KEEP))],
+        )
+        return
+    hour = _KEEP if not evidence.gap_ms else math.ceil(_HOUR_MS / evidence.gap_ms)
+    wanted = max(_KEEP, hour)
+    needed = max(round(evidence.kept_bytes * wanted / max(kept, 1)), checkpoint.size_bytes)
+    spare = evidence.kept_bytes - needed
+    much = evidence.kept_bytes >= max(_MUCH_KEPT, 3 * checkpoint.size_bytes)
+    if kept <= 2 * _KEEP or not much or wanted >= kept or spare <= 0:
+        return
+    yield KEEPS_MUCH.advice(
+        f"{kept} batches are kept, {rounded_size(evidence.kept_bytes)}, of which the newest needs"
+        f" {rounded_size(checkpoint.size_bytes)}",
+        Cost(
+            f"{counted(kept - wanted, 'batch')} more than an hour's",
+            disk_bytes=spare,
+            money_a_month=storage_money(evidence.prices, medium_of(checkpoint.uri), spare),
+        ),
+        f"keep {wanted}",
+        [conf(RETAIN_KEY, str(wanted))],
+    )
+
+
+def _renames(evidence: Evidence) -> Iterator[Advice]:
+    checkpoint, manager = evidence.checkpoint, evidence.needs.confs.get(FILE_MANAGER_KEY)
+    if not checkpoint.uri.startswith(_S3) or manager == ABORTABLE_MANAGER:
+        return
+    files = evidence.stores + len(Log)
+    a_day = evidence.batches_a_day
+    requests = None if a_day is None else RENAMING.times(files * a_day)
+    yield RENAMES.advice(
+        f"a batch puts {counted(files, 'file')} in place on S3, by renames where the file manager is the"
+        " usual one",
+        Cost(
+            "a rename copies the file and deletes it, and is no single step",
+            requests_a_day=None if requests is None else requests.total,
+            money_a_month=None if requests is None else request_money(evidence.prices, requests),
+        ),
+        "take the file manager for S3, with Spark's package spark-hadoop-cloud",
+        [conf(FILE_MANAGER_KEY, ABORTABLE_MANAGER)],
+        sureness=None if manager is None else Confidence.CERTAIN,
+    )
+
+
+def _slow_logs(evidence: Evidence) -> Iterator[Advice]:
+    batch_ms = evidence.batch_ms
+    if not batch_ms:
+        return
+    spent = statistics.median(
+        sum(batch.phases_ms.get(phase, 0) for phase in _LOG_PHASES) for batch in evidence.settled
+    )
+    if spent < max(_SLOW_LOGS * batch_ms, _SLOW_LOGS_MS):
+        return
+    yield SLOW_LOGS.advice(
+        f"a batch of {rounded_duration(batch_ms)} takes {rounded_duration(spent)} to write its logs",
+        Cost("nothing else goes on meanwhile", batch_ms=spent),
+        "take a quicker place for the checkpoint, or a longer interval",
+        [trigger(next((each for each in _INTERVALS_MS if each >= 2 * batch_ms), _INTERVALS_MS[-1]))],
+    )

@@ -1,1 +1,0 @@
-"""What state costs: bytes, memory and requests, in money, and what each change would save."""

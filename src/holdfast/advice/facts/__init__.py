@@ -1,1 +1,0 @@
-"""The files of a checkpoint, as far as they tell what will hurt."""

@@ -1,0 +1,184 @@
+"""Forecast the cost of a planned job's state, from its rows per second and its keys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.advice.prices import Money, Prices, monthly
+from holdfast.advice.usage import DELTAS_FOR_SNAPSHOT, RETAIN, DailyRequests, QueryShape, daily_requests
+from holdfast.errors import Invalid
+from holdfast.json_shapes import JsonShape, in_json
+
+HEAP: Final = "memory"
+ROCKSDB: Final = "rocksdb"
+# What a row takes beside its key and value: each is a row of Spark's with a word of null bits, a word for
+# each field, and its checksum, and the store notes lengths and the version of each.
+ROW_OVERHEAD: Final = 48
+# On the heap a row is two objects in a map, in each of the two versions that Spark keeps; what they share of
+# it is the rows themselves.
+_HEAP_OVERHEAD: Final = 160
+# What Spark gives all RocksDB stores of an executor, where that is bounded.
+_ROCKSDB_BUDGET: Final = 500 << 20
+_MOST: Final = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedState(JsonShape):
+    """A job that is only a plan.
+
+    Attributes:
+        rate: Rows a second.
+        keys: Different keys that the state has at one time.
+        value_bytes: The bytes of a key's value.
+        key_bytes: The bytes of a key.
+        interval_ms: The time from one batch to the next.
+        partitions: The partitions of its state.
+        stores: The stores of each partition: four for a join of two streams in Spark's older format, else
+            one.
+        provider: `rocksdb`, or `memory` for state on the heap.
+        incremental: Whether a batch writes its changes alone.
+        retain: The batches that are kept.
+        medium: What the checkpoint is on: `local`, `hdfs` or `s3`.
+        deltas_for_snapshot: The batches from one snapshot to the next.
+    """
+
+    rate: float
+    keys: int
+    value_bytes: int = 100
+    key_bytes: int = 16
+    interval_ms: int = 60_000
+    partitions: int = 200
+    stores: int = 1
+    provider: str = ROCKSDB
+    incremental: bool = True
+    retain: int = RETAIN
+    medium: str = "s3"
+    deltas_for_snapshot: int = DELTAS_FOR_SNAPSHOT
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.rate) or not 0 < self.rate <= _MOST:
+            raise _refused("rate", self.rate, "more than no row a second, and at most 10^15")
+        for name in ("keys", "value_bytes", "key_bytes", "interval_ms", "partitions", "stores", "retain"):
+            number = getattr(self, name)
+            if not 0 < number <= _MOST:
+                raise _refused(name.replace("_", " "), number, "at least 1, and at most 10^15")
+        if self.provider not in (ROCKSDB, HEAP):
+            raise _refused("provider", self.provider, f"{ROCKSDB} or {HEAP}")
+        if self.medium not in ("local", "hdfs", "s3"):
+            raise _refused("medium", self.medium, "local, hdfs or s3")
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of state."""
+        return self.key_bytes + self.value_bytes + ROW_OVERHEAD
+
+    def touched(self, batches: float) -> float:
+        """Different keys that so many batches touch together, if all are equally likely.
+
+        Where some are more likely than others, it is fewer.
+        """
+        rows = self.rate * self.interval_ms / 1000 * batches
+        return self.keys * -math.expm1(-rows / self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast(JsonShape):
+    """The cost of a plan once all of its keys have arrived.
+
+    Attributes:
+        plan: The plan.
+        rows: Rows of state.
+        state_bytes: The bytes of state that a restart reads, its changes since the last snapshot left out.
+        local_bytes: The bytes on the disks of executors.
+        batch_bytes: The bytes that a batch writes.
+        retained_bytes: The bytes of older batches that the checkpoint keeps beside the newest.
+        memory_bytes: The bytes in memory: all of the state on the heap, or what RocksDB holds of it.
+        requests: The requests of a day; None where the checkpoint is not in object storage.
+        money: What a month costs.
+        prices: What is paid.
+        assumed: What the figures rest on.
+    """
+
+    plan: PlannedState
+    rows: int
+    state_bytes: int
+    local_bytes: int
+    batch_bytes: int
+    retained_bytes: int
+    memory_bytes: int
+    requests: DailyRequests | None
+    money: Money
+    prices: Prices
+    assumed: tuple[str, ...]
+
+    @property
+    @in_json
+    def checkpoint_bytes(self) -> int:
+        """All bytes of the checkpoint."""
+        return self.state_bytes + self.retained_bytes
+
+
+def shape_of(plan: PlannedState) -> QueryShape:
+    """Return the properties of a plan that decide the number of its requests."""
+    return QueryShape(
+        stores=plan.partitions * plan.stores,
+        incremental=plan.incremental or plan.provider == HEAP,
+        rocksdb=plan.provider == ROCKSDB,
+        deltas_for_snapshot=plan.deltas_for_snapshot,
+    )
+
+
+def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
+    """Forecast the cost of a plan.
+
+    Bytes are those of rows as Spark writes them, before compression, which makes them fewer; so they are an
+    upper end. Keys are taken to be equally likely, which is an upper end too.
+
+    Args:
+        plan: The plan.
+        prices: What bytes and requests cost; None for the defaults.
+    """
+    paid = prices or Prices()
+    state_bytes = plan.keys * plan.row_bytes
+    batch_bytes = round(plan.touched(1) * plan.row_bytes)
+    # Snapshots share what did not change from one to the next; those of the heap share nothing.
+    apart = plan.deltas_for_snapshot if plan.incremental or plan.provider == HEAP else 1
+    again = state_bytes if plan.provider == HEAP else min(state_bytes, plan.touched(apart) * plan.row_bytes)
+    changes = batch_bytes * (plan.retain + apart) if apart > 1 else 0
+    retained_bytes = round(changes + again * plan.retain / apart)
+    if plan.provider == HEAP:
+        local_bytes, memory_bytes = 0, plan.keys * (plan.row_bytes + _HEAP_OVERHEAD)
+    else:
+        local_bytes, memory_bytes = state_bytes, min(state_bytes, _ROCKSDB_BUDGET)
+    requests = daily_requests(shape_of(plan), plan.interval_ms) if plan.medium == "s3" else None
+    money = monthly(
+        paid,
+        plan.medium,
+        local_bytes=local_bytes,
+        checkpoint_bytes=state_bytes + retained_bytes,
+        requests=None if requests is None else requests.total,
+        memory_bytes=memory_bytes,
+    )
+    return Forecast(
+        plan,
+        plan.keys,
+        state_bytes,
+        local_bytes,
+        batch_bytes,
+        retained_bytes,
+        memory_bytes,
+        requests,
+        money,
+        paid,
+        (
+            "rows are counted before compression",
+            "every key is equally likely",
+            f"a row takes {ROW_OVERHEAD} bytes beside its key and value",
+        ),
+    )
+
+
+def _refused(name: str, found: object, expected: str) -> Invalid:
+    return Invalid(f"a plan's {name} is wrong", found=str(found), expected=expected, hint="give another one")

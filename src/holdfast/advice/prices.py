@@ -1,0 +1,281 @@
+"""Prices of storage and requests, and the money that bytes and requests cost."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.advice.usage import Requests
+from holdfast.config.checks import SCHEME
+from holdfast.errors import Invalid, NotFound
+from holdfast.json_shapes import JsonShape, in_json
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+GB: Final = 10**9
+HOURS_PER_MONTH: Final = 730.0
+DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
+CURRENCY: Final = "currency"
+# How much dearer a GB-month is than what the unit names.
+_STORAGE_UNITS: Final[Mapping[str, float]] = {
+    "GB-month": 1.0,
+    "GiB-month": GB / 2**30,
+    "TB-month": 1 / 1000,
+    "TiB-month": GB / 2**40,
+    "GB-hour": HOURS_PER_MONTH,
+    "GiB-hour": HOURS_PER_MONTH * GB / 2**30,
+}
+_REQUEST_UNITS: Final[Mapping[str, float]] = {
+    "request": 1.0,
+    "1000 requests": 1 / 1000,
+    "10000 requests": 1 / 10_000,
+    "1000000 requests": 1 / 1_000_000,
+}
+_STORAGE: Final = ("local", "hdfs", "s3", "memory")
+_REQUESTS: Final = ("writes", "lists", "reads", "deletes")
+_OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "dbfs", "az", "wasb", "wasbs"})
+_LARGEST_FILE: Final = 1 << 20
+_SHAPE: Final = 's3 = { price = 0.023, per = "GB-month" }'
+
+
+@dataclass(frozen=True, slots=True)
+class Prices(JsonShape):
+    """The prices of storage, requests and memory.
+
+    Attributes:
+        currency: What the prices are in.
+        local: A GB-month of local disk.
+        hdfs: A GB-month of HDFS, copies of its blocks included.
+        s3: A GB-month of object storage.
+        memory: A GB-month of memory; None where nobody has said it.
+        writes: A request that writes or copies an object; None where nobody has said it.
+        lists: A request that lists; None where nobody has said it, and then it costs what a write does.
+        reads: A request that reads an object, or asks about one; None where nobody has said it.
+        deletes: A request that deletes; most object stores take nothing for it.
+    """
+
+    currency: str = "USD"
+    local: float = 0.10
+    hdfs: float = 0.03
+    s3: float = 0.023
+    memory: float | None = None
+    writes: float | None = None
+    lists: float | None = None
+    reads: float | None = None
+    deletes: float = 0.0
+
+    @property
+    def has_requests(self) -> bool:
+        """Return whether requests have prices."""
+        return self.writes is not None or self.reads is not None or self.lists is not None
+
+    def storage(self, medium: str) -> float:
+        """A GB-month of `local`, `hdfs` or `s3`."""
+        return {"local": self.local, "hdfs": self.hdfs, "s3": self.s3}[medium]
+
+
+def medium_of(uri: str) -> str:
+    """Return the medium of an address: `local`, `hdfs` or `s3`, which stands for every object store."""
+    match = SCHEME.match(uri)
+    scheme = "" if match is None else uri.partition(":")[0].lower()
+    if scheme in _OBJECT_STORES:
+        return "s3"
+    return "hdfs" if scheme in ("hdfs", "webhdfs", "swebhdfs", "viewfs") else "local"
+
+
+def read_prices(path: str | os.PathLike[str]) -> Prices:
+    """Read a file of prices; what it does not name keeps its default.
+
+    Each price is a table with `price` and `per`, as in `s3 = { price = 0.023, per = "GB-month" }`.
+
+    Raises:
+        NotFound: There is no such file.
+        Invalid: It cannot be read, is not TOML, or has a name, number or unit that means nothing here.
+    """
+    where = os.fspath(path)
+    content = _content(Path(where), where)
+    prices = Prices()
+    for name, given in content.items():
+        if name == CURRENCY:
+            prices = replace(prices, currency=_currency(given, where))
+        elif name in _STORAGE:
+            prices = _with(prices, name, _price(given, name, _STORAGE_UNITS, where))
+        elif name in _REQUESTS:
+            prices = _with(prices, name, _price(given, name, _REQUEST_UNITS, where))
+        else:
+            known = ", ".join((CURRENCY, *_STORAGE, *_REQUESTS))
+            raise _wrong("this is no name of a price", f"{where}: {name}", repr(name), known)
+    return prices
+
+
+def _with(prices: Prices, name: str, price: float) -> Prices:
+    changed: Any = {name: price}
+    return replace(prices, **changed)
+
+
+def _content(file: Path, where: str) -> dict[str, Any]:
+    try:
+        if not file.exists():
+            raise NotFound(
+                "there is no file of prices", where=where, hint="name a file, or leave --prices out"
+            )
+        if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
+            raise Invalid("this is no file of prices", where=where, expected="a small TOML file", hint=_HINT)
+        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise Invalid("the file of prices cannot be read", where=where, found=found, hint=_HINT) from error
+    return content
+
+
+_HINT: Final = f"write TOML such as {_SHAPE}"
+
+
+def _currency(given: Any, where: str) -> str:
+    if not isinstance(given, str) or not given.strip() or len(given) > 8 or not given.isprintable():
+        raise _wrong("this is no currency", f"{where}: {CURRENCY}", repr(given), 'a short text such as "USD"')
+    return given.strip()
+
+
+def _price(given: Any, name: str, units: Mapping[str, float], where: str) -> float:
+    place = f"{where}: {name}"
+    if not isinstance(given, dict) or given.keys() != {"price", "per"}:
+        raise _wrong("a price has an amount and a unit", place, repr(given), "`price` and `per`")
+    amount, unit = given["price"], given["per"]
+    is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+    if not is_number or not math.isfinite(amount) or amount < 0:
+        raise _wrong("a price is a number", f"{place}.price", repr(amount), "a number that is not negative")
+    if not isinstance(unit, str) or unit not in units:
+        raise _wrong("the unit of a price is unknown", f"{place}.per", repr(unit), ", ".join(units))
+    return float(amount) * units[unit]
+
+
+def _wrong(fact: str, where: str, found: str, expected: str) -> Invalid:
+    return Invalid(fact, where=where, found=found, expected=expected, hint=_HINT)
+
+
+# Less than this is as good as nothing.
+_LEAST: Final = 0.0001
+
+
+@dataclass(frozen=True, slots=True)
+class Money(JsonShape):
+    """The cost of a month, in the currency of the prices.
+
+    Attributes:
+        local: For what is on local disk.
+        checkpoint: For the bytes of the checkpoint, older batches included.
+        savepoints: For the bytes of savepoints.
+        requests: For requests to object storage; None where they have no price.
+        memory: For memory; None where it has no price, or is not known.
+        unpriced: What is used and not in the sum, for want of a price: `requests`, or `writes` and `reads`
+            where only some requests have prices; `memory`.
+    """
+
+    local: float = 0.0
+    checkpoint: float = 0.0
+    savepoints: float = 0.0
+    requests: float | None = None
+    memory: float | None = None
+    unpriced: tuple[str, ...] = ()
+
+    @property
+    @in_json
+    def total(self) -> float:
+        """All that has a price."""
+        return self.local + self.checkpoint + self.savepoints + (self.requests or 0.0) + (self.memory or 0.0)
+
+
+def money_text(money: float) -> str:
+    """Money as people read it: to the cent, or with two digits where it is less than one."""
+    if money == 0 or abs(money) >= 1:
+        return f"{money:,.2f}"
+    return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
+
+
+def total_text(money: Money, currency: str) -> str:
+    """The sum of a month as people read it, with what it leaves out."""
+    text = f"{money_text(money.total)} {currency}"
+    return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
+
+
+def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
+    """Return the cost of bytes for a month on `local`, `hdfs` or `s3`."""
+    return prices.storage(medium) * size_bytes / GB
+
+
+def request_money(prices: Prices, a_day: Requests) -> float | None:
+    """Return the monthly cost of a day's requests; None if requests have no price."""
+    if not prices.has_requests:
+        return None
+    writes = prices.writes or 0.0
+    lists = writes if prices.lists is None else prices.lists
+    a_day_costs = (
+        a_day.writes * writes
+        + a_day.lists * lists
+        + a_day.reads * (prices.reads or 0.0)
+        + a_day.deletes * prices.deletes
+    )
+    return a_day_costs * DAYS_PER_MONTH
+
+
+def memory_money(prices: Prices, memory_bytes: float | None) -> float | None:
+    """Return the monthly cost of memory; None if it has no price, or is unknown."""
+    if prices.memory is None or memory_bytes is None:
+        return None
+    return prices.memory * memory_bytes / GB
+
+
+def monthly(
+    prices: Prices,
+    medium: str,
+    *,
+    local_bytes: float = 0.0,
+    checkpoint_bytes: float = 0.0,
+    savepoint_bytes: float = 0.0,
+    savepoint_medium: str | None = None,
+    requests: Requests | None = None,
+    memory_bytes: float | None = None,
+) -> Money:
+    """Return the cost of a month.
+
+    Args:
+        prices: What is paid.
+        medium: What the checkpoint is on; requests cost something on `s3` alone.
+        local_bytes: On the disks of executors.
+        checkpoint_bytes: In the checkpoint, older batches included.
+        savepoint_bytes: In savepoints.
+        savepoint_medium: What those are on; None for where the checkpoint is.
+        requests: Of a day; None where they are not known.
+        memory_bytes: In memory; None where that is not known.
+    """
+    asked = requests if medium == "s3" else None
+    unpriced = () if asked is None else _unpriced(prices, asked)
+    return Money(
+        local=storage_money(prices, "local", local_bytes),
+        checkpoint=storage_money(prices, medium, checkpoint_bytes),
+        savepoints=storage_money(prices, savepoint_medium or medium, savepoint_bytes),
+        requests=None if asked is None else request_money(prices, asked),
+        memory=memory_money(prices, memory_bytes),
+        unpriced=(*unpriced, *(("memory",) if memory_bytes and prices.memory is None else ())),
+    )
+
+
+def _unpriced(prices: Prices, a_day: Requests) -> tuple[str, ...]:
+    """The requests of a day that have no price."""
+    if not prices.has_requests:
+        return ("requests",) if a_day.total else ()
+    lists_cost_writes = prices.lists is None and a_day.lists > 0
+    return (
+        *(("writes",) if prices.writes is None and (a_day.writes or lists_cost_writes) else ()),
+        *(("reads",) if prices.reads is None and a_day.reads else ()),
+    )

@@ -1,1 +1,0 @@
-"""SQL in the texts of a file."""

@@ -1,1 +1,0 @@
-"""Savepoints without the values that have expired."""

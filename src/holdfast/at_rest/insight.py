@@ -1,0 +1,697 @@
+"""The history of a key, the reason for its value, the largest keys, and what a TTL would free."""
+
+from __future__ import annotations
+
+import datetime as dt
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.at_rest.read.model import (
+    EVENT,
+    PROCESSING,
+    KeySize,
+    KeyState,
+    NamedOperator,
+    NamedState,
+    StateAges,
+    StateForm,
+    clock_ms,
+)
+from holdfast.at_rest.read.spark_source import UNTIL, watermark_column
+from holdfast.at_rest.read.state_reader import StateReader, pick_operators
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.logs import InputRange, batch_input
+from holdfast.checkpoints.state.lookup import KeptRows, Sought, kept_rows
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.formats.operators import short_name
+from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+FIRST: Final = "first"
+SET, CHANGED, REMOVED = "set", "changed", "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion(JsonShape):
+    """A batch after which the state held another value for the key than before.
+
+    Attributes:
+        batch_id: The batch.
+        planned_ms: When it was planned, in epoch milliseconds.
+        change: `set`, `changed` or `removed`; `first` for what the key had when what is kept begins.
+        savepoint: The savepoint's address, where only that still has the batch.
+        found: What the state held.
+    """
+
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    planned_ms: int | None
+    change: str
+    savepoint: str | None
+    found: KeyState = field(metadata=json_spread("exists", "value"))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHistory(JsonShape):
+    """The values of a key.
+
+    Attributes:
+        state: The state.
+        key: The key.
+        versions: Each value that it has had, oldest first.
+        batches: The batches that were looked at, ascending.
+        last_written: The newest batch that has written the key, be it with the value that it had; None where
+            that was before what is kept, or where the files tell only of other values and there was none.
+        exact: Whether the files tell of each write, and not only of other values.
+    """
+
+    state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    versions: tuple[KeyVersion, ...]
+    batches: tuple[int, ...] = field(metadata=json_as(convert=len, says="How many batches were looked at."))
+    last_written: int | None
+    exact: bool
+
+    @property
+    @in_json
+    def first_batch(self) -> int | None:
+        """The oldest batch that was looked at."""
+        return self.batches[0] if self.batches else None
+
+    @property
+    @in_json
+    def last_batch(self) -> int | None:
+        """The newest batch that was looked at."""
+        return self.batches[-1] if self.batches else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The values at one batch."""
+
+    batch_id: int
+    planned_ms: int | None
+    savepoint: str | None
+    found: KeyState
+    written: bool | None
+
+
+def key_history(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    key: Mapping[str, Any],
+    *,
+    catalog: Storage | None = None,
+) -> KeyHistory:
+    """Return the values that a state has held for a key, batch by batch.
+
+    Cost: each file of the key's partition is read once, for this key alone. Of a savepoint that has a batch
+    which the checkpoint no longer has, the files that can hold the key.
+
+    Args:
+        reader: The checkpoint, at its newest batch or at the last one to look at.
+        operator: The operator.
+        state: One of its states.
+        key: The key, its values of the types of the columns.
+        catalog: Savepoints of the same query, for batches that the checkpoint does not keep.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    seen = {seen_at.batch_id: seen_at for seen_at in _retained(reader, operator, state, key)}
+    if catalog is not None:
+        for saved in _saved(catalog, reader, state, key):
+            seen.setdefault(saved.batch_id, saved)
+    ordered = [seen[batch_id] for batch_id in sorted(seen)]
+    written = [batch.batch_id for batch in ordered if batch.written]
+    return KeyHistory(
+        state,
+        dict(key),
+        tuple(_versions(ordered)),
+        tuple(batch.batch_id for batch in ordered),
+        written[-1] if written else None,
+        exact=state.source.notes_writes and all(batch.written is not None for batch in ordered[1:]),
+    )
+
+
+def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
+    before: KeyState | None = None
+    for batch in seen:
+        value = _told(batch.found)
+        if before is None:
+            if batch.found.exists:
+                # A query's first batch has set what is there; else it was there when what is kept begins.
+                change = SET if batch.batch_id == 0 else FIRST
+                yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
+        elif value != _told(before):
+            change = REMOVED if not batch.found.exists else CHANGED if before.exists else SET
+            yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
+        before = batch.found
+
+
+def _told(found: KeyState) -> list[str]:
+    """Return a form in which equal values compare equal, NaN included."""
+    return [repr((entry.sub, entry.value, entry.expires_ms)) for entry in found.entries]
+
+
+def _retained(
+    reader: StateReader, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
+) -> Iterator[_Seen]:
+    logs = operator.files.logs
+    batches = [batch_id for batch_id in logs.committed if batch_id <= reader.batch_id]
+    for files, some in _stretches(reader, operator, batches):
+        wanted, partition = state.source.locate(state, key, files)
+        partitions = range(operator.partitions) if partition is None else (partition,)
+        walks = [kept_rows(reader.storage, files, number, wanted, some) for number in partitions]
+        before: KeyState | None = None
+        for kept in _together(walks):
+            found = _found(state, key, wanted, kept)
+            offsets = logs.offsets(kept[0].batch_id)
+            written = _written(kept, before, found, state)
+            planned = None if offsets is None else offsets.timestamp_ms
+            yield _Seen(kept[0].batch_id, planned, None, found, written)
+            before = found
+
+
+def _stretches(
+    reader: StateReader, operator: NamedOperator, batches: Sequence[int]
+) -> Iterator[tuple[OperatorStates, list[int]]]:
+    """Batches in a row under which the operator had as many partitions, and what reads its files then."""
+    logs = operator.files.logs
+
+    def partitions_at(batch_id: int) -> int | None:
+        offsets = logs.offsets(batch_id)
+        return None if offsets is None else offsets.partitions
+
+    newest = partitions_at(operator.files.batch_id)
+    for partitions, run in groupby(batches, key=partitions_at):
+        stretch = list(run)
+        yield operator.files if partitions == newest else _files_at(reader, operator, stretch[-1]), stretch
+
+
+def _files_at(reader: StateReader, operator: NamedOperator, batch_id: int) -> OperatorStates:
+    older = StateReader(reader.storage, batch_id)
+    return next(other.files for other in older.operators if other.operator_id == operator.operator_id)
+
+
+def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
+    """The same batch of each partition that was looked into, as far as all have it."""
+    found = [{rows.batch_id: rows for rows in walk} for walk in walks]
+    for batch_id in sorted(set.intersection(*map(set, found))):
+        yield [partition[batch_id] for partition in found]
+
+
+def _found(
+    state: NamedState,
+    key: Mapping[str, Any],
+    wanted: Sequence[Sought],
+    kept: Sequence[KeptRows],
+) -> KeyState:
+    stored = (
+        (place.codec, rows.partition, pairs)
+        for rows in kept
+        for place, pairs in zip(wanted, rows.pairs, strict=True)
+    )
+    return KeyState(state, kept[0].batch_id, dict(key), tuple(state.source.decode(state, key, stored)))
+
+
+def _written(
+    kept: Sequence[KeptRows], before: KeyState | None, found: KeyState, state: NamedState
+) -> bool | None:
+    if before is not None and _told(before) != _told(found):
+        return True
+    told = [rows.written for rows in kept]
+    if not state.source.notes_writes:
+        return None if before is None else False
+    return None if None in told else any(told)
+
+
+def _saved(
+    catalog: Storage, reader: StateReader, state: NamedState, key: Mapping[str, Any]
+) -> Iterator[_Seen]:
+    """The key in each savepoint of the query."""
+    query_id = _query_id(reader)
+    for listed in catalogs.listed(catalog):
+        manifest = listed.manifest
+        if manifest is None or (query_id is not None and manifest.query_id != query_id):
+            continue
+        if manifest.batch_id > reader.batch_id:
+            continue
+        view = SavepointView(catalog, manifest.files, listed.uri)
+        try:
+            saved = StateReader(view, manifest.batch_id)
+            _, there = saved.pick(state.name, state.operator_id)
+        except NotFound:
+            continue  # the query had no such state then
+        found = saved.found(there, key)
+        yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
+
+
+def _query_id(reader: StateReader) -> str | None:
+    from holdfast.checkpoints.checkpoint import read_query_id
+    from holdfast.checkpoints.logs import Logs
+
+    try:
+        return read_query_id(reader.storage, Logs(reader.storage))
+    except HoldfastError:
+        return None
+
+
+_MICROS: Final = 1000
+# Operators whose rows go when the watermark passes the time in them; and those of which it removes none.
+_BY_TIME: Final = frozenset({"aggregate", "dedupe", "sessions"})
+_BY_NO_WATERMARK: Final = frozenset({"processor", "groups", "limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rank(JsonShape):
+    """The rank of a key among all of its state, by bytes.
+
+    Attributes:
+        rank: 1 for the largest.
+        keys: How many keys there are.
+        share: Its part of all bytes.
+    """
+
+    rank: int
+    keys: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyExplanation(JsonShape):
+    """The explanation of a key's value.
+
+    Attributes:
+        found: What the state holds.
+        written_batch: The newest batch that has written it; None where that was before what is kept.
+        exact: Whether the files tell of each write, and not only of other values.
+        first_kept: The oldest batch that is kept.
+        written_ms: When that batch was planned.
+        inputs: What the batch had read from each source: files, or offsets of topics and tables.
+        watermark_ms: The watermark that the batch ran under.
+        watermark_now_ms: The watermark that the newest batch has left.
+        expires_ms: When the first and the last of its rows expire. Those of an aggregation stay for good in
+            the output mode `complete`, which no file tells.
+        clock: Which clock that goes by: `processing` or `event`. With it and without a time, the rows of a
+            join go with the watermark, at a time that follows from its condition.
+        left_ms: How long until the first expires; negative where it has.
+        partition: The partition that it is in.
+        partitions: How many there are.
+        key_group: The key group, of Holdfast's keyed operators.
+        rank: Where it stands among the largest; None where nobody asked.
+    """
+
+    found: KeyState = field(metadata=json_spread())
+    written_batch: int | None
+    exact: bool
+    first_kept: int | None
+    written_ms: int | None
+    inputs: tuple[InputRange, ...]
+    watermark_ms: int | None
+    watermark_now_ms: int | None
+    expires_ms: tuple[int, int] | None
+    clock: str | None
+    left_ms: int | None
+    partition: int | None
+    partitions: int
+    key_group: int | None
+    rank: Rank | None
+
+
+def explain(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    key: Mapping[str, Any],
+    now_ms: int,
+    *,
+    rank: bool = True,
+    tell: ProgressCallback | None = None,
+) -> KeyExplanation:
+    """Say of a key what its files and the logs tell.
+
+    Cost: that of `key_history`; with `rank` every row of the state is read too, about a microsecond each.
+
+    Args:
+        reader: The checkpoint or savepoint at its batch.
+        operator: The operator.
+        state: One of its states.
+        key: The key, its values of the types of the columns.
+        now_ms: The wall clock, by which time to live in processing time goes.
+        rank: Whether to say where it stands among the largest.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    found = reader.found(state, key)
+    history = key_history(reader, operator, state, key)
+    logs = operator.files.logs
+    batch_id = history.last_written
+    offsets = None if batch_id is None else logs.offsets(batch_id)
+    watermark_now = clock_ms(operator.files, EVENT)
+    clock, times = _expiry(operator, state, found)
+    left = None
+    if times is not None:
+        now = now_ms if clock == PROCESSING else watermark_now
+        left = None if now is None else times[0] - now
+    return KeyExplanation(
+        found=found,
+        written_batch=batch_id,
+        exact=history.exact,
+        first_kept=history.batches[0] if history.batches else None,
+        written_ms=None if offsets is None else offsets.timestamp_ms,
+        inputs=() if batch_id is None else batch_input(reader.storage, logs, batch_id),
+        watermark_ms=None if offsets is None else offsets.watermark_ms or None,
+        watermark_now_ms=watermark_now,
+        expires_ms=times,
+        clock=clock,
+        left_ms=left,
+        partition=found.partition,
+        partitions=operator.partitions,
+        key_group=state.source.key_group(state, key),
+        rank=_ranked(state, found, tell) if rank and found.exists else None,
+    )
+
+
+def _expiry(
+    operator: NamedOperator, state: NamedState, found: KeyState
+) -> tuple[str | None, tuple[int, int] | None]:
+    """By which clock the rows of a key expire, and when the first and the last of them do."""
+    if state.ttl:
+        clock: str | None = state.source.ttl_clock(state)
+        times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
+    elif UNTIL in state.value.names:
+        clock, times = EVENT, [entry.value[UNTIL] // _MICROS for entry in found.entries]
+    else:
+        return _removed_by_watermark(operator, state, found)
+    return (clock, (min(times), max(times))) if times else (None, None)
+
+
+def _removed_by_watermark(
+    operator: NamedOperator, state: NamedState, found: KeyState
+) -> tuple[str | None, tuple[int, int] | None]:
+    """Return when the watermark removes the rows: at the end of their window, or at the time in the key.
+
+    Of a join only the clock is known: the time follows from its condition, which no file has.
+    """
+    does = short_name(operator.kind)
+    column = None if does in _BY_NO_WATERMARK else watermark_column(state)
+    if column is None:
+        return None, None
+    if does not in _BY_TIME:
+        return EVENT, None
+    marks = [{**entry.key, **entry.sub, **entry.value}[column] for entry in found.entries]
+    # The watermark passes no time that is null.
+    times = [_ms(mark["end"] if isinstance(mark, Mapping) else mark) for mark in marks if mark is not None]
+    return (EVENT, (min(times), max(times))) if times else (None, None)
+
+
+def _ms(time: dt.datetime) -> int:
+    """A time in epoch milliseconds; one without a zone is held against the watermark as UTC."""
+    return round((time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
+
+
+def _ranked(state: NamedState, found: KeyState, tell: ProgressCallback | None) -> Rank:
+    keys = total = larger = 0
+    for key in state.source.key_sizes(state, tell):
+        keys += 1
+        total += key.size_bytes
+        larger += key.size_bytes > found.size_bytes
+    return Rank(larger + 1, keys, found.size_bytes / max(total, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LargestKey(JsonShape):
+    """A key and what it has of a state.
+
+    Attributes:
+        key: Its columns.
+        rows: Its rows: those of a join that wait, the entries of a map, the sessions.
+        size_bytes: Their bytes, as they are stored.
+        share: Their part of the bytes of the state.
+        partition: The partition that they are in.
+    """
+
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    rows: int
+    size_bytes: int
+    share: float
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKeys(JsonShape):
+    """The largest keys of a state.
+
+    Attributes:
+        state: The state.
+        keys: How many keys it has.
+        size_bytes: The bytes of them all.
+        heaviest: The largest, first the largest of all.
+    """
+
+    state: NamedState = field(metadata=json_spread("operator_id"))
+    keys: int
+    size_bytes: int
+    heaviest: tuple[LargestKey, ...]
+
+    @property
+    @in_json_as("state")
+    def name(self) -> str:
+        """The state, OPERATOR.STATE, or the operator alone where it has one state."""
+        return self.state.full_name
+
+
+def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None = None) -> HeavyKeys:
+    """Find the keys that have the most bytes of a state.
+
+    Cost: every row is read, one or two microseconds each. Where a key has several rows, such as those of a
+    join that wait for a partner, all keys are held in memory.
+
+    Args:
+        state: The state.
+        most: How many keys.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    keys = total = 0
+    largest: list[tuple[int, int, KeySize]] = []
+    for size in state.source.key_sizes(state, tell):
+        keys += 1
+        total += size.size_bytes
+        # What is found first stands before others of its size.
+        item = (size.size_bytes, -keys, size)
+        if len(largest) < most:
+            heapq.heappush(largest, item)
+        elif largest and item > largest[0]:
+            heapq.heapreplace(largest, item)
+    ranked = [size for _, _, size in sorted(largest, reverse=True)]
+    return HeavyKeys(state, keys, total, tuple(_heavy_key(size, total) for size in ranked))
+
+
+def _heavy_key(size: KeySize, total: int) -> LargestKey:
+    return LargestKey(size.key(), size.rows, size.size_bytes, size.size_bytes / max(total, 1), size.partition)
+
+
+_SECOND: Final = 1000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+# Where one bar of the histogram ends and the next begins.
+_EDGES: Final = (
+    ("1 min", _MINUTE),
+    ("5 min", 5 * _MINUTE),
+    ("15 min", 15 * _MINUTE),
+    ("1 h", _HOUR),
+    ("3 h", 3 * _HOUR),
+    ("6 h", 6 * _HOUR),
+    ("12 h", 12 * _HOUR),
+    ("1 d", _DAY),
+    ("2 d", 2 * _DAY),
+    ("3 d", 3 * _DAY),
+    ("7 d", 7 * _DAY),
+    ("14 d", 14 * _DAY),
+    ("30 d", 30 * _DAY),
+    ("90 d", 90 * _DAY),
+    ("365 d", 365 * _DAY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar(JsonShape):
+    """Rows of about one age.
+
+    Attributes:
+        label: Its range, in words.
+        from_ms: The least age in it; None for what lies ahead of the clock.
+        to_ms: Where the next bar begins; None for the last.
+        rows: How many rows.
+        size_bytes: Their bytes.
+    """
+
+    label: str
+    from_ms: int | None
+    to_ms: int | None
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf(JsonShape):
+    """One state under the rule that was asked about.
+
+    Attributes:
+        operator_id: The operator's number.
+        name: The state.
+        form: What it holds for a key.
+        rows: Its rows: keys, or elements and entries where a key has several.
+        size_bytes: Their bytes.
+        clock: By which clock its times go; None where it carries none.
+        what: What its times are; or why the rule cannot be applied.
+        now_ms: What that clock showed after the batch.
+        timed_rows: Rows that carry a time.
+        freed_rows: Rows that the rule would free; None where it cannot be applied.
+        freed_bytes: Their bytes.
+        histogram: Rows by age, from the youngest that there are to the oldest.
+    """
+
+    operator_id: int
+    name: str = field(metadata=json_as("state"))
+    form: StateForm
+    rows: int
+    size_bytes: int
+    clock: str | None
+    what: str
+    now_ms: int | None
+    timed_rows: int
+    freed_rows: int | None
+    freed_bytes: int | None
+    histogram: tuple[Bar, ...]
+
+
+def what_if(
+    reader: StateReader,
+    *,
+    ttl_ms: int | None = None,
+    watermark_ms: int | None = None,
+    state: str | None = None,
+    operator: str | int | None = None,
+    by: str | None = None,
+    current_ttl_ms: int | None = None,
+    tell: ProgressCallback | None = None,
+) -> tuple[WhatIf, ...]:
+    """Apply a rule to the state that is there; nothing is changed.
+
+    A time to live frees what is older by the clock of its state: the time of the newest batch where the state
+    carries times of processing, the watermark where it carries event times. A watermark delay frees what the
+    watermark would have passed had it had this delay; a longer one frees nothing.
+
+    Cost: every row is read, about 2 microseconds each.
+
+    Args:
+        reader: The checkpoint or savepoint at its batch.
+        ttl_ms: A time to live.
+        watermark_ms: A delay of the watermark.
+        state: Only this state; all by default.
+        operator: Only this operator; all by default.
+        by: A column of the state that has the time, where the state carries none of itself.
+        current_ttl_ms: The time to live that a state of Spark's has now, where it cannot be worked out.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        Invalid: Neither rule or both were given, or there is no such column of times.
+        NotFound: There is no such state or operator, or a file that the batch needs is gone.
+        Corrupt: A file or a row is damaged.
+    """
+    if (ttl_ms is None) == (watermark_ms is None):
+        raise Invalid("ask about a time to live, or about a watermark's delay", hint="give one of the two")
+    if by is not None and state is None:
+        raise Invalid("a column is one of a certain state", found=by, hint="name the state too")
+    asked: NamedState | None = None
+    if state is None:
+        operators = pick_operators(reader.operators, operator)
+    else:
+        chosen, asked = reader.pick(state, operator)
+        operators = (chosen,)
+    if asked is not None and asked.form is not StateForm.KEYED:
+        parts = [asked]
+    else:
+        # What a keyed operator holds for a key is asked state by state.
+        parts = [part for one in operators for part in one.states if part.source.has_ages(part)]
+    return tuple(
+        _applied(part.source.ages(part, by, current_ttl_ms, tell), ttl_ms, watermark_ms) for part in parts
+    )
+
+
+def _applied(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> WhatIf:
+    cut, why = _cut(aged, ttl_ms, watermark_ms)
+    freed = None if cut is None else aged.times <= cut
+    return WhatIf(
+        aged.state.operator_id,
+        aged.state.full_name,
+        aged.state.form,
+        aged.rows,
+        aged.size_bytes,
+        aged.clock,
+        why or aged.what,
+        aged.now_ms,
+        len(aged.times) if aged.clock is not None else 0,
+        None if freed is None else int(freed.sum()),
+        None if freed is None else int(aged.sizes[freed].sum()),
+        _histogram(aged) if aged.clock is not None and aged.now_ms is not None else (),
+    )
+
+
+def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int | None, str | None]:
+    """The time up to which rows would be freed; or why there is none."""
+    if aged.clock is None:
+        return None, None
+    if aged.now_ms is None:
+        return None, "no watermark has been reached yet"
+    if ttl_ms is not None:
+        return aged.now_ms - ttl_ms, None
+    if aged.clock != "event":
+        return None, "its times are those of processing, which no watermark touches"
+    if aged.delay_ms is None or watermark_ms is None:
+        return None, "its files do not tell the delay that the watermark has now"
+    return aged.now_ms + aged.delay_ms - watermark_ms, None
+
+
+def _histogram(aged: StateAges) -> tuple[Bar, ...]:
+    import numpy as np
+
+    if not len(aged.times) or aged.now_ms is None:
+        return ()
+    old: NDArray[np.int64] = aged.now_ms - aged.times
+    edges = [0, *(edge for _, edge in _EDGES)]
+    place = np.searchsorted(np.array(edges), old, side="right")
+    labels = ["ahead", *(f"under {label}" for label, _ in _EDGES), f"{_EDGES[-1][0]} and more"]
+    bounds: list[int | None] = [None, *edges, None]
+    bars = []
+    for at in range(int(place.min()), int(place.max()) + 1):
+        here = place == at
+        size = int(aged.sizes[here].sum())
+        bars.append(Bar(labels[at], bounds[at], bounds[at + 1], int(here.sum()), size))
+    return tuple(bars)

@@ -1,1 +1,0 @@
-"""What state says of itself: its past, its largest keys, its age."""

@@ -1,0 +1,689 @@
+"""Key groups and keys of Holdfast's keyed operators, read from the rows of Spark's store.
+
+The note of an operator names the server, without any password. It is data: Holdfast connects to that server
+only if the operator has named it too. Passwords and certificate authorities come from the environment.
+
+Spark's store has four entries for a key group: its record, the forms of its tables, and the rows as blobs, a
+base and the changes since. Here a group's rows are put together again as they stand, without the program that
+wrote them: each in the form that it was written in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.problems import SEE_DAMAGE
+from holdfast.checkpoints.state.rocksdb import Pairs
+from holdfast.checkpoints.state.rows import state_chunks, stored_values
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE, REDIS_PASSWORD_VARIABLE
+from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.external import cassandra_place
+from holdfast.external.databases import require_named
+from holdfast.external.named_addresses import sole_address
+from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, RedisPlace, redis_place
+from holdfast.formats.files.arrow import is_packed
+from holdfast.formats.operators import KEYED_VARIABLES
+from holdfast.formats.rows.spark_types import Atom, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.formats.text import foreign_json
+from holdfast.layout import OwnFile, StoreId
+from holdfast.storage.port import Storage, full
+from holdfast.worker.state.blob_store import database_at, operator_of, resolved
+from holdfast.worker.state.cassandra_blobs import CassandraBlobServer
+from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering, numbering_by
+from holdfast.worker.state.redis_blobs import RedisBlobServer
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, Meta
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdfast.worker.state.blob_store import BlobDatabase, BlobName, BlobServer
+    from holdfast.worker.state.layout import BlobSchema
+    from holdfast.worker.state.tables import Run
+
+
+# What the note of an operator has to say of its blobs.
+BLOBS: Final = "blobs"
+_PRODUCT: Final = "product"
+_REDIS, _CASSANDRA = RedisBlobServer.product, CassandraBlobServer.product
+# Who reads is a person, who would rather know than wait.
+_PATIENCE_MS: Final = 5_000
+
+
+def described(server: BlobServer) -> dict[str, Any]:
+    """Describe a server as a note does."""
+    return {_PRODUCT: server.product, **server.described()}
+
+
+def product_in(note: Mapping[str, Any] | None) -> str | None:
+    """The kind of database that a note is of, which was Redis before it was said."""
+    return None if note is None else str(note.get(_PRODUCT, _REDIS))
+
+
+class KeptBlobs:
+    """The blobs of a checkpoint that are in databases; its notes are read once, at the first of them.
+
+    Args:
+        storage: The checkpoint.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._where = storage.uri
+        self._notes = cache(lambda: dict(_noted(storage)))
+
+    def of_group(self, group: int, stored: GroupBlobs) -> GroupBlobs:
+        """A key group as it is stored, with its blobs in place of the names of those that are in a database.
+
+        Raises:
+            Invalid: Nobody says which database it is, or it refuses the password.
+            Corrupt: A blob is gone or damaged.
+            Unavailable: The database does not answer.
+            Unsupported: The client for it is not installed.
+        """
+        return resolved(stored, group, self._where, self._database)
+
+    def _database(self, name: BlobName) -> BlobDatabase:
+        operator = operator_of(name)
+        return database_at(_server(self._notes().get(operator), operator, self._where))
+
+
+def operators_elsewhere(storage: Storage) -> dict[str, str]:
+    """The operators whose blobs are in a database, some or all, each with the database's name."""
+    return {operator: product_in(note) or "" for operator, note in _noted(storage)}
+
+
+def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobServer:
+    product = product_in(note)
+    if product in (None, _REDIS) and (address := sole_address(os.environ, ADDRESS)):
+        return _with_password(_redis_at(address))
+    if product in (None, _CASSANDRA) and sole_address(os.environ, cassandra_place.ADDRESS):
+        return _with_password(_cassandra_at(note))
+    if note is None:
+        raise Invalid(
+            "keyed state of this checkpoint is in a database, and nothing says which it is",
+            where=f"{where}, operator {operator}",
+            hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
+            f"{cassandra_place.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
+        )
+    note_path = full(where, OwnFile(layout.operator_note(operator)).render())
+    server = _server_in(note, note_path)
+    require_named(_address(server), note_path)
+    return _with_password(server)
+
+
+def _address(server: RedisBlobServer | CassandraBlobServer) -> str:
+    if isinstance(server, CassandraBlobServer):
+        return f"cassandra://{server.contact_points}/{server.keyspace}"
+    return str(RedisPlace(str(server.host), server.port, server.database, server.tls))
+
+
+def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:
+    variable = REDIS_PASSWORD_VARIABLE if server.product == _REDIS else CASSANDRA_PASSWORD_VARIABLE
+    return replace(server, password=os.environ.get(variable), patience_ms=_PATIENCE_MS)
+
+
+def _redis_at(address: str) -> RedisBlobServer:
+    place = redis_place(address)
+    user, authorities = os.environ.get(USER), os.environ.get(CERTIFICATES)
+    return RedisBlobServer(
+        place.host, place.port, place.database, user, tls=place.tls, authorities=authorities
+    )
+
+
+def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
+    """Return the Cassandra of the environment, completed from the note."""
+    noted = note or {}
+    place = cassandra_place.cassandra_place(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
+    authorities = os.environ.get(cassandra_place.CERTIFICATES)
+    return CassandraBlobServer(
+        place.contact_points,
+        place.keyspace,
+        user=os.environ.get(cassandra_place.USER) or noted.get("user"),
+        tls=authorities is not None or noted.get("tls", False),
+        authorities=authorities,
+        consistency=noted.get("consistency", "LOCAL_QUORUM"),
+    )
+
+
+def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | CassandraBlobServer:
+    product = product_in(note)
+    facts = {name: value for name, value in note.items() if name not in (_PRODUCT, "authorities")}
+    redis = product == _REDIS
+    # Whoever writes the checkpoint does not choose which certificates are trusted.
+    authorities = os.environ.get(CERTIFICATES if redis else cassandra_place.CERTIFICATES)
+    try:
+        if product not in (_REDIS, _CASSANDRA):
+            raise TypeError(f"an unknown database, {product}")
+        server = RedisBlobServer(**facts) if redis else CassandraBlobServer(**facts)
+        return replace(server, authorities=authorities)
+    except TypeError as error:
+        raise Corrupt(
+            "the note of an operator cannot be read", where=where, found=str(error), hint=SEE_DAMAGE
+        ) from error
+
+
+def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The operators whose blobs are in a database, with what their notes say of the server."""
+    for name in storage.list(layout.OWN).names:
+        operator = layout.noted_operator(name)
+        if operator is None:
+            continue
+        try:
+            note = foreign_json(storage.read(OwnFile(name).render()))
+        except (ValueError, NotFound):
+            continue  # who reads the operator itself says that its note is damaged
+        if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
+            yield operator, note[BLOBS]
+
+
+KEY_GROUP: Final = "key_group"
+# The value of an entry that is of bytes, as an UnsafeRow.
+BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
+# What stands before the rows in a message of Arrow's: some hundred bytes for each column.
+_LONGEST_HEAD: Final = 1 << 20
+_UNREADABLE: Final = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
+    *(OSError, MemoryError, RuntimeError, struct.error, Corrupt),
+)
+
+
+def is_keyed(operator: OperatorStates) -> bool:
+    """Return whether an operator is one of Holdfast's own."""
+    return {codec.name.family for codec in operator.known() if not codec.name.internal} == KEYED_VARIABLES
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """The stored content of one key group.
+
+    Attributes:
+        group: Its number.
+        meta: Its record, as bytes; None where there is none.
+        forms: The forms of its tables, as JSON.
+        base: Its base.
+        log: The changes since, in order.
+    """
+
+    group: int
+    meta: bytes | None
+    forms: bytes
+    base: tuple[bytes, ...]
+    log: tuple[bytes, ...]
+
+    def record(self, where: str) -> Meta:
+        """Its record.
+
+        Raises:
+            Corrupt: There is none, or it cannot be read.
+        """
+        if self.meta is None:
+            raise Corrupt(
+                "a key group has no record", where=where, found=f"key group {self.group}", hint=SEE_DAMAGE
+            )
+        return Meta.decode(self.meta)
+
+    def known(self, where: str) -> Mapping[bytes, BlobSchema]:
+        """The forms by their fingerprints.
+
+        Raises:
+            Corrupt: They cannot be read.
+        """
+        try:
+            return _forms_of(self.forms)
+        except _UNREADABLE as error:
+            raise self.unreadable(where, error) from error
+
+    def unreadable(self, where: str, error: Exception) -> Corrupt:
+        """The error for what is no key group."""
+        return Corrupt(
+            "a key group cannot be read", where=where, found=f"{self.group}: {error}", hint=SEE_DAMAGE
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a group that were written in one form.
+
+    Attributes:
+        form: The form.
+        tables: Rows by table, in the order of their identities.
+    """
+
+    form: BlobSchema
+    tables: Mapping[str, Run]
+
+
+def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
+    """A group's rows as they stand, by the forms they were written in, the earliest form first.
+
+    Of each identity the last row counts, and one that is marked as gone is left out. Nearly always all is of
+    one form; of several after an upgrade, until the group has got a new base.
+
+    Args:
+        group: The group.
+        where: The operator, for messages.
+        dead: Keep the last rows that are marked as gone. Who writes rows of several forms needs them: a state
+            that was renamed has rows in tables of both names.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    known = group.known(where)
+    try:
+        parts = _parts(group, known)
+        if dead:
+            return parts
+        return [Part(part.form, {name: run.alive() for name, run in part.tables.items()}) for part in parts]
+    except _UNREADABLE as error:
+        raise group.unreadable(where, error) from error
+
+
+def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
+    import pyarrow as pa
+
+    from holdfast.worker.state.layout import decode, fingerprint_of
+    from holdfast.worker.state.tables import concatenated, sorted_run
+
+    stretches: list[tuple[BlobSchema, dict[str, list[pa.RecordBatch]]]] = []
+    for blob in (*group.base, *group.log):
+        form = known[fingerprint_of(blob)]
+        if not stretches or stretches[-1][0] is not form:
+            stretches.append((form, {}))
+        _require_plain(blob)
+        for name, batch in decode(form, blob).items():
+            batch.validate(full=True)
+            stretches[-1][1].setdefault(name, []).append(batch)
+    parts = [
+        Part(form, {name: sorted_run(concatenated(found)) for name, found in tables.items()})
+        for form, tables in stretches
+    ]
+    return _latest(parts) if len(parts) > 1 else parts
+
+
+def _require_plain(blob: bytes) -> None:
+    """Refuse what Arrow would unpack to as much as it says.
+
+    Raises:
+        ValueError: A batch in it is packed, which none of ours is.
+    """
+    from holdfast.worker.state.layout import messages
+
+    for _, message in messages(blob):
+        if is_packed(bytes(message[:_LONGEST_HEAD])):
+            raise ValueError("a packed batch of rows, and Holdfast packs none")
+
+
+def _latest(parts: list[Part]) -> list[Part]:
+    """Each part without the rows that a later one replaces."""
+    import numpy as np
+
+    made: list[dict[str, Run]] = [{} for _ in parts]
+    for name in {name: None for part in parts for name in part.tables}:
+        runs = [(at, part.tables[name]) for at, part in enumerate(parts) if name in part.tables]
+        order: list[Any] = [np.concatenate([np.full(len(run), at) for at, run in runs])]
+        if runs[0][1].slot is not None:
+            order.append(np.concatenate([run.slot for _, run in runs if run.slot is not None]))
+        order += [np.concatenate([run.ord for _, run in runs]), np.concatenate([run.h for _, run in runs])]
+        places = np.lexsort(order)
+        last = np.ones(len(places), np.bool_)
+        if len(places):
+            last[:-1] = np.logical_or.reduce([keys[places][1:] != keys[places][:-1] for keys in order[1:]])
+        keep = np.zeros(len(places), np.bool_)
+        keep[places[last]] = True
+        start = 0
+        for at, run in runs:
+            made[at][name] = run.take(keep[start : start + len(run)])
+            start += len(run)
+    return [Part(part.form, tables) for part, tables in zip(parts, made, strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _forms_of(text: bytes) -> dict[bytes, BlobSchema]:
+    from holdfast.worker.state.layout import form_from_json
+
+    return {bytes.fromhex(mark): form_from_json(form) for mark, form in json.loads(text or b"{}").items()}
+
+
+@dataclass(slots=True)
+class KeyGroups:
+    """The key groups of one partition, gathered as their rows are read.
+
+    Attributes:
+        storage: The checkpoint, which says where blobs are that it has only the names of.
+        blobs: What each group has, by the variable that it is in: its record and the forms of its tables,
+            a blob each, its base, and its changes since in their order.
+    """
+
+    storage: Storage
+    blobs: dict[str, dict[int, tuple[bytes, ...]]] = field(
+        default_factory=lambda: {name: {} for name in KEYED_VARIABLES}
+    )
+
+    def add(self, codec: StateCodec, pairs: Pairs) -> None:
+        """Take in rows of Spark's store; those that are not ours are left out."""
+        blobs = self.blobs.get(codec.name.family)
+        if blobs is None:
+            return
+        for key, value in pairs:
+            blobs[group_of_key(codec, key)] = blobs_in(codec, value)
+
+    def groups(self) -> Iterator[KeyGroup]:
+        """Return the collected groups in ascending order, with the blobs from a database.
+
+        Raises:
+            Corrupt: A blob is gone or damaged.
+            Unavailable: The database does not answer.
+        """
+        kept = KeptBlobs(self.storage)
+        metas, forms, bases, logs = (self.blobs[name] for name in (META, FORMS, BASE, LOG))
+        for group in sorted(metas.keys() | bases.keys() | logs.keys()):
+            meta = metas[group][0] if group in metas else None
+            form = forms[group][0] if group in forms else b"{}"
+            stored = GroupBlobs(form, bases.get(group, ()), logs.get(group, ()))
+            whole = kept.of_group(group, stored)
+            yield KeyGroup(group, meta, form, tuple(whole.base), tuple(whole.log))
+
+
+def stored_groups(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None = None
+) -> Iterator[KeyGroup]:
+    """Every key group of an operator that has state, partition by partition.
+
+    Cost: all state of the operator is read, and one partition's held.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: The operator.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file or a row is damaged.
+    """
+    gathered, current = KeyGroups(storage), 0
+    for codec, partition, pairs in state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
+    ):
+        if partition != current:
+            yield from gathered.groups()
+            gathered, current = KeyGroups(storage), partition
+        gathered.add(codec, pairs)
+    yield from gathered.groups()
+
+
+def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyGroup | None:
+    """One key group, looked up in the partition that it is in; None where it has no state.
+
+    Raises:
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file or a row is damaged.
+    """
+    numbering = numbering_of(operator)
+    row = group_key(numbering, group)
+    name = operator.store_names[0]
+    store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
+    # Before a row stands a byte that says of which kind it is.
+    key = b"\0" + row if operator.values.rocksdb else row
+    found = stored_values(storage, operator, store, [(family, key) for family in KEYED_VARIABLES])
+    gathered = KeyGroups(storage)
+    for (family, _), value in found.items():
+        gathered.add(operator.codec_of(name, family), [(key, value)])
+    return next(gathered.groups(), None)
+
+
+@lru_cache(maxsize=2)
+def group_row(numbering: Numbering) -> RowCodec:
+    """Return the writer of a row's key: the number under which a group is stored."""
+    return RowCodec(Struct((KEY_GROUP,), (Atom(numbering.key_type),)))
+
+
+def group_key(numbering: Numbering, group: int) -> bytes:
+    """The key of a group's rows."""
+    return group_row(numbering).encode({KEY_GROUP: numbering.number_of(group)})
+
+
+def numbering_of(operator: OperatorStates) -> Numbering:
+    """Return the numbering of an operator's groups, from the type of its keys."""
+    return _numbering(operator.codec_of(operator.store_names[0], META))
+
+
+def blobs_in(codec: StateCodec, value: bytes) -> tuple[bytes, ...]:
+    """Return the blobs of an entry: one of bytes, or a list of them."""
+    rows, _ = codec.values.rows(value, codec.where)
+    return tuple(bytes(codec.value_values(row)["b"]) for row in rows)
+
+
+def group_of_key(codec: StateCodec, key: bytes) -> int:
+    """The group that a key of our rows is of, as it is stored.
+
+    Raises:
+        Corrupt: It is of none.
+    """
+    number = int(next(iter(codec.key_values(codec.key_row(key)).values())))
+    group = _numbering(codec).group_at(number)
+    if not 0 <= group < MOST_GROUPS:
+        raise Corrupt(
+            "no key group is stored under this number",
+            where=codec.where,
+            found=str(number),
+            hint=SEE_DAMAGE,
+        )
+    return group
+
+
+def _numbering(codec: StateCodec) -> Numbering:
+    (key_type,) = codec.key_type.types
+    return numbering_by(getattr(key_type, "name", ""))
+
+
+# Rows of a broadcast stream have this ordinal in place of a key's.
+SHARED: Final = -1
+
+_Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTimer:
+    """A timer of a key.
+
+    Attributes:
+        name: The user's name of it, "" where it has none.
+        clock: "event" or "processing".
+        at_ms: When it is due.
+    """
+
+    name: str
+    clock: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """All state of one key.
+
+    Attributes:
+        key: Its values, in the order of the key columns.
+        values: What each state holds that holds anything: a value, a list, or a dictionary. A map whose keys
+            cannot be those of a dictionary is a list of pairs.
+        stamps: When what has a time to live was last stamped, in the shape of the value, in milliseconds.
+        timers: Its timers, by time.
+        group: The key group.
+        h: The hash that it is found by.
+        ordinal: What tells it from another key with that hash.
+    """
+
+    key: tuple[Any, ...]
+    values: Mapping[str, Any]
+    stamps: Mapping[str, Any]
+    timers: tuple[KeyTimer, ...]
+    group: int
+    h: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRow:
+    """One row of a broadcast stream, of which each key group has a copy.
+
+    Attributes:
+        state: The stream's name.
+        key: The columns that tell its rows apart.
+        value: The row, and whether it was taken back.
+        group: The key group.
+    """
+
+    state: str
+    key: Any
+    value: Any
+    group: int
+
+
+@dataclass(slots=True)
+class _Elements:
+    """The elements of one state, by key: slots, keys of maps, values, stamps."""
+
+    is_map: bool
+    stamped: bool
+    by_key: dict[_Identity, list[tuple[int, Any, Any, Any]]] = field(default_factory=dict)
+
+    def take(self, run: Run) -> None:
+        names = run.batch.schema.names
+        slots = [] if run.slot is None else run.slot.tolist()
+        empty = [None] * len(run)
+        keys = run.column("k").to_pylist() if "k" in names else empty
+        stamps = run.column("t").to_pylist() if "t" in names else empty
+        self.stamped = self.stamped or "t" in names
+        values = run.column("v").to_pylist()
+        for h, ordinal, *element in zip(
+            run.h.tolist(), run.ord.tolist(), slots, keys, values, stamps, strict=True
+        ):
+            self.by_key.setdefault((h, ordinal), []).append(tuple(element))
+
+    def of(self, identity: _Identity) -> list[tuple[int, Any, Any, Any]]:
+        return sorted(self.by_key.get(identity, ()), key=lambda element: element[0])
+
+    def shaped(self, found: Sequence[tuple[int, Any, Any, Any]], at: int) -> Any:
+        """One column of a key's elements: a list, or a dictionary by the keys of a map."""
+        if not self.is_map:
+            return [element[at] for element in found]
+        try:
+            return {element[1]: element[at] for element in found}
+        except TypeError:  # a key that has no hash, such as a struct
+            return sorted(((element[1], element[at]) for element in found), key=lambda pair: repr(pair[0]))
+
+
+def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -> Iterator[KeyRow]:
+    """Every key of a group with its state, in the order of hashes.
+
+    A state that was renamed is found under the name that each row was written with. Cost: some 10
+    microseconds a key.
+
+    Args:
+        group: The group.
+        where: The operator, for messages.
+        h: Only keys with these hashes, ascending.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    from holdfast.worker.state.layout import ROWS
+
+    parts = parts_of(group, where)
+    if h is not None:
+        parts = [
+            Part(part.form, {name: run.take(run.of_hashes(h)) for name, run in part.tables.items()})
+            for part in parts
+        ]
+    elements = _elements_of(parts)
+    try:
+        for part in parts:
+            if ROWS in part.tables:
+                yield from _keys(group.group, part, elements)
+    except (ValueError, KeyError, TypeError) as error:
+        raise group.unreadable(where, error) from error
+
+
+def shared_rows(group: KeyGroup, where: str) -> Iterator[SharedRow]:
+    """A group's copy of the rows of a broadcast stream, in the order of their first arrival.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    for name, found in _elements_of(parts_of(group, where)).items():
+        for identity in found.by_key:
+            if identity[1] == SHARED:
+                for _, key, value, _ in found.of(identity):
+                    yield SharedRow(name, key, value, group.group)
+
+
+def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:
+    from holdfast.worker.state.layout import ROWS
+
+    found: dict[str, _Elements] = {}
+    for part in parts:
+        for name, run in part.tables.items():
+            if name != ROWS:
+                columns = part.form.tables[name].names
+                found.setdefault(name, _Elements("k" in columns, "t" in columns)).take(run)
+    return found
+
+
+def _keys(group: int, part: Part, elements: Mapping[str, _Elements]) -> Iterator[KeyRow]:
+    from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX
+    from holdfast.worker.state.layout import KEY_PREFIX, ROWS
+
+    run = part.tables[ROWS]
+    columns = {name: run.column(name).to_pylist() for name in part.form.tables[ROWS].names}
+    keys = [name for name in columns if name.startswith(KEY_PREFIX)]
+    states = [name.removeprefix(VALUE_PREFIX) for name in columns if name.startswith(VALUE_PREFIX)]
+    lists = [name for name in elements if name in part.form.slots]
+    for at, identity in enumerate(zip(run.h.tolist(), run.ord.tolist(), strict=True)):
+        values: dict[str, Any] = {}
+        stamps: dict[str, Any] = {}
+        for name in states:
+            value = columns[f"{VALUE_PREFIX}{name}"][at]
+            if value is not None:
+                values[name] = value
+                stamp = columns.get(f"{STAMP_PREFIX}{name}")
+                if stamp is not None and stamp[at] is not None:
+                    stamps[name] = stamp[at]
+        for name in lists:
+            held = elements[name].of(identity)
+            if held:
+                values[name] = elements[name].shaped(held, 2)
+                if elements[name].stamped:
+                    stamps[name] = elements[name].shaped(held, 3)
+        yield KeyRow(
+            tuple(columns[name][at] for name in keys),
+            values,
+            stamps,
+            timers_in(columns[TIMERS][at]) if TIMERS in columns else (),
+            group,
+            *identity,
+        )
+
+
+def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
+    """The timers in a stored text, by time.
+
+    Raises:
+        Corrupt: It is none.
+    """
+    from holdfast.worker.runtime.timers import decode, timer_of
+
+    try:
+        found = [timer_of(key, at) for key, at in decode(text).items()]
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
+        raise Corrupt("the timers of a key cannot be read", found=repr(text), hint=SEE_DAMAGE) from error
+    timers = [KeyTimer(timer.name, timer.clock, timer.at_ms) for timer in found]
+    return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))

@@ -1,1 +1,0 @@
-"""The key groups of Holdfast's keyed state, out of Spark's rows."""

@@ -1,0 +1,523 @@
+"""The offset log, the commit log, the operators and the sources of a checkpoint.
+
+The offset log names sources by where they stand in the plan. The folders count sources that are different:
+a stream that is read twice, as in a join with itself, stands there twice and has one folder. Which positions
+are one source is written nowhere; they have the same offset in every batch, and one folder together.
+
+A file source has numbers in the offset log, and the files behind them in its own log under `sources/`. The
+entries of that log are the source's own, and not batches. What Kafka and Delta have read stands in the offset
+log itself; where the first batch began is in the source's own log for Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from holdfast import layout
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.logs.batch_logs import (
+    DELTA_VERSION,
+    CommitLog,
+    OffsetLog,
+    is_tick,
+    log_offset,
+    parse_commit,
+    parse_offsets,
+)
+from holdfast.formats.logs.operator_metadata import OperatorMetadata, parse_operator
+from holdfast.formats.logs.table_logs import SeenFile, parse_source
+from holdfast.json_shapes import JsonShape, in_json
+from holdfast.layout import SourceLogFile
+from holdfast.storage.local import file_of
+from holdfast.storage.port import Storage
+
+T = TypeVar("T")
+
+
+class Logs:
+    """The offset log and the commit log, listed once.
+
+    List them before anything of the state: what is said of batches must not be newer than what is said of it.
+    The commit log is listed first: Spark writes a batch's offsets before its commit, so what is committed
+    here has been offered, however fast the query is.
+
+    Args:
+        storage: The checkpoint.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.committed = tuple(numbers(storage.list(layout.COMMITS).names))
+        self.offered = tuple(numbers(storage.list(layout.OFFSETS).names))
+        self._known = frozenset(self.committed)
+        self._commits: dict[int, CommitLog | None] = {}
+        self._offsets: dict[int, OffsetLog | None] = {}
+
+    @property
+    def newest(self) -> int | None:
+        """The newest committed batch."""
+        return self.committed[-1] if self.committed else None
+
+    def commit(self, batch_id: int) -> CommitLog | None:
+        """A batch's commit, or None if it is not there.
+
+        Raises:
+            Corrupt: The file is damaged.
+        """
+        if batch_id not in self._commits:
+            path = layout.LogFile(layout.Log.COMMITS, batch_id).render()
+            data = _read(self.storage, path)
+            self._commits[batch_id] = None if data is None else parse_commit(data, path)
+        return self._commits[batch_id]
+
+    def offsets(self, batch_id: int) -> OffsetLog | None:
+        """A batch's offsets, or None if they are not there.
+
+        Raises:
+            Corrupt: The file is damaged.
+        """
+        if batch_id not in self._offsets:
+            path = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
+            data = _read(self.storage, path)
+            self._offsets[batch_id] = None if data is None else parse_offsets(data, path)
+        return self._offsets[batch_id]
+
+    def offsets_up_to(self, batch_id: int) -> list[OffsetLog]:
+        """The offsets of the batches up to one, as far as they are kept.
+
+        Raises:
+            Corrupt: A file is damaged.
+        """
+        planned = (self.offsets(planned_id) for planned_id in self.offered if planned_id <= batch_id)
+        return [offsets for offsets in planned if offsets is not None]
+
+    def unique_id(self, store: layout.StoreId, index: int, version: int) -> str | None:
+        """The unique id under which a store's version was committed.
+
+        Args:
+            store: The store.
+            index: Its place among its operator's stores.
+            version: The version.
+
+        Returns:
+            None under state-checkpoint format 1, and where the commit log no longer tells.
+        """
+        commit = self.commit(version - 1) if version - 1 in self._known else None
+        if commit is None or commit.state_ids is None:
+            return None
+        partitions = commit.state_ids.get(store.operator_id, ())
+        stores = partitions[store.partition] if store.partition < len(partitions) else ()
+        return stores[index] if index < len(stores) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFolder:
+    """An operator's folder.
+
+    Attributes:
+        operator_id: Its number.
+        metadata_path: Where its metadata is; None if there is none.
+        partitions: The partitions that have a folder, ascending.
+    """
+
+    operator_id: int
+    metadata_path: str | None
+    partitions: tuple[int, ...]
+
+
+def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolder]:
+    """The operators that have a folder, by number. Three listings each.
+
+    Args:
+        storage: The checkpoint.
+        newest: The newest batch whose metadata counts; that of a batch which is not committed is left out
+            where there is an older one.
+    """
+    folders = []
+    for operator_id in numbers(storage.list(layout.STATE).names):
+        partitions = numbers(storage.list(f"{layout.STATE}/{operator_id}").names)
+        path = _metadata_path(storage, operator_id, newest)
+        folders.append(OperatorFolder(operator_id, path, tuple(partitions)))
+    return folders
+
+
+def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None:
+    """An operator's metadata, or None if there is none.
+
+    Raises:
+        Corrupt: The file is damaged.
+    """
+    data = None if path is None else _read(storage, path)
+    return None if data is None or path is None else parse_operator(data, path)
+
+
+def readable(ask: Callable[[], T]) -> T | None:
+    """Return what a file says, or None where it is damaged: verification reports that damage by itself."""
+    try:
+        return ask()
+    except (Corrupt, Unsupported, NotFound):
+        return None
+
+
+def numbers(names: Iterable[str]) -> list[int]:
+    """The names that are numbers as Spark writes them, ascending."""
+    found = (layout.number(name) for name in names)
+    return sorted(number for number in found if number is not None)
+
+
+def written_ms(storage: Storage, log: layout.Log, batch_id: int) -> int | None:
+    """Return when a batch's file of a log was written; None if it is gone or not on this machine."""
+    file = file_of(storage, layout.LogFile(log, batch_id).render())
+    try:
+        return None if file is None else file.lstat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+
+
+def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> str | None:
+    folder = f"{layout.STATE}/{operator_id}/{layout.OPERATOR_METADATA}"
+    names = storage.list(folder).names
+    if layout.METADATA in names:
+        return layout.OperatorMetadataFile(operator_id).render()
+    if "v2" not in names:
+        return None
+    versions = numbers(storage.list(f"{folder}/v2").names)
+    usable = [version for version in versions if newest is None or version <= newest] or versions[:1]
+    return layout.OperatorMetadataFile(operator_id, usable[-1]).render() if usable else None
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except NotFound:
+        return None
+
+
+def source_folders(
+    folders: Collection[str], newest: OffsetLog, kept: Callable[[], Sequence[OffsetLog]], where: str
+) -> Mapping[str, str]:
+    """The source of each folder, by its name in the offset log.
+
+    Args:
+        folders: The names of the folders.
+        newest: The batch in question.
+        kept: All batches up to it; asked for only where folders and sources do not go together by number.
+        where: The checkpoint, for messages.
+
+    Returns:
+        Folder to source. A source whose folder is lost is in none; where no reading of the plan explains what
+        is there, each folder goes to the source of its own name.
+
+    Raises:
+        Unsupported: Several readings do, and they differ in where a folder's log ends.
+    """
+    own = {folder: folder for folder in folders if folder in newest.offsets}
+    if newest.version != 1 or all(folder in folders for folder in _logged(newest)):
+        return own
+    names = list(newest.offsets)
+    found = [_by_folder(reading, names, folders) for reading in _readings(names, folders, kept())]
+    ends = {
+        tuple(sorted((folder, newest.offsets[name]) for folder, name in owners.items())) for owners in found
+    }
+    if len(ends) > 1:
+        raise _ambiguous(where, f"{len(names)} sources, {len(folders)} folders with logs")
+    return found[0] if found else own
+
+
+def log_files(source: str, names: Iterable[str]) -> list[SourceLogFile]:
+    """The entries of a source's log, of the names in its folder."""
+    places = (layout.parse(f"{layout.SOURCES}/{source}/{name}") for name in names)
+    return [place for place in places if isinstance(place, SourceLogFile)]
+
+
+def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[str]:
+    """The sources that must have a log, have none under their number, and always the offset of one before."""
+    newest = batches[-1]
+    if newest.version != 1:
+        return []
+    names = list(newest.offsets)
+    return [
+        name
+        for name in _logged(newest)
+        if name not in folders and any(_alike(name, other, batches) for other in names[: names.index(name)])
+    ]
+
+
+def read_again(
+    name: str,
+    owners: Collection[str],
+    newest: OffsetLog,
+    kept: Callable[[], Sequence[OffsetLog]],
+    where: str,
+) -> tuple[str, ...]:
+    """The sources without a log of their own that are this one, read again.
+
+    Args:
+        name: The source.
+        owners: The sources that have a log.
+        newest: The batch in question.
+        kept: All batches up to it; asked for only where a source has no log of its own.
+        where: The checkpoint, for messages.
+
+    Raises:
+        Unsupported: One may just as well be another one.
+    """
+    others = [other for other in _logged(newest) if other not in owners]
+    if newest.version != 1 or not others:
+        return ()
+    batches = kept()
+    found = tuple(other for other in others if _alike(name, other, batches))
+    like = [owner for owner in owners if _alike(name, owner, batches)]
+    if found and len(like) > 1:
+        raise _ambiguous(where, f"source {found[0]} is like each of {', '.join(sorted(like))}")
+    return found
+
+
+def _ambiguous(where: str, found: str) -> Unsupported:
+    return Unsupported(
+        "which log belongs to which source cannot be told",
+        where=where,
+        found=found,
+        expected="a stream that is read twice beside others that have other offsets",
+        hint="give each reading of the stream a frame of its own, so that it has a log of its own",
+    )
+
+
+def _logged(offsets: OffsetLog) -> list[str]:
+    """The sources that keep a log of their own and have read something."""
+    ends = ((name, log_offset(offset)) for name, offset in offsets.offsets.items())
+    return [name for name, end in ends if end is not None and end >= 0]
+
+
+def _alike(one: str, other: str, batches: Sequence[OffsetLog]) -> bool:
+    return all(batch.offsets.get(one) == batch.offsets.get(other) for batch in batches)
+
+
+def _readings(
+    names: Sequence[str], folders: Collection[str], batches: Sequence[OffsetLog]
+) -> Iterator[tuple[int, ...]]:
+    """Every way in which positions may be sources: the number of its source for each of them."""
+    logged = set(_logged(batches[-1]))
+    ticks = {name for name in names if is_tick(batches[-1].offsets.get(name))}
+    numbered = {int(folder) for folder in folders if folder.isascii() and folder.isdigit()}
+
+    def more(reading: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        at = len(reading)
+        fresh = max(reading, default=-1) + 1
+        if at == len(names):
+            if not numbered or max(numbered) < fresh:
+                yield reading
+            return
+        for number in range(fresh):
+            if _alike(names[at], names[reading.index(number)], batches):
+                yield from more((*reading, number))
+        fits = fresh not in numbered if names[at] in ticks else names[at] not in logged or fresh in numbered
+        if fits:
+            yield from more((*reading, fresh))
+
+    return more(())
+
+
+def _by_folder(reading: Sequence[int], names: Sequence[str], folders: Collection[str]) -> dict[str, str]:
+    """The first position of the source that each folder is of."""
+    return {
+        folder: names[reading.index(int(folder))]
+        for folder in folders
+        if folder.isascii() and folder.isdigit() and int(folder) in reading
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """The offsets of a partition of a topic that a batch has read.
+
+    Attributes:
+        topic: The topic.
+        partition: The number of the partition.
+        first: The offset of the first record; null where the partition was new in this batch.
+        last: The offset of the last record.
+    """
+
+    topic: str
+    partition: int
+    first: int | None
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """The position of a batch in a Delta table.
+
+    Attributes:
+        version: The version of the table.
+        index: The last file of that version that was read, by its index there; -1 and lower for none yet.
+    """
+
+    version: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange(JsonShape):
+    """The input of a batch from a source: from behind one offset to the other.
+
+    Attributes:
+        source: The source.
+        after: The offset behind which it begins.
+        upto: The offset up to which it goes.
+        files: The files that it read, as Spark has noted their addresses; None where the source is none of
+            files, or their names are no longer in the checkpoint.
+        topics: The records that it read from Kafka, by topic and partition; None for other sources.
+        table_after: The position in a Delta table behind which it begins; None for other sources.
+        table_upto: The position in a Delta table up to which it goes; None for other sources.
+        why_unknown: Why files or offsets cannot be named, where they should be.
+    """
+
+    source: str
+    after: Any
+    upto: Any
+    files: tuple[str, ...] | None = None
+    topics: tuple[TopicRange, ...] | None = None
+    table_after: TablePosition | None = None
+    table_upto: TablePosition | None = None
+    why_unknown: str | None = None
+
+    @property
+    @in_json
+    def file_count(self) -> int | None:
+        """The number of files that it read; None if `files` has them."""
+        return None if self.files is None else len(self.files)
+
+
+def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange, ...]:
+    """Return the input of a batch from each source.
+
+    Cost: for sources of files the listing of their logs, and the entries of the batch; where Spark has
+    compacted them, the compacted file, which names all files so far.
+
+    Args:
+        storage: The checkpoint or savepoint.
+        logs: Its logs.
+        batch_id: The batch.
+
+    Raises:
+        Corrupt: A log that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    offsets = logs.offsets(batch_id)
+    if offsets is None:
+        return ()
+    before = logs.offsets(batch_id - 1) if batch_id else None
+    begun = batch_id == 0 or before is not None
+    earlier = {} if before is None else before.offsets
+    folders = _folders(storage, logs, batch_id, offsets)
+    return tuple(
+        _read_of(storage, InputRange(name, earlier.get(name), upto), folders.get(name), begun)
+        for name, upto in offsets.offsets.items()
+    )
+
+
+def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) -> Mapping[str, str]:
+    """The folder of each source's own log, by the source's name; a source may stand in the plan twice."""
+    names = storage.list(layout.SOURCES).names
+    try:
+        owners = source_folders(names, offsets, lambda: logs.offsets_up_to(batch_id), storage.uri)
+    except Unsupported:
+        return {}
+    by_end = {offsets.offsets[name]: folder for folder, name in owners.items()}
+    own = {name: folder for folder, name in owners.items()}
+    return {name: own.get(name) or by_end.get(end, "") for name, end in offsets.offsets.items()}
+
+
+def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool) -> InputRange:
+    """The same with what its offsets stand for, where the source is of a kind that is known.
+
+    Args:
+        storage: The checkpoint.
+        read: The offsets.
+        folder: The folder of the source's own log.
+        begun: Whether the offset behind which the batch begins is known.
+    """
+    upto = _object(read.upto)
+    if log_offset(read.upto) is None and not _is_kafka(upto) and DELTA_VERSION not in upto:
+        return read
+    if not begun:
+        why = "the offsets of the batch before are no longer kept, so where this one began is not known"
+        return replace(read, why_unknown=why)
+    if DELTA_VERSION in upto:
+        return replace(read, table_after=_position(_object(read.after)), table_upto=_position(upto))
+    if _is_kafka(upto):
+        after = _object(read.after) if read.after else _first_offsets(storage, folder)
+        return replace(read, topics=tuple(_topics(after, upto)))
+    after_entry = log_offset(read.after)
+    entries = range(0 if after_entry is None else after_entry + 1, (log_offset(read.upto) or 0) + 1)
+    seen = None if not folder else _files(storage, folder, entries)
+    if seen is None:
+        why = "the entries of the source's own log are not in the checkpoint"
+        return replace(read, why_unknown=why)
+    return replace(read, files=tuple(file.path for file in seen))
+
+
+def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | None:
+    """The files of these entries of a source's log; None where some of the entries are lost."""
+    logs = log_files(folder, storage.list(f"{layout.SOURCES}/{folder}").names)
+    single = {place.entry: place for place in logs if not place.compact}
+    compacted = sorted((place for place in logs if place.compact), key=lambda place: place.entry)
+    needed: dict[SourceLogFile, None] = {}
+    for entry in entries:
+        holder = single.get(entry) or next((log for log in compacted if log.entry >= entry), None)
+        if holder is None:
+            return None
+        needed[holder] = None
+    found: list[SeenFile] = []
+    for place in needed:
+        path = place.render()
+        with suppress(NotFound):
+            found += (
+                file for file in parse_source(storage.read(path), path).seen(path) if file.entry in entries
+            )
+            continue
+        return None  # a query that runs has compacted it meanwhile
+    return found
+
+
+def _is_kafka(offset: Mapping[str, Any]) -> bool:
+    """Return whether an offset has the form {"topic": {"0": 12}}."""
+    return bool(offset) and all(
+        isinstance(partitions, dict) and all(name.isdecimal() for name in partitions)
+        for partitions in offset.values()
+    )
+
+
+def _topics(after: Mapping[str, Any], upto: Mapping[str, Any]) -> Iterator[TopicRange]:
+    for topic, partitions in sorted(upto.items()):
+        known = after.get(topic) or {}
+        for name, end in sorted(partitions.items(), key=lambda pair: int(pair[0])):
+            begin = known.get(name)
+            if isinstance(end, int) and (begin is None or begin < end):
+                yield TopicRange(topic, int(name), begin, end - 1)
+
+
+def _first_offsets(storage: Storage, folder: str | None) -> Mapping[str, Any]:
+    """Return the first offsets of a Kafka source, from its own log."""
+    if not folder:
+        return {}
+    path = SourceLogFile(folder, 0).render()
+    with suppress(NotFound, Corrupt):
+        return _object(parse_source(storage.read(path), path).lines[0])
+    return {}
+
+
+def _position(offset: Mapping[str, Any]) -> TablePosition | None:
+    version, index = offset.get(DELTA_VERSION), offset.get("index", -1)
+    return TablePosition(version, index) if isinstance(version, int) and isinstance(index, int) else None
+
+
+def _object(offset: str | None) -> Mapping[str, Any]:
+    """An offset as JSON has it; empty for one that is no object."""
+    value = None if offset is None else json.loads(offset)
+    return value if isinstance(value, dict) else {}

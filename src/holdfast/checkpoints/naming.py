@@ -1,0 +1,164 @@
+"""The names of a checkpoint's operators, and the settings that Spark pinned in it.
+
+They, and the values that are filled in, were read from the releases' own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast import layout
+from holdfast.engine.versions import minor
+from holdfast.errors import Corrupt, NotFound
+from holdfast.formats.logs.batch_logs import (
+    CODEC,
+    ENCODING,
+    MERGE_OPERATOR,
+    PROVIDER,
+    ROW_CHECKSUM,
+    SHUFFLE_PARTITIONS,
+)
+from holdfast.formats.logs.notes import PLAN_NOTE, QueryPlan, parse_note
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, is_internal, operator_names
+from holdfast.layout import OwnFile
+from holdfast.storage.port import Storage, full
+
+_STREAMING: Final = "spark.sql.streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedSetting:
+    """A setting that Spark writes to the offset log, and takes from there ever after.
+
+    Attributes:
+        name: The setting.
+        since: The first release that writes it.
+        filled_in: What a later release takes where the log has no value of it; None where it takes the
+            session's.
+        meaning: What the setting decides.
+    """
+
+    name: str
+    since: str
+    filled_in: str | None
+    meaning: str
+
+
+PINNED: Final = (
+    PinnedSetting(SHUFFLE_PARTITIONS, "2.3", None, "how many partitions the state has"),
+    PinnedSetting(PROVIDER, "2.3", None, "the class that keeps the state"),
+    PinnedSetting(
+        f"{_STREAMING}.multipleWatermarkPolicy", "2.4", "min", "which of several watermarks counts"
+    ),
+    PinnedSetting(
+        f"{_STREAMING}.flatMapGroupsWithState.stateFormatVersion",
+        "2.4",
+        "1",
+        "how flatMapGroupsWithState keeps its state",
+    ),
+    PinnedSetting(
+        f"{_STREAMING}.aggregation.stateFormatVersion", "2.4", "1", "how aggregations keep their state"
+    ),
+    PinnedSetting(f"{_STREAMING}.join.stateFormatVersion", "3.0", "1", "how joins keep their state"),
+    PinnedSetting(CODEC, "3.1", "lz4", "how state files are compressed"),
+    PinnedSetting(
+        f"{_STREAMING}.stateStore.rocksdb.formatVersion", "3.2", None, "the format of RocksDB's data files"
+    ),
+    PinnedSetting(
+        f"{_STREAMING}.statefulOperator.useStrictDistribution",
+        "3.3",
+        "false",
+        "whether rows are always shuffled by the whole key of a stateful operator",
+    ),
+    PinnedSetting(
+        "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
+        "3.5",
+        "true",
+        "whether a filter that is never true may take stateful operators out of the plan (SPARK-49699)",
+    ),
+    PinnedSetting(ENCODING, "4.0", "unsaferow", "how rows of state are encoded"),
+    PinnedSetting(ROW_CHECKSUM, "4.2", "false", "whether each row of state has a checksum"),
+    PinnedSetting(MERGE_OPERATOR, "4.2", "1", "how RocksDB joins the elements of a list"),
+    PinnedSetting(
+        f"{_STREAMING}.queryEvolution.enableSourceEvolution", "4.2", "false", "whether sources have names"
+    ),
+    PinnedSetting(
+        "spark.sql.function.protobufExtensions.enabled",
+        "4.2",
+        "false",
+        "whether protobuf extensions are read",
+    ),
+    PinnedSetting(
+        "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
+        "4.3",
+        "false",
+        "whether the columns of a deduplication's key have one order",
+    ),
+    PinnedSetting(
+        f"{_STREAMING}.statefulOperator.alwaysNullableOutput.enabled",
+        "4.3",
+        "false",
+        "whether what a stateful operator puts out is nullable whatever its input is",
+    ),
+)
+# Settings that patch releases of the release before theirs write too.
+BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"})
+
+
+def pinned_by(release: str) -> tuple[PinnedSetting, ...]:
+    """The settings that a release writes to the offset log."""
+    return tuple(setting for setting in PINNED if minor(setting.since) <= minor(release))
+
+
+def named(
+    storage: Storage,
+    operators: Mapping[int, OperatorMetadata | None],
+    spark_names: Mapping[int, str],
+    batch_id: int | None,
+) -> dict[int, OperatorName]:
+    """Return the operators with their names, as far as the checkpoint's notes have them.
+
+    Cost: one small file, where there are keyed operators; with a single one a listing.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operators: What Spark noted of each operator, by number.
+        spark_names: Spark's name for what it does; empty where nothing tells.
+        batch_id: The batch; None where none is committed.
+    """
+    keyed = [number for number, noted in operators.items() if set(variables(noted)) == KEYED_VARIABLES]
+    return operator_names(spark_names, _users_names(storage, keyed, batch_id))
+
+
+def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
+    """The plan that a batch ran under; None where none was noted, or the note cannot be read."""
+    path = OwnFile(PLAN_NOTE).render()
+    try:
+        note = parse_note(storage.read(path), full(storage.uri, path))
+    except (NotFound, Corrupt):
+        return None
+    return None if note is None else note.at(batch_id)
+
+
+def variables(metadata: OperatorMetadata | None) -> tuple[str, ...]:
+    """The state variables of transformWithState, without those that Spark keeps for itself."""
+    listed = () if metadata is None else metadata.properties.get("stateVariables", [])
+    found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
+    return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
+
+
+def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None) -> dict[int, str | None]:
+    """The plan of a query that Holdfast started has them in Spark's order. A single one needs no plan."""
+    if not numbers:
+        return {}
+    plan = None if batch_id is None else noted_plan(storage, batch_id)
+    names = () if plan is None else plan.operators
+    if len(names) != len(numbers):
+        noted = map(layout.noted_operator, storage.list(layout.OWN).names)
+        names = tuple(name for name in noted if name is not None)
+        if not len(names) == len(numbers) == 1:
+            return dict.fromkeys(numbers)
+    return dict(zip(numbers, names, strict=True))

@@ -1,0 +1,291 @@
+"""The backend of a running job's state: RocksDB, the heap, or a database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
+from holdfast.config.database_stores import Cassandra, Redis, TiKV
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
+from holdfast.config.spark_defaults import (
+    BOUNDED_MEMORY_KEY,
+    FORMAT_KEY,
+    MEMORY_PROVIDER,
+    PROVIDER_KEY,
+    ROCKSDB,
+    ROCKSDB_PROVIDER,
+    ROW_CHECKSUM_KEY,
+)
+from holdfast.config.units import MIB, Size, exact_size, parse_size
+
+UNBOUNDED = "unbounded"
+
+MAX_MEMORY_KEY = f"{ROCKSDB}.maxMemoryUsageMB"
+BLOCK_COMPRESSION_KEY = f"{ROCKSDB}.compression"
+BLOCK_CACHE_KEY = f"{ROCKSDB}.blockCacheSizeMB"
+WRITE_BUFFER_KEY = f"{ROCKSDB}.writeBufferSizeMB"
+TRACK_ROWS_KEY = f"{ROCKSDB}.trackTotalNumberOfRows"
+LOCAL_DIR_KEY = "spark.local.dir"
+
+# RocksDB takes any other word for "none" without saying so.
+_BLOCK_COMPRESSIONS = {
+    "lz4": "lz4",
+    "lz4hc": "lz4hc",
+    "snappy": "snappy",
+    "zstd": "zstd",
+    "bzip2": "bzip2",
+    "none": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    memory: str
+    conf: tuple[tuple[str, str], ...]
+    why: str
+
+
+_PROFILES = {
+    "ssd": _Profile("512m", (), "Spark's own settings, which suit a disk that seeks for nothing."),
+    "spinning-disk": _Profile(
+        "512m",
+        (
+            (f"{ROCKSDB}.blockSizeKB", "32"),
+            (WRITE_BUFFER_KEY, "64"),
+            (f"{ROCKSDB}.maxWriteBufferNumber", "4"),
+        ),
+        "Larger blocks and write buffers: fewer and longer reads and writes, where each seek is dear.",
+    ),
+    "low-memory": _Profile(
+        "128m",
+        (
+            (f"{ROCKSDB}.blockSizeKB", "16"),
+            (WRITE_BUFFER_KEY, "8"),
+            (f"{ROCKSDB}.maxWriteBufferNumber", "2"),
+            (f"{ROCKSDB}.maxOpenFiles", "256"),
+        ),
+        "A small budget, small write buffers, larger blocks for a smaller index, few open files.",
+    ),
+}
+PROFILES = tuple(_PROFILES)
+
+
+def _mebibytes(value: Size, setting: str) -> int:
+    size_bytes = parse_size(value, setting)
+    # Spark counts its cache budgets in whole MiB, in a Java int.
+    if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
+        found = f"{value!r}, which is {exact_size(size_bytes)}"
+        raise refused(setting, value, 'whole MiB, such as "64m" or "2g"', found=found)
+    return size_bytes
+
+
+def _directory(value: object, setting: str) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not all(Path(path).is_absolute() for path in text.split(",")):
+        expected = "an absolute path on the executors, or several with commas between"
+        raise refused(setting, value, expected)
+    return text
+
+
+def _block_compression(value: object, setting: str) -> object:
+    if value == "zlib":
+        found = "'zlib', which Holdfast could not read in the checkpoint"
+        raise refused(setting, value, 'one that it reads; "zstd" makes files as small', found=found)
+    return one_of(value, setting, allowed=tuple(_BLOCK_COMPRESSIONS))
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "profile": partial(one_of, allowed=PROFILES),
+    "memory": optional(lambda value, setting: value if value == UNBOUNDED else _mebibytes(value, setting)),
+    "format_version": partial(whole, least=1, most=2),
+    "row_checksum": flag,
+    "compression": _block_compression,
+    "block_cache": optional(_mebibytes),
+    "write_buffer": optional(_mebibytes),
+    "track_rows": flag,
+    "local_dir": optional(_directory),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDB:
+    """State in RocksDB on the executors' disks: the default.
+
+    Whether checkpoints are incremental is `Checkpoint(incremental=…)` and is not repeated here.
+
+    The first start of a checkpoint pins the kind of store and `row_checksum` in its offset log, and
+    Spark ignores a later change of them; the other fields can change with each start.
+
+    Args:
+        memory: The budget that all stores of one executor share for caches and write buffers, in whole
+            MiB; the profile's own by default. "unbounded" lets each store take what it wants.
+        format_version: The layout of state files: 2 gives each a unique name and a checksum.
+        row_checksum: Whether each row carries a checksum.
+        compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
+            "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast could not read the state. What
+            is uploaded is `Checkpoint(compression=…)`.
+        block_cache: The cache of one store in whole MiB; only with unbounded memory, since a bounded
+            budget is one cache for all.
+        write_buffer: The write buffer of one store in whole MiB; the profile's own by default.
+        profile: "ssd", "spinning-disk" or "low-memory".
+        track_rows: Whether the number of rows is kept; costs a read for each write.
+        local_dir: The executors' directory for it, best on a local SSD. Spark uses it for shuffles
+            too. YARN and Kubernetes choose their own and ignore it.
+
+    Raises:
+        Invalid: A value that does not fit, with what is allowed.
+    """
+
+    memory: Size | None = None
+    format_version: int = 2
+    row_checksum: bool = True
+    compression: str = "lz4"
+    block_cache: Size | None = None
+    write_buffer: Size | None = None
+    profile: str = "ssd"
+    track_rows: bool = True
+    local_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "RocksDB", _CHECKS)
+        if self.memory is None:
+            object.__setattr__(self, "memory", parse_size(_PROFILES[self.profile].memory))
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The budget of an executor in bytes, or None where there is none."""
+        return None if self.memory is None or self.memory == UNBOUNDED else parse_size(self.memory)
+
+    @property
+    def block_cache_bytes(self) -> int | None:
+        """The cache of one store in bytes, if one was set."""
+        return None if self.block_cache is None else parse_size(self.block_cache)
+
+    @property
+    def write_buffer_bytes(self) -> int | None:
+        """The write buffer of one store in bytes, if one was set here and not by the profile."""
+        return None if self.write_buffer is None else parse_size(self.write_buffer)
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings of this store.
+
+        Pinned in the offset log by the first start: the provider class and the row checksum.
+        """
+        conf = {
+            PROVIDER_KEY: ROCKSDB_PROVIDER,
+            FORMAT_KEY: str(self.format_version),
+            ROW_CHECKSUM_KEY: shown(self.row_checksum),
+            BOUNDED_MEMORY_KEY: shown(self.memory_bytes is not None),
+            BLOCK_COMPRESSION_KEY: _BLOCK_COMPRESSIONS[self.compression],
+            TRACK_ROWS_KEY: shown(self.track_rows),
+            **dict(_PROFILES[self.profile].conf),
+        }
+        if self.memory_bytes is not None:
+            conf[MAX_MEMORY_KEY] = str(self.memory_bytes // MIB)
+        elif self.block_cache_bytes is not None:
+            conf[BLOCK_CACHE_KEY] = str(self.block_cache_bytes // MIB)
+        if self.write_buffer_bytes is not None:
+            conf[WRITE_BUFFER_KEY] = str(self.write_buffer_bytes // MIB)
+        if self.local_dir is not None:
+            conf[LOCAL_DIR_KEY] = str(self.local_dir)
+        return conf
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Tell what each field becomes, in the order of the fields."""
+        conf = self.spark_conf()
+        profile = _PROFILES[self.profile]
+        local_dir = None if self.local_dir is None else str(self.local_dir)
+
+        def knob(name: str, value: str, why: str, *keys: str, unset: str = "") -> SettingReport:
+            becomes = ", ".join(f"{key} = {conf.get(key, unset)}" for key in keys)
+            return SettingReport(name, value, SettingOutcome.SPARK, becomes or "Spark's own settings", why)
+
+        cache_size = shown_size(self.block_cache_bytes)
+        if self.memory_bytes is None:
+            why = "Each store of each partition takes its own caches and buffers, and nothing bounds the sum."
+            memory = knob("memory", UNBOUNDED, why, BOUNDED_MEMORY_KEY)
+            why = "The read cache of one store."
+            block_cache = knob("block_cache", cache_size, why, BLOCK_CACHE_KEY, unset="8, Spark's own")
+        else:
+            why = "One budget for caches and buffers of all stores of an executor, outside the JVM's heap."
+            memory = knob("memory", exact_size(self.memory_bytes), why, BOUNDED_MEMORY_KEY, MAX_MEMORY_KEY)
+            why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
+            block_cache = SettingReport("block_cache", cache_size, SettingOutcome.NO_USE, "", why)
+        buffers = "Larger buffers mean fewer, longer writes."
+        if self.write_buffer is None and WRITE_BUFFER_KEY in conf:
+            buffers += f" The profile {self.profile} decides."
+        return (
+            memory,
+            knob(
+                "format_version",
+                str(self.format_version),
+                "2 names every state file uniquely and checks it; 1 is Spark's older layout.",
+                FORMAT_KEY,
+            ),
+            knob(
+                "row_checksum",
+                shown(self.row_checksum),
+                "Damage to a row is an error and not a wrong result. The first start decides for good.",
+                ROW_CHECKSUM_KEY,
+            ),
+            knob(
+                "compression",
+                self.compression,
+                "The codec of blocks inside RocksDB's files; zstd is smaller and slower.",
+                BLOCK_COMPRESSION_KEY,
+            ),
+            block_cache,
+            knob(
+                "write_buffer",
+                shown_size(self.write_buffer_bytes),
+                buffers,
+                WRITE_BUFFER_KEY,
+                unset="-1, RocksDB's own",
+            ),
+            knob("profile", self.profile, profile.why, *(key for key, _ in profile.conf)),
+            knob(
+                "track_rows",
+                shown(self.track_rows),
+                "Counting rows reads a key before each write; without it the number of rows is unknown.",
+                TRACK_ROWS_KEY,
+            ),
+            knob(
+                "local_dir",
+                shown(local_dir),
+                "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
+                "Kubernetes choose their own.",
+                LOCAL_DIR_KEY,
+                unset="as Spark has it",
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """State on the executors' heap, also known as hashmap: for tests and small state.
+
+    It is checkpointed like any other and survives a restart. It costs no serialisation, and every
+    retained version in memory is a full map; when it outgrows the heap, the executor fails. It cannot
+    be rescaled, and `transformWithState` refuses it.
+    """
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings of this store.
+
+        The state-checkpoint format goes back to 1, which is all that Spark's heap store can write.
+        Pinned in the offset log by the first start: the provider class.
+        """
+        return {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"}
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Explain every field; there are none."""
+        return ()
+
+
+ExternalStore = Redis | Cassandra | TiKV
+Backend = RocksDB | Memory | ExternalStore

@@ -1,0 +1,388 @@
+"""The fields of a checkpoint's settings: allowed values, Spark settings, and explanations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from holdfast.config.checks import (
+    Check,
+    canonical_uri,
+    check_fields,
+    check_periodic,
+    flag,
+    one_of,
+    optional,
+    parse_storage,
+    whole,
+)
+from holdfast.config.setting_report import SettingOutcome, SettingReport, kept, shown, shown_duration
+from holdfast.config.spark_defaults import (
+    CHANGELOG_KEY,
+    COMPRESSION_KEY,
+    FILE_MANAGER_KEY,
+    LOCAL_FILE_MANAGER,
+    RETAIN_KEY,
+    UNLOAD_KEY,
+)
+from holdfast.config.units import Duration, exact_duration, optional_ms, parse_duration
+
+MODES: Final = ("exactly_once", "at_least_once")
+ON_CANCEL: Final = ("retain", "delete")
+CODECS: Final = ("lz4", "lzf", "snappy", "zstd")
+
+# On a restart Spark reads the last batch and the one before it.
+LEAST_RETAINED: Final = 2
+
+_MAKER: Final = "Checkpoint"
+_CHECKS: Final[Mapping[str, Check]] = {
+    "storage": lambda value, _: parse_storage(value, f"{_MAKER}(storage)"),
+    "interval": optional(parse_duration),
+    "min_pause": optional(partial(parse_duration, allow_zero=True)),
+    "timeout": optional(parse_duration),
+    "aligned_timeout": optional(partial(parse_duration, allow_zero=True)),
+    "tolerable_failures": partial(whole, least=0),
+    "max_concurrent": partial(whole, least=1),
+    "mode": partial(one_of, allowed=MODES),
+    "unaligned": flag,
+    "on_cancel": partial(one_of, allowed=ON_CANCEL),
+    "retain": partial(whole, least=LEAST_RETAINED),
+    "incremental": flag,
+    "compression": partial(one_of, allowed=CODECS),
+    "local_recovery": flag,
+    "savepoints": optional(parse_storage),
+    "savepoint_every": optional(parse_duration),
+    "savepoints_retained": partial(whole, least=1),
+    "record": flag,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFields:
+    """The fields of a checkpoint's settings; people make a `Checkpoint`, where each field is described."""
+
+    storage: str | os.PathLike[str]
+    interval: Duration | None = None
+    min_pause: Duration | None = None
+    timeout: Duration | None = None
+    tolerable_failures: int = 0
+    max_concurrent: int = 1
+    mode: str = "exactly_once"
+    unaligned: bool = False
+    aligned_timeout: Duration | None = None
+    on_cancel: str = "retain"
+    retain: int = 100
+    incremental: bool = True
+    compression: str = "lz4"
+    local_recovery: bool = True
+    savepoints: str | os.PathLike[str] | None = None
+    savepoint_every: Duration | None = None
+    savepoints_retained: int = 5
+    record: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, _MAKER, _CHECKS)
+        if self.savepoint_every is not None:
+            check_periodic(_MAKER, self.savepoints, self.savepoint_every)
+
+    @property
+    def interval_ms(self) -> int | None:
+        """The interval in milliseconds, if one is set."""
+        return optional_ms(self.interval)
+
+    @property
+    def min_pause_ms(self) -> int | None:
+        """The least pause in milliseconds, if one is set."""
+        return optional_ms(self.min_pause)
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """The longest time a batch may take, in milliseconds, if there is one."""
+        return optional_ms(self.timeout)
+
+    @property
+    def aligned_timeout_ms(self) -> int | None:
+        """The aligned timeout in milliseconds, if one is set."""
+        return optional_ms(self.aligned_timeout)
+
+    @property
+    def savepoint_every_ms(self) -> int | None:
+        """The time between savepoints in milliseconds, if the supervisor takes some."""
+        return optional_ms(self.savepoint_every)
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether it is on this machine's file system and not on a shared one."""
+        return canonical_uri(str(self.storage), Path("/")).startswith("file:")
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings that the checkpoint asks for.
+
+        Of these only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark keeps in the
+        offset log what the first start set, and uses that. The changelog setting speaks to RocksDB
+        alone; the memory backend always writes changes.
+        """
+        return {
+            RETAIN_KEY: str(self.retain),
+            CHANGELOG_KEY: shown(self.incremental),
+            COMPRESSION_KEY: self.compression,
+            UNLOAD_KEY: shown(not self.local_recovery),
+        }
+
+
+_STARTS = (
+    "Spark writes a checkpoint with every batch, so the time between checkpoints is the time between the "
+    "beginnings of batches. A trigger named on the job wins."
+)
+
+
+_LOCAL = f", {FILE_MANAGER_KEY} = {LOCAL_FILE_MANAGER.rsplit('.', 1)[-1]}"
+
+
+def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
+    """Explain every field of a checkpoint, in the order of the fields."""
+    return (
+        SettingReport(
+            "storage",
+            str(checkpoint.storage),
+            SettingOutcome.SPARK,
+            f"checkpointLocation = {checkpoint.storage}" + (_LOCAL if checkpoint.is_local else ""),
+            "Everything that a restart needs lies there. Two jobs must never share it; a job with several "
+            "queries gives each its own directory below it. On a local disk each query gets the file manager "
+            "named here; Spark's usual one starts three times as many processes in each batch.",
+        ),
+        _interval(checkpoint),
+        _min_pause(checkpoint),
+        _timeout(checkpoint),
+        _tolerable_failures(checkpoint),
+        _anyway(
+            "max_concurrent",
+            checkpoint.max_concurrent,
+            checkpoint.max_concurrent == 1,
+            "one checkpoint at a time",
+            "A batch begins when the one before it is committed, so two checkpoints of a query never "
+            "overlap.",
+        ),
+        _anyway(
+            "mode",
+            checkpoint.mode,
+            checkpoint.mode == "exactly_once",
+            "state is exactly-once",
+            "State, offsets and watermark are committed together for a whole batch. No barrier holds records "
+            "back, so a weaker promise would gain nothing. What reaches a sink is for the sink to promise.",
+        ),
+        _anyway(
+            "unaligned",
+            checkpoint.unaligned,
+            not checkpoint.unaligned,
+            "a checkpoint at the end of a batch",
+            "At the end of a batch no record is under way, so there is nothing for a checkpoint to overtake. "
+            "Under a backlog, smaller batches keep checkpoints short: limit what a source gives to one "
+            "batch.",
+        ),
+        SettingReport(
+            "aligned_timeout",
+            shown_duration(checkpoint.aligned_timeout_ms),
+            SettingOutcome.NO_USE,
+            "",
+            "Checkpoints are never unaligned here, so there is no moment to change over.",
+        ),
+        _on_cancel(checkpoint),
+        *_spark_settings(checkpoint),
+        *_savepoints(checkpoint),
+        _record(checkpoint),
+    )
+
+
+def _interval(checkpoint: CheckpointFields) -> SettingReport:
+    interval = checkpoint.interval_ms
+    if interval is None:
+        return SettingReport(
+            "interval",
+            shown(None),
+            SettingOutcome.ALWAYS,
+            "a checkpoint with every batch",
+            "Every batch ends in a checkpoint, and batches come as the trigger says.",
+        )
+    becomes = f"trigger: every {exact_duration(interval)}"
+    return SettingReport("interval", exact_duration(interval), SettingOutcome.TRIGGER, becomes, _STARTS)
+
+
+def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
+    pause = checkpoint.min_pause_ms
+    if not pause:
+        return SettingReport(
+            "min_pause",
+            shown_duration(pause),
+            SettingOutcome.ALWAYS,
+            "no pause is forced",
+            "A batch and its checkpoint are one piece of work, so a checkpoint never competes with the "
+            "records that follow it.",
+        )
+    why = (
+        "Spark only spaces the beginnings of batches, so the driver holds the trigger back until the pause "
+        "after the end of a batch is over; a stop does not wait for it. A trigger that works off what is "
+        "there and ends has no pause."
+    )
+    becomes = f"at least {exact_duration(pause)} from the end of a batch to the beginning of the next"
+    return SettingReport("min_pause", exact_duration(pause), SettingOutcome.TRIGGER, becomes, why)
+
+
+def _timeout(checkpoint: CheckpointFields) -> SettingReport:
+    if checkpoint.timeout_ms is None:
+        return kept(
+            "timeout",
+            shown(None),
+            "no limit",
+            "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
+            "batch for ever.",
+        )
+    limit = exact_duration(checkpoint.timeout_ms)
+    return kept(
+        "timeout",
+        limit,
+        f"a batch that runs longer than {limit} is a failed checkpoint",
+        "Spark has no such limit. The checkpoint is the end of its batch, so the whole batch is timed.",
+    )
+
+
+def _tolerable_failures(checkpoint: CheckpointFields) -> SettingReport:
+    count = checkpoint.tolerable_failures
+    if checkpoint.timeout_ms is not None:
+        return kept(
+            "tolerable_failures",
+            str(count),
+            f"the driver is restarted after {count + 1} failed checkpoints in a row",
+            "Batches over the timeout are counted. A checkpoint that cannot be written is not borne: Spark "
+            "stops the query, and the restart strategy decides.",
+        )
+    return _anyway(
+        "tolerable_failures",
+        count,
+        count == 0,
+        "a checkpoint that fails stops the query",
+        "A batch whose checkpoint cannot be written has not happened, so Spark stops the query and the "
+        "restart strategy decides. Only batches over a timeout can be borne, and no timeout is set.",
+    )
+
+
+def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
+    if checkpoint.on_cancel == "retain":
+        return SettingReport(
+            "on_cancel",
+            "retain",
+            SettingOutcome.ALWAYS,
+            "the checkpoint stays",
+            "Spark never deletes a checkpoint that was given a place.",
+        )
+    return kept(
+        "on_cancel",
+        "delete",
+        "`holdfast cancel` deletes the checkpoint",
+        "It happens once the driver has ended, and only on cancel: stop, failure and a crash keep it.",
+    )
+
+
+def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
+    taken = checkpoint.savepoint_every_ms is not None
+    outcome = SettingOutcome.SUPERVISOR if taken else SettingOutcome.NO_USE
+    every = shown_duration(checkpoint.savepoint_every_ms)
+
+    def report(name: str, value: object, becomes: str, why: str) -> SettingReport:
+        return SettingReport(name, shown(value), outcome, becomes if taken else "", why)
+
+    return (
+        _savepoint_directory(checkpoint),
+        report(
+            "savepoint_every",
+            every,
+            f"a savepoint every {every}",
+            "Counted from the newest one that is there, over restarts. Where no batch was committed "
+            "since, there is nothing to take.",
+        ),
+        report(
+            "savepoints_retained",
+            checkpoint.savepoints_retained,
+            f"the newest {checkpoint.savepoints_retained} of each query stay",
+            "Older ones that the supervisor took are deleted after each take; those that somebody took by "
+            "hand are neither counted nor deleted.",
+        ),
+    )
+
+
+def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
+    directory = checkpoint.savepoints
+    if directory is None:
+        why = "Savepoints of the job go to the directory of the last one, else beside the checkpoint."
+        return SettingReport("savepoints", shown(directory), SettingOutcome.NO_USE, "", why)
+    if checkpoint.savepoint_every_ms is None:
+        becomes = f"savepoints of the job go to {directory}"
+        why = (
+            "Commands and requests that name no directory use it; savepoint_every=… takes some periodically."
+        )
+    else:
+        becomes = f"a savepoint of each query in {directory}"
+        why = (
+            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
+            "status` and tried again; the job is not touched."
+        )
+    return SettingReport("savepoints", shown(directory), SettingOutcome.SUPERVISOR, becomes, why)
+
+
+def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:
+    """A setting that asks for what happens anyway, or for what cannot be."""
+    if holds:
+        return SettingReport(name, shown(value), SettingOutcome.ALWAYS, becomes, why)
+    return SettingReport(name, shown(value), SettingOutcome.NO_USE, "", why)
+
+
+def _record(checkpoint: CheckpointFields) -> SettingReport:
+    return kept(
+        "record",
+        shown(checkpoint.record),
+        "each new file's hash is kept in the state home" if checkpoint.record else "no record",
+        "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
+        "checkpoint verify` compares with it, and finds what checksums cannot tell.",
+    )
+
+
+def _spark_settings(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
+    conf = checkpoint.spark_conf()
+
+    def knob(name: str, value: object, key: str, why: str) -> SettingReport:
+        return SettingReport(name, shown(value), SettingOutcome.SPARK, f"{key} = {conf[key]}", why)
+
+    return (
+        knob(
+            "retain",
+            checkpoint.retain,
+            RETAIN_KEY,
+            "So many batches back a restart, a savepoint or an inspection can go; older files are deleted "
+            "in the background.",
+        ),
+        knob(
+            "incremental",
+            checkpoint.incremental,
+            CHANGELOG_KEY,
+            "A batch uploads what it changed, and whole snapshots follow in the background; otherwise "
+            "each batch waits for a snapshot. For RocksDB: the memory backend always writes changes.",
+        ),
+        knob(
+            "compression",
+            checkpoint.compression,
+            COMPRESSION_KEY,
+            "The codec of change and snapshot files. The first start writes it into the checkpoint, and "
+            "Spark ignores a later change.",
+        ),
+        knob(
+            "local_recovery",
+            checkpoint.local_recovery,
+            UNLOAD_KEY,
+            "Executors keep their state loaded, so the next batch or a retried task on the same executor "
+            "downloads nothing. Otherwise each batch loads its state anew.",
+        ),
+    )

@@ -1,1 +1,0 @@
-"""Flink's settings, read into Holdfast's."""

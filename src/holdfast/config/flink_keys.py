@@ -1,0 +1,430 @@
+"""Flink's settings of checkpoints, state and restarts, and what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.config.checks import refused
+from holdfast.config.setting_report import SettingOutcome
+from holdfast.config.spark_defaults import ROCKSDB, SHUFFLE_PARTITIONS_KEY
+from holdfast.config.units import exact_size, parse_duration, parse_size
+
+Reader = Callable[[object, str], object]
+
+# Flink's name for no limit, and the number that stands for it.
+_NO_LIMIT = frozenset({"infinite", "2147483647"})
+
+
+def text(value: object, key: str) -> str:
+    """Read a value as text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise refused(key, value, "text")
+    return value.strip()
+
+
+def boolean(value: object, key: str) -> bool:
+    """Read true or false, in any case."""
+    word = str(value).strip().lower()
+    if word not in ("true", "false"):
+        raise refused(key, value, "true or false")
+    return word == "true"
+
+
+def number(value: object, key: str) -> int:
+    """Read a whole number."""
+    if not isinstance(value, bool) and isinstance(value, (int, str)):
+        digits = str(value).strip()
+        if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit() and len(digits) < 19:
+            return int(digits)
+    raise refused(key, value, "a whole number")
+
+
+def limit(value: object, key: str) -> int | None:
+    """Read a whole number, or Flink's word for none."""
+    return None if str(value).strip().lower() in _NO_LIMIT else number(value, key)
+
+
+def decimal(value: object, key: str) -> float:
+    """Read a number with a fraction."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise refused(key, value, "a number")
+
+
+def positive(value: object, key: str) -> int:
+    """Read a whole number of at least one."""
+    whole = number(value, key)
+    if whole < 1:
+        raise refused(key, value, "a whole number of at least 1")
+    return whole
+
+
+def share(value: object, key: str) -> float:
+    """Read a share between none and all."""
+    part = decimal(value, key)
+    if not 0 <= part <= 1:
+        raise refused(key, value, "a number of at least 0 and at most 1")
+    return part
+
+
+def duration(value: object, key: str) -> int:
+    """Read a duration as milliseconds; a bare number is milliseconds, and zero is left to the field."""
+    if isinstance(value, (str, int, float, timedelta)):
+        return parse_duration(value, key, allow_zero=True, bare_ms=True)
+    raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
+
+
+def size(value: object, key: str) -> int:
+    """Read a size as bytes; a bare number is bytes."""
+    if isinstance(value, str) and not value.strip().isdecimal():
+        return parse_size(value, key)
+    return parse_size(number(value, key), key)
+
+
+def managed(value: object, key: str) -> str | None:
+    """Read whether RocksDB's memory is bounded: None for the profile's own budget."""
+    return None if boolean(value, key) else "unbounded"
+
+
+def words(allowed: Mapping[str, str]) -> Reader:
+    """Read one of Flink's words, in any case, as Holdfast's own."""
+
+    def read(value: object, key: str) -> str:
+        word = allowed.get(str(value).strip().lower())
+        if word is None:
+            raise refused(key, value, "one of " + ", ".join(allowed))
+        return word
+
+    return read
+
+
+mode: Final = words({"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
+
+# What cancel does to a checkpoint.
+retention: Final = words(
+    {
+        "retain_on_cancellation": "retain",
+        "delete_on_cancellation": "delete",
+        "no_externalized_checkpoints": "delete",
+    }
+)
+
+# Sets of RocksDB options that have names.
+profile: Final = words(
+    {
+        "default": "ssd",
+        "flash_ssd_optimized": "ssd",
+        "spinning_disk_optimized": "spinning-disk",
+        "spinning_disk_optimized_high_mem": "spinning-disk",
+    }
+)
+
+elections: Final = words({"none": "none", "zookeeper": "zookeeper"})
+
+_backends: Final = words(
+    {
+        "hashmap": "memory",
+        "jobmanager": "memory",
+        "filesystem": "memory",
+        "rocksdb": "rocksdb",
+        "forst": "rocksdb",
+    }
+)
+
+_strategies: Final = words(
+    {
+        **dict.fromkeys(("none", "off", "disable"), "none"),
+        **dict.fromkeys(("fixed-delay", "fixeddelay"), "fixed-delay"),
+        **dict.fromkeys(("failure-rate", "failurerate"), "failure-rate"),
+        **dict.fromkeys(("exponential-delay", "exponentialdelay"), "exponential-delay"),
+    }
+)
+
+
+def backend(value: object, key: str) -> object:
+    """Read the kind of state backend, by short name or by class."""
+    name = text(value, key)
+    if "." in name:
+        return "rocksdb" if "rocksdb" in name.lower() or "forst" in name.lower() else "memory"
+    return _backends(name, key)
+
+
+def strategy(value: object, key: str) -> object:
+    """Read the kind of restart strategy; YAML reads a bare `off` as false."""
+    return "none" if value is False else _strategies(value, key)
+
+
+def retained(value: object, key: str) -> int:
+    """Read how many checkpoints stay; Flink's 1 becomes 2, the least that Spark can restart from."""
+    count = number(value, key)
+    return 2 if count == 1 else count
+
+
+def kibibytes(value: object, key: str) -> int:
+    """Read a size as whole KiB."""
+    size_bytes = size(value, key)
+    if size_bytes % 1024:
+        raise refused(key, f"{value}, which is {exact_size(size_bytes)}", "whole KiB")
+    return size_bytes // 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkKey:
+    """One of Flink's settings.
+
+    Args:
+        name: Its name in Flink 2.
+        target: Where its value goes: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
+            ("exponential-delay.FIELD"), or a name that the reader knows; empty where it goes to none.
+        read: How its value is read.
+        aliases: Its older names.
+        spark_key: The Spark setting that it becomes, where it has no field.
+        outcome: What it becomes, where it goes nowhere.
+        why: Why, where no field of Holdfast's explains it.
+    """
+
+    name: str
+    target: str = ""
+    read: Reader = lambda value, _key: value
+    aliases: tuple[str, ...] = ()
+    spark_key: str = ""
+    outcome: SettingOutcome = SettingOutcome.NO_USE
+    why: str = ""
+
+
+_CHECKPOINTING = "execution.checkpointing."
+_BACKEND = "state.backend.rocksdb."
+_RESTART = "restart-strategy."
+_ZOOKEEPER = "high-availability.zookeeper."
+_HA = "A part of the address of the elections."
+
+_NO_BARRIERS = "There are no barriers and no records under way between batches, so nothing is unaligned."
+_COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no setting for it."
+_TIMERS = "Timers are part of the state of transformWithState and lie in RocksDB."
+
+
+def _checkpoint(name: str, field: str, read: Reader, aliases: tuple[str, ...] = ()) -> FlinkKey:
+    """A setting of checkpoints that is a field of `Checkpoint`."""
+    return FlinkKey(f"{_CHECKPOINTING}{name}", f"checkpoint.{field}", read, aliases)
+
+
+def _rocksdb(name: str, read: Reader, spark_name: str, why: str) -> FlinkKey:
+    """A setting of RocksDB that Spark has under another name."""
+    return FlinkKey(f"{_BACKEND}{name}", read=read, spark_key=f"{ROCKSDB}.{spark_name}", why=why)
+
+
+def _always(name: str, why: str, **given: Any) -> FlinkKey:
+    """A setting that asks for what Spark does anyway."""
+    return FlinkKey(name, outcome=SettingOutcome.ALWAYS, why=why, **given)
+
+
+FLINK_KEYS: tuple[FlinkKey, ...] = (
+    _checkpoint("interval", "interval", duration),
+    _checkpoint("min-pause", "min_pause", duration),
+    _checkpoint("timeout", "timeout", duration),
+    _checkpoint("mode", "mode", mode),
+    _checkpoint("max-concurrent-checkpoints", "max_concurrent", number),
+    _checkpoint("tolerable-failed-checkpoints", "tolerable_failures", number),
+    _checkpoint("unaligned.enabled", "unaligned", boolean, (f"{_CHECKPOINTING}unaligned",)),
+    _checkpoint(
+        "aligned-checkpoint-timeout", "aligned_timeout", duration, (f"{_CHECKPOINTING}alignment-timeout",)
+    ),
+    _checkpoint("externalized-checkpoint-retention", "on_cancel", retention),
+    _checkpoint("num-retained", "retain", retained, ("state.checkpoints.num-retained",)),
+    _checkpoint("incremental", "incremental", boolean, ("state.backend.incremental",)),
+    _checkpoint(
+        "local-backup.enabled",
+        "local_recovery",
+        boolean,
+        ("state.backend.local-recovery", "execution.state-recovery.from-local"),
+    ),
+    _checkpoint("dir", "storage", text, ("state.checkpoints.dir", "state.backend.fs.checkpointdir")),
+    FlinkKey(
+        f"{_CHECKPOINTING}savepoint-dir",
+        "checkpoint.savepoints",
+        text,
+        ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+    ),
+    FlinkKey(
+        "state.savepoints.compression",
+        why="A savepoint keeps state files as the query compressed them; the codec is"
+        " Checkpoint(compression=…).",
+    ),
+    _always(
+        f"{_CHECKPOINTING}snapshot-compression",
+        "Spark always compresses its state files; the codec is Checkpoint(compression=…).",
+        read=boolean,
+    ),
+    _always(
+        f"{_CHECKPOINTING}storage",
+        "A checkpoint is always files in its storage, never held by the driver.",
+        read=text,
+        aliases=("state.checkpoint-storage",),
+    ),
+    _always(
+        f"{_CHECKPOINTING}checkpoints-after-tasks-finish",
+        "Tasks end with each batch, and the checkpoint covers all of them.",
+        read=boolean,
+        aliases=(f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled",),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}create-subdir",
+        read=boolean,
+        aliases=("state.checkpoints.create-subdir",),
+        why="A checkpoint keeps the directory it is given: name one for each job.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}interval-during-backlog",
+        why="Every batch ends in a checkpoint, in a backlog too; larger batches make them rarer.",
+    ),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.forced", why=_NO_BARRIERS),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.interruptible-timers.enabled", why=_NO_BARRIERS),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.max-subtasks-per-channel-state-file", why=_NO_BARRIERS),
+    FlinkKey(
+        f"{_CHECKPOINTING}local-backup.dirs",
+        aliases=("taskmanager.state.local.root-dirs",),
+        why="Executors keep state in their scratch directory: RocksDB(local_dir=…).",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}cleaner.parallel-mode",
+        aliases=("state.checkpoint.cleaner.parallel-mode",),
+        why="Spark deletes old files in its own background threads.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}data-inline-threshold",
+        aliases=("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
+        why="State is never written into the metadata of a checkpoint.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}write-buffer-size",
+        aliases=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
+        why="The file system's own client buffers what is written.",
+    ),
+    FlinkKey("state.backend.type", "backend", backend, ("state.backend",)),
+    _always(
+        "state.backend.async",
+        "Snapshots are uploaded in the background.",
+    ),
+    FlinkKey(f"{_BACKEND}memory.managed", "backend.memory", managed),
+    FlinkKey(f"{_BACKEND}memory.fixed-per-tm", "backend.memory", size),
+    FlinkKey(f"{_BACKEND}memory.fixed-per-slot", "backend.memory", size),
+    FlinkKey(f"{_BACKEND}block.cache-size", "backend.block_cache", size),
+    FlinkKey(f"{_BACKEND}writebuffer.size", "backend.write_buffer", size),
+    FlinkKey(f"{_BACKEND}localdir", "backend.local_dir", text, ("state.backend.rocksdb.checkpointdir",)),
+    FlinkKey(f"{_BACKEND}predefined-options", "backend.profile", profile),
+    _rocksdb("block.blocksize", kibibytes, "blockSizeKB", "The data that one read brings in."),
+    _rocksdb(
+        "writebuffer.count",
+        positive,
+        "maxWriteBufferNumber",
+        "The write buffers that one store may fill before writes wait.",
+    ),
+    _rocksdb("files.open", number, "maxOpenFiles", "The files that one store keeps open."),
+    _rocksdb(
+        "memory.write-buffer-ratio",
+        share,
+        "writeBufferCacheRatio",
+        "The share of the bounded memory that write buffers may take.",
+    ),
+    _rocksdb(
+        "memory.high-prio-pool-ratio",
+        share,
+        "highPriorityPoolRatio",
+        "The share of the bounded memory that is kept for indexes and filters.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}compression.per.level",
+        why="Spark uses one compression on all levels: RocksDB(compression=…).",
+    ),
+    FlinkKey(
+        f"{_BACKEND}checkpoint.transfer.thread.num",
+        why="Spark uploads with a thread for each task, and in its maintenance threads.",
+    ),
+    FlinkKey(f"{_BACKEND}thread.num", why=_COMPACTION),
+    FlinkKey(f"{_BACKEND}writebuffer.number-to-merge", why=_COMPACTION),
+    FlinkKey(
+        f"{_BACKEND}block.metadata-blocksize",
+        why="Spark does not divide RocksDB's indexes, so there is no such block.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}memory.partitioned-index-filters",
+        why="Spark does not divide RocksDB's indexes.",
+    ),
+    FlinkKey(f"{_BACKEND}write-batch-size", why="Spark writes row by row within a batch."),
+    _always(
+        f"{_BACKEND}use-bloom-filter",
+        "Spark always sets a Bloom filter.",
+    ),
+    FlinkKey(f"{_BACKEND}options-factory", why="Spark loads no class to change RocksDB's options."),
+    FlinkKey(f"{_BACKEND}timer-service.factory", why=_TIMERS),
+    FlinkKey(f"{_BACKEND}timer-service.cache-size", why=_TIMERS),
+    FlinkKey("restart-strategy.type", "restart", strategy, ("restart-strategy",)),
+    FlinkKey(f"{_RESTART}fixed-delay.attempts", "fixed-delay.attempts", limit),
+    FlinkKey(f"{_RESTART}fixed-delay.delay", "fixed-delay.delay", duration),
+    FlinkKey(f"{_RESTART}failure-rate.max-failures-per-interval", "failure-rate.failures", number),
+    FlinkKey(f"{_RESTART}failure-rate.failure-rate-interval", "failure-rate.per", duration),
+    FlinkKey(f"{_RESTART}failure-rate.delay", "failure-rate.delay", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.initial-backoff", "exponential-delay.initial", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.max-backoff", "exponential-delay.max", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.backoff-multiplier", "exponential-delay.multiplier", decimal),
+    FlinkKey(f"{_RESTART}exponential-delay.jitter-factor", "exponential-delay.jitter", decimal),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.reset-backoff-threshold", "exponential-delay.reset_after", duration
+    ),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.attempts-before-reset-backoff", "exponential-delay.attempts", limit
+    ),
+    FlinkKey(
+        "high-availability.type",
+        "ha.type",
+        elections,
+        ("high-availability", "high-availability.mode"),
+        why="Start each supervisor with it: `holdfast run --ha …`, or HOLDFAST_HA.",
+    ),
+    FlinkKey(f"{_ZOOKEEPER}quorum", "ha.quorum", text, why=_HA),
+    FlinkKey(f"{_ZOOKEEPER}path.root", "ha.root", text, why=_HA),
+    FlinkKey(
+        f"{_ZOOKEEPER}client.session-timeout",
+        "ha.lease",
+        duration,
+        why="How long a silent leader stays leader: `holdfast run --lease …`, or HOLDFAST_LEASE.",
+    ),
+    FlinkKey(
+        "high-availability.storageDir",
+        why="What a leader needs to know is small, and kept at the place of the elections.",
+    ),
+    FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
+    FlinkKey(
+        "parallelism.default",
+        read=positive,
+        spark_key=SHUFFLE_PARTITIONS_KEY,
+        why="Each stateful operator has as many partitions. The first start decides; rescale changes it.",
+    ),
+)
+
+# Whole families that have no counterpart, by the beginning of their names.
+FLINK_FAMILIES: tuple[tuple[str, str], ...] = (
+    (f"{_CHECKPOINTING}file-merging.", "Spark writes one file for each partition and batch."),
+    (f"{_BACKEND}metrics.", "Holdfast shows what Spark reports of RocksDB, without a switch."),
+    (f"{_BACKEND}compaction.", _COMPACTION),
+    (f"{_BACKEND}log.", "Spark sends RocksDB's log to its own."),
+    (f"{_BACKEND}manual-compaction.", _COMPACTION),
+    (f"{_BACKEND}bloom-filter.", "Spark always sets a Bloom filter of its own."),
+    ("state.backend.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
+    ("state.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
+    ("state.backend.forst.", "State lies in RocksDB on the executors; there is no ForSt here."),
+    ("state.backend.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
+    ("state.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
+    ("high-availability.jobmanager.", "Supervisors do not speak to each other: they meet in the elections."),
+    ("high-availability.kubernetes.", "Leaders are elected in ZooKeeper, or by a lease on a disk or in S3."),
+    ("state.size-track.", "Holdfast shows the sizes that Spark reports, without a switch."),
+)
+
+# Where an unknown name is more likely a slip than a setting of something else.
+OWN_PREFIXES = (_CHECKPOINTING, "state.", "restart-strategy")

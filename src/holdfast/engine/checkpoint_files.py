@@ -1,0 +1,133 @@
+"""Small files of Holdfast's own in a checkpoint, wherever it is, through Spark's file systems.
+
+Over Spark Connect the server reads them, and nothing can be written: it offers a client no way to put a file
+at an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import connect
+from holdfast.engine.connect import is_connect
+from holdfast.engine.ownership import java_message
+from holdfast.errors import Unavailable
+from holdfast.storage.remote import hadoop_address
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+FOLDER = "_holdfast"
+_ASK_STORAGE = "see that the storage answers and that Spark has its credentials, then start again"
+
+
+def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOLDER) -> str | None:
+    """A file's text, or None if there is none.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    if is_connect(spark):
+        found = connect.read_bytes(spark, _at(checkpoint, folder, name))
+        return None if found is None else found.decode()
+    with _files(spark, _at(checkpoint, folder, name), "read") as (files, path):
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+
+def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folder: str = FOLDER) -> None:
+    """Write a file next to the old one and rename it over that.
+
+    Call it only while no query runs, or from the running query itself.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+    with _files(spark, _at(checkpoint, folder, name), "written") as (files, path):
+        beside = files.makeQualified(hadoop.Path(_at(checkpoint, folder, f".{name}.new")))
+        stream = files.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        context = hadoop.FileContext.getFileContext(path.toUri(), spark._jsc.hadoopConfiguration())
+        context.rename(beside, path, _overwrite(spark))
+
+
+def qualified(spark: SparkSession, address: str) -> str:
+    """An address with the file system that Spark takes it to be in, such as the cluster's default one.
+
+    Raises:
+        Unavailable: Spark knows no such file system.
+    """
+    with _files(spark, address, "found") as (_, path):
+        return str(path.toString())
+
+
+def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
+    """Return whether a folder of a checkpoint has a file.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    with _files(spark, _at(checkpoint, folder), "read") as (files, path):
+        return bool(files.exists(path) and len(files.listStatus(path)))
+
+
+def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
+    """The names in a folder of a checkpoint, or of a table; none where there is no such folder.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    with _files(spark, _at(place, folder), "read") as (files, path):
+        return [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
+
+
+def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
+    """The highest number among the files of a folder, such as the newest committed batch.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    names = names_in(spark, checkpoint, folder)
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+
+
+def _at(place: str, *names: str) -> str:
+    return "/".join((hadoop_address(place), *names))
+
+
+@contextmanager
+def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, Any]]:
+    """The file system that an address is in, and the address's path; what the storage says, in our words."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(address)
+    try:
+        files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+        yield files, files.makeQualified(path)
+    except Exception as error:
+        raise Unavailable(
+            f"a checkpoint cannot be {what}",
+            where=str(path.toString()),
+            found=java_message(error),
+            hint=_ASK_STORAGE,
+        ) from error
+
+
+def _overwrite(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    rename = jvm.org.apache.hadoop.fs.Options.Rename
+    options = gateway.new_array(rename, 1)
+    options[0] = rename.OVERWRITE
+    return options

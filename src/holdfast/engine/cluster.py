@@ -1,0 +1,481 @@
+"""A session on a cluster: its resources, its executors' Python, and the code shipped to them.
+
+An archive is the same bytes for the same files, under a name that has their hash: two drivers of one release
+send one archive, and another release another one.
+
+This module is sent whole, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+import zipfile
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._version import __version__
+from holdfast.config.cluster_settings import (
+    EXECUTOR_MEMORY_KEY,
+    TASK_CPUS_KEY,
+    Manager,
+    asked_cores,
+    executor_memory,
+    manager_of,
+    setting_cautions,
+    slots_of_executor,
+    worker_caution,
+)
+from holdfast.config.settings import Settings, make_directory
+from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY, state_partitions
+from holdfast.config.units import MIB, counted, rounded_size
+from holdfast.errors import Invalid, NotFound
+from holdfast.json_shapes import JsonShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# Where Python workers look for modules first; the current directory of an executor is where files come to.
+WORKER_PATH_KEY: Final = "spark.executorEnv.PYTHONPATH"
+_FOLDER: Final = "shipped"
+_PACKAGE: Final = Path(__file__).parents[1]
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_MODE: Final = 0o644 << 16
+_UNIX: Final = 3
+_NOT_FOR_WORKERS: Final = frozenset({"cli", "demo", "server"})
+_HASH_DIGITS: Final = 12
+_ARCHIVES: Final = (".zip", ".egg")
+
+
+def needs_code(master: str) -> bool:
+    """Return whether executors may run where this package is not installed."""
+    return manager_of(master) is not Manager.LOCAL
+
+
+@cache
+def package_archive(home: Path) -> Path:
+    """The archive of this package, below the state home; made once for a release.
+
+    It has the modules of Python that a task may import.
+    """
+    return _archive(home, f"holdfast-{__version__}", _PACKAGE, _PACKAGE.parent, _NOT_FOR_WORKERS)
+
+
+def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Path) -> list[Path]:
+    """The files that bring a job's modules to the executors.
+
+    Args:
+        paths: Modules (`.py`), archives (`.zip`, `.egg`), and folders: a package with its name, of any other
+            folder what is in it.
+        base: Where paths begin that are not absolute.
+        home: The state home, where archives of folders are kept.
+
+    Raises:
+        NotFound: One is not there.
+        Invalid: One is nothing that Python imports from, or two have one name.
+    """
+    found: list[Path] = []
+    for path in paths:
+        place = base / os.fspath(path)
+        if place.is_dir():
+            top = place.parent if (place / "__init__.py").is_file() else place
+            found.append(_archive(home, place.resolve().name, place, top))
+        elif not place.exists():
+            raise NotFound("there is no such code", where="py_files", found=str(place))
+        elif place.suffix in (".py", *_ARCHIVES):
+            found.append(place)
+        else:
+            raise Invalid(
+                "Python imports nothing from such a file",
+                where="py_files",
+                found=str(place),
+                expected="a .py file, a .zip or .egg archive, or a folder",
+                hint="wheels are installed, not shipped: pack them with venv-pack into spark.archives",
+            )
+    doubled = {place.name for place in found if [each.name for each in found].count(place.name) > 1}
+    if doubled:
+        raise Invalid(
+            "two files of a job's code have one name, and executors keep all in one folder",
+            where="py_files",
+            found=", ".join(sorted(doubled)),
+            hint="rename one, or put them into a package",
+        )
+    return found
+
+
+def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
+    """Have the tasks of a session import from these files; a file that it has already is not sent again.
+
+    What is planned before keeps what it had, so this comes before a query is built.
+    """
+    context: Any = spark.sparkContext
+    for file in files:
+        if not any(str(path).endswith(f"/{file.name}") for path in context.listFiles):
+            before = list(sys.path)
+            context.addPyFile(str(file))
+            if file.name.startswith(f"holdfast-{__version__}-"):
+                # The driver has the package; it must not import a copy of it.
+                sys.path[:] = before
+        elif file.suffix in _ARCHIVES and file.name not in context._python_includes:
+            # It is among the session's files already; tasks are to import from it.
+            context._python_includes.append(file.name)
+        _show_driver(context, file)
+
+
+def send_package(spark: SparkSession, home: Path | None = None) -> None:
+    """Have the tasks of a session on a cluster import this package, installed there or not.
+
+    Args:
+        spark: The session.
+        home: The state home; without it a session that has the package is left as it is.
+    """
+    context: Any = spark.sparkContext
+    if not needs_code(str(context.master)):
+        return
+    if home is None and any(f"/holdfast-{__version__}-" in str(path) for path in context.listFiles):
+        return
+    send_code(spark, [package_archive(home or Settings.resolve({}, os.environ, Path.cwd()).home)])
+
+
+def _show_driver(context: Any, file: Path) -> None:
+    """Let the worker that Spark runs beside the driver, when it plans keyed state, import from a file too.
+
+    Spark tells that worker of no files. It has the environment of all workers, where a path of this machine
+    does no harm on another one.
+    """
+    from pyspark import SparkFiles
+
+    shown = str(file.resolve()) if file.suffix in _ARCHIVES else SparkFiles.getRootDirectory()
+    paths = str(context.environment.get("PYTHONPATH", "")).split(os.pathsep)
+    if shown not in paths:
+        context.environment["PYTHONPATH"] = os.pathsep.join(path for path in (*paths, shown) if path)
+
+
+def worker_path(given: str | None, archive: Path) -> str:
+    """The path of Python workers with the archive in front, so that a copy installed there does not win."""
+    others = [entry for entry in (given or "").split(":") if entry not in ("", archive.name)]
+    return ":".join([archive.name, *others])
+
+
+def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:
+    """The archive of the modules below a folder, named as seen from another one; made if it is not there.
+
+    It appears whole, and is never changed.
+    """
+    modules = {path.relative_to(top).as_posix(): path.read_bytes() for path in _modules(folder, without)}
+    digest = hashlib.sha256()
+    for module, content in sorted(modules.items()):
+        digest.update(f"{module}\0{len(content)}\0".encode() + content)
+    path = home.resolve() / _FOLDER / f"{name}-{digest.hexdigest()[:_HASH_DIGITS]}.zip"
+    if zipfile.is_zipfile(path):
+        return path
+    make_directory(path.parent)
+    number, fresh = tempfile.mkstemp(prefix=".", suffix=".zip", dir=path.parent)
+    with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        for module, content in sorted(modules.items()):
+            archive.writestr(_entry(module), content)
+    Path(fresh).replace(path)
+    return path
+
+
+def _entry(module: str) -> zipfile.ZipInfo:
+    """An entry that is the same whenever and wherever it is made."""
+    entry = zipfile.ZipInfo(module, _TIME)
+    entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, _MODE, _UNIX
+    return entry
+
+
+def _modules(folder: Path, without: Container[str]) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        left_out = without if Path(place) == folder else ()
+        folders[:] = [name for name in folders if _has_code(name) and name not in left_out]
+        yield from (Path(place, name) for name in files if name.endswith(".py"))
+
+
+def _has_code(name: str) -> bool:
+    return name != "__pycache__" and not name.startswith(".")
+
+
+def of_spark_env(spark: SparkSession, name: str, kind: str) -> Any:
+    """A part of the driver's `SparkEnv`.
+
+    Py4J lists the methods of a class before it calls one. One of Spark 4.3's names a class that its jars
+    lack, so nothing of `SparkEnv` can be called there; a handle asks for the one method.
+
+    Args:
+        spark: A session of this process.
+        name: The method that gives it.
+        kind: The full name of the class that this returns.
+    """
+    jvm: Any = spark._jvm
+    of_name = jvm.java.lang.Class.forName
+    signature = jvm.java.lang.invoke.MethodType.methodType(of_name(kind))
+    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+    handle = lookup.findVirtual(of_name("org.apache.spark.SparkEnv"), name, signature)
+    arguments = jvm.java.util.ArrayList()
+    arguments.add(spark._jsc.sc().env())
+    return handle.invokeWithArguments(arguments)
+
+
+_SCHEME: Final = "spark://"
+_MASTER_PATIENCE_S: Final = 10.0
+_ALIVE: Final = "ALIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWorker(JsonShape):
+    """A worker of a standalone cluster that is alive.
+
+    Attributes:
+        host: Its machine.
+        cores: The cores that it offers.
+        cores_used: Those that some session has.
+        memory_bytes: The memory that it offers to the heaps of executors.
+    """
+
+    host: str
+    cores: int
+    cores_used: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MasterState:
+    """The state of a master.
+
+    Attributes:
+        workers: Its workers that are alive.
+        granted: The cores that the session was given; None where the master does not know it.
+    """
+
+    workers: tuple[ClusterWorker, ...]
+    granted: int | None
+
+    @property
+    def cores(self) -> int:
+        """The cores of all workers."""
+        return sum(worker.cores for worker in self.workers)
+
+
+def master_state(spark: SparkSession, master: str) -> MasterState | None:
+    """Ask the master that leads; None where none answers, as where its page is closed to us.
+
+    The master's address does not tell where its page is, so it is asked for that over Spark's own protocol.
+    """
+    context: Any = spark.sparkContext
+    for address in master.removeprefix(_SCHEME).split(","):
+        host, _, port = address.rpartition(":")
+        page = _page_port(spark, host, port)
+        if page is None:
+            continue
+        document = _document(f"http://{host}:{page}/json/")
+        if document is not None and document.get("status") == _ALIVE:
+            return state_in(document, str(context.applicationId))
+    return None
+
+
+def state_in(document: Mapping[str, Any], application: str) -> MasterState:
+    """Parse the document of a master's page for the session with this id."""
+    workers = tuple(
+        ClusterWorker(
+            str(worker["host"]), int(worker["cores"]), int(worker["coresused"]), int(worker["memory"]) * MIB
+        )
+        for worker in document["workers"]
+        if worker["state"] == _ALIVE
+    )
+    granted = [int(app["cores"]) for app in document["activeapps"] if app["id"] == application]
+    return MasterState(workers, granted[0] if granted else None)
+
+
+def _page_port(spark: SparkSession, host: str, port: str) -> int | None:
+    """The port of a master's page. Not in Spark's API; its REST gateway asks in the same way."""
+    from py4j.protocol import Py4JError
+
+    jvm: Any = spark._jvm
+
+    def single(name: str) -> Any:
+        return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
+
+    try:
+        endpoint = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
+        rpc = of_spark_env(spark, "rpcEnv", "org.apache.spark.rpc.RpcEnv")
+        asked = rpc.setupEndpointRef(endpoint, "Master")
+        request = single("org.apache.spark.deploy.master.MasterMessages$BoundPortsRequest$")
+        return int(asked.askSync(request, single("scala.reflect.ClassTag$").Any()).webUIPort())
+    except (Py4JError, ValueError, TypeError):
+        return None
+
+
+def _document(url: str) -> Mapping[str, Any] | None:
+    # The master's own page: no proxy that the environment names knows the way to it.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_MASTER_PATIENCE_S) as answer:
+            document = json.load(answer)
+    except (OSError, ValueError, HTTPException):
+        return None
+    return document if isinstance(document, dict) and "activeapps" in document else None
+
+
+_LOG: Final = logging.getLogger("holdfast.session")
+_LOOK_S: Final = 0.25
+# Until the first executor has come, where no master tells how many cores there will be.
+_PATIENCE_S: Final = 30.0
+# By application: what a session was found to have when it started.
+_FITS: Final[dict[str, ClusterFit]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFit(JsonShape):
+    """The resources of a session on a cluster.
+
+    Attributes:
+        master: Where Spark runs.
+        manager: `local-cluster`, `standalone`, `yarn`, `kubernetes` or `other`.
+        workers: The workers of a standalone cluster that are alive; None where they are not known.
+        slots: Tasks that run at once; None where nothing tells.
+        slots_from: What that is known from, or why it is not known.
+        partitions: The partitions of state that a new checkpoint gets. One that exists keeps its own.
+        partitions_from: `yours`, `the cluster` or `Spark`: who has decided that.
+        cautions: What a person should know before a query with state runs there, each with its hint.
+    """
+
+    master: str
+    manager: Manager
+    workers: tuple[ClusterWorker, ...] | None
+    slots: int | None
+    slots_from: str
+    partitions: int
+    partitions_from: str
+    cautions: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The same in a line."""
+        parts = []
+        if self.workers is not None:
+            parts.append(counted(len(self.workers), "worker"))
+        tasks = "an unknown number of tasks" if self.slots is None else counted(self.slots, "task")
+        parts.append(f"{tasks} at once ({self.slots_from})")
+        decided = {"yours": "as you set", "Spark": "Spark's default"}.get(self.partitions_from)
+        partitions = counted(self.partitions, "partition")
+        parts.append(f"new state gets {partitions}{f' ({decided})' if decided else ''}")
+        return f"cluster {self.master}: {', '.join(parts)}; state that exists keeps its own"
+
+
+def fit_of(spark: SparkSession) -> ClusterFit | None:
+    """Return the result of `fit` for a session; None for one on this machine alone."""
+    context: Any = spark.sparkContext
+    return _FITS.get(str(context.applicationId))
+
+
+def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
+    """See what a session has on its cluster, and give new state the partitions that suit it.
+
+    A number of partitions that somebody has set stays. On a standalone cluster the master is asked; where it
+    does not answer, the first executor is waited for. Nothing is done for a session on this machine.
+
+    Args:
+        spark: A session that has started.
+        given: Whether somebody has set the number of partitions.
+    """
+    context: Any = spark.sparkContext
+    master, application = str(context.master), str(context.applicationId)
+    manager = manager_of(master)
+    if manager is Manager.LOCAL:
+        return None
+    if application in _FITS:
+        return _FITS[application]
+    conf = {str(key): str(value) for key, value in context.getConf().getAll()}
+    asked = asked_cores(master, conf)
+    slots, why, state = asked.slots, asked.why, None
+    if manager is Manager.STANDALONE:
+        state = master_state(spark, master)
+        slots, why = (
+            _registered(spark, time.monotonic, time.sleep) if state is None else _granted(state, conf)
+        )
+    decided = "yours"
+    if not given:
+        decided = "Spark" if slots is None else "the cluster"
+        if slots is not None:
+            spark.conf.set(SHUFFLE_PARTITIONS_KEY, str(state_partitions(slots)))
+    cautions = (*setting_cautions(master, conf), *_of_workers(state, master, conf))
+    found = ClusterFit(
+        master,
+        manager,
+        None if state is None else state.workers,
+        slots,
+        why,
+        int(spark.conf.get(SHUFFLE_PARTITIONS_KEY) or 200),
+        decided,
+        cautions,
+    )
+    _FITS[application] = found
+    _LOG.info("%s", found.text)
+    for caution in cautions:
+        _LOG.warning("%s", caution)
+    return found
+
+
+def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]:
+    """The tasks that run at once on the cores that the master has given the session, or would give it."""
+    cpus = int(conf.get(TASK_CPUS_KEY, "1"))
+    if state.granted:
+        return max(1, state.granted // cpus), f"{counted(state.granted, 'core')} from the master"
+    most = int(conf.get("spark.cores.max", str(state.cores)))
+    cores = min(most, state.cores)
+    if not cores:
+        return None, "the cluster has no worker"
+    return max(1, cores // cpus), f"none given yet; the cluster has {counted(state.cores, 'core')}"
+
+
+def _registered(
+    spark: SparkSession, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> tuple[int | None, str]:
+    """The tasks that the executors run which have come, once two looks see the same."""
+    until = clock() + _PATIENCE_S
+    before = 0
+    while clock() < until:
+        slots = executor_slots(spark)
+        if slots and slots == before:
+            return slots, "from the executors that have come; the master did not answer"
+        before = slots
+        sleep(_LOOK_S * 4)
+    return None, "neither the master nor an executor has answered"
+
+
+def executor_slots(spark: SparkSession) -> int:
+    """Return the number of parallel tasks of the current executors. Public in the JVM, not in Python."""
+    context: Any = spark.sparkContext
+    executors = context._jsc.sc().statusStore().executorList(True)
+    return sum(int(executors.apply(index).maxTasks()) for index in range(executors.size()))
+
+
+def _of_workers(state: MasterState | None, master: str, conf: dict[str, str]) -> tuple[str, ...]:
+    """Return the cautions about the memory of a standalone cluster's workers."""
+    if state is None or not state.workers:
+        return ()
+    slots = slots_of_executor(conf, max(worker.cores for worker in state.workers))
+    memory = executor_memory(master, conf, slots)
+    largest = max(state.workers, key=lambda worker: worker.memory_bytes)
+    if largest.memory_bytes < memory.heap_bytes:
+        said = (
+            f"no worker has room for an executor: {rounded_size(memory.heap_bytes)} of heap are asked for, "
+            f"and the largest worker, on {largest.host}, offers {rounded_size(largest.memory_bytes)}\n"
+            f"hint: lower {EXECUTOR_MEMORY_KEY}; until then no task runs"
+        )
+        return (said,)
+    smallest = min(state.workers, key=lambda worker: worker.memory_bytes)
+    caution = worker_caution(memory, smallest.memory_bytes, smallest.host)
+    return (caution,) if caution else ()

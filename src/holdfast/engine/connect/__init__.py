@@ -1,1 +1,0 @@
-"""Spark Connect: what a client sees of a server, and what only a classic session has."""

@@ -1,0 +1,175 @@
+"""The file manager with which Spark writes a query's checkpoint.
+
+Spark's own manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
+life, more than fifty in each batch. The one that it has for object stores starts a third of them, but it
+calls `FileSystem.rename`, and the jars of PySpark register Hive's `ProxyLocalFileSystem` for local files,
+whose `rename` keeps an existing file and returns false. Spark takes that for success, and a batch that runs
+again would keep the state of its first run. So the query gets Hadoop's own file system for local files too,
+and the manager is used only after a trial in which it has replaced a file.
+
+On S3 a rename is a copy and a delete. The manager of Spark's package spark-hadoop-cloud uploads each file
+under its own name, and gives the upload up where it must not be seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.config.checks import SCHEME
+from holdfast.config.spark_defaults import (
+    ABORTABLE_MANAGER,
+    FILE_MANAGER_KEY,
+    LOCAL_FILE_MANAGER,
+    LOCAL_FILE_SYSTEM_KEY,
+    LOCAL_FILES,
+)
+from holdfast.engine.checkpoint_files import qualified
+from holdfast.engine.connect import is_connect
+from holdfast.engine.session.jars import S3A
+from holdfast.errors import Unsupported
+from holdfast.storage.remote import hadoop_address
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_LOG: Final = logging.getLogger("holdfast.engine")
+_FIRST, _SECOND = b"1", b"22"
+# The settings of a session are changed for the time of a start, and two starts must not see each other's.
+_ONE_START: Final = Lock()
+
+
+@contextmanager
+def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
+    """Give a query that starts within the block the file manager that fits its checkpoint.
+
+    The settings are changed for the start alone, and a query keeps those that it started with. A manager that
+    a person has set stays.
+
+    Yields:
+        False on S3 where Spark puts files in place by renames, which are no single step there.
+
+    Raises:
+        Unsupported: The file manager that a person has set keeps the old file where it has to replace it.
+        Unavailable: Spark cannot reach the checkpoint's file system.
+    """
+    on_s3 = checkpoint.startswith(S3A)
+    if is_connect(spark):
+        yield not on_s3 or spark.conf.get(FILE_MANAGER_KEY, None) == ABORTABLE_MANAGER
+        return
+    with _ONE_START:
+        chosen = spark.conf.get(FILE_MANAGER_KEY, None)
+        if on_s3:
+            changes = {} if chosen or not _is_loadable(spark) else {FILE_MANAGER_KEY: ABORTABLE_MANAGER}
+            with _changed(spark, changes):
+                yield (chosen or changes.get(FILE_MANAGER_KEY)) == ABORTABLE_MANAGER
+            return
+        if not _is_local(spark, checkpoint):
+            yield True
+            return
+        if chosen is not None and _try_manager(spark) is False:
+            raise _keeps_old_files(spark, chosen, checkpoint)
+        changes = {} if chosen is not None else _local_settings(spark)
+        with _changed(spark, changes):
+            yield True
+
+
+def replaces_files(spark: SparkSession) -> bool:
+    """Check that the session's file manager replaces a local file, by writing one twice.
+
+    Spark does the same when it runs a batch again. The file is in a temporary directory. Cost: some ten
+    milliseconds.
+    """
+    jvm: Any = spark._jvm
+    with tempfile.TemporaryDirectory(prefix="holdfast-files-", ignore_cleanup_errors=True) as name:
+        folder, file = Path(name).resolve(), "trial"
+        path = jvm.org.apache.hadoop.fs.Path(f"file:{folder}/{file}")
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        manager = managers.create(path.getParent(), _hadoop(spark))
+        for content in (_FIRST, _SECOND):
+            stream = manager.createAtomic(path, True)
+            stream.write(bytearray(content))
+            stream.close()
+        left = [entry.name for entry in folder.iterdir() if entry.name.endswith(".tmp")]
+        return (folder / file).read_bytes() == _SECOND and not left
+
+
+def _is_local(spark: SparkSession, checkpoint: str) -> bool:
+    address = hadoop_address(checkpoint)
+    if SCHEME.match(address) is None:
+        address = qualified(spark, address)
+    return address.startswith("file:")
+
+
+def _try_manager(spark: SparkSession) -> bool | None:
+    """Check that the session's file manager replaces a file; None where it cannot be tried."""
+    try:
+        return replaces_files(spark)
+    except Exception:
+        _LOG.warning("the file manager for local checkpoints cannot be tried", exc_info=True)
+        return None
+
+
+def _local_settings(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of the fast manager for local files; none where it may keep old files.
+
+    A file system that a person has set stays.
+    """
+    settings = dict(LOCAL_FILES)
+    if _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) is not None:
+        del settings[LOCAL_FILE_SYSTEM_KEY]
+    with _changed(spark, settings):
+        if _try_manager(spark):
+            return settings
+    _LOG.warning("%s is not known to replace files here: Spark's own is used", LOCAL_FILE_MANAGER)
+    return {}
+
+
+@contextmanager
+def _changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    # The manager is set last and unset first, so that a query that something else starts meanwhile in this
+    # session never has it without the file system.
+    before: list[tuple[str, str | None]] = [(key, spark.conf.get(key, None)) for key in settings]
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, former in reversed(before):
+            if former is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, former)
+
+
+def _hadoop(spark: SparkSession) -> Any:
+    """Return Hadoop's configuration as a query that starts now would get it."""
+    session: Any = spark
+    return session._jsparkSession.sessionState().newHadoopConf()
+
+
+def _is_loadable(spark: SparkSession) -> bool:
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(ABORTABLE_MANAGER, False, False)
+    except Exception:  # whatever Py4J makes of ClassNotFoundException
+        return False
+    return True
+
+
+def _keeps_old_files(spark: SparkSession, manager: str, checkpoint: str) -> Unsupported:
+    system = _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) or "not set"
+    return Unsupported(
+        "the file manager that is set does not replace existing files: a batch that runs again would keep"
+        " the state of its first run",
+        where=checkpoint,
+        found=f"{FILE_MANAGER_KEY} = {manager}, {LOCAL_FILE_SYSTEM_KEY} {system}",
+        expected="a file manager that replaces a file",
+        hint=f"remove {FILE_MANAGER_KEY} from your settings; Holdfast sets it for each query",
+    )

@@ -1,1 +1,0 @@
-"""Query plans: read, described, and given our operators."""

@@ -1,0 +1,135 @@
+"""Spark's own state reader and its repartitioning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.checkpoint_files import has_any
+from holdfast.engine.session.session import session
+from holdfast.errors import HoldfastError, Unsupported
+from holdfast.formats.operators import is_processor
+from holdfast.worker.state.group_numbers import numbering_by
+from holdfast.worker.state.spark_store import LISTS, VALUES
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_MANAGER = "_streamingCheckpointManager"
+_QUIET = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+
+
+def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None]:
+    """Spark's repartitioning, in the session that there is, or in one that starts when it is first needed.
+
+    Args:
+        master: Where Spark runs.
+    """
+
+    def run(checkpoint: Path, partitions: int, state_format: int) -> None:
+        from pyspark.sql import SparkSession
+
+        # A builder would set Holdfast's defaults on a session that is somebody's.
+        spark = SparkSession.getActiveSession() or session("holdfast-rescale", master=master, conf=_QUIET)
+        repartition(spark, checkpoint, partitions, state_format)
+
+    return run
+
+
+def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_format: int) -> None:
+    """Bring the state of a checkpoint into so many partitions, in a batch of its own.
+
+    The checkpoint is changed, and no query may use it. Spark leaves what it notes of operators as it was
+    where that is of version 1; whoever reads the state by it afterwards, Spark's own reader among them,
+    misses the partitions that are new.
+
+    Args:
+        spark: The session.
+        checkpoint: The checkpoint, on a local disk.
+        partitions: How many.
+        state_format: The state-checkpoint format that its query runs with.
+
+    Raises:
+        Unsupported: This Spark has no such thing, or refuses the checkpoint.
+    """
+    manager: Any = getattr(spark, _MANAGER, None)
+    if manager is None:
+        raise Unsupported(
+            "this Spark cannot bring state into other partitions",
+            found=f"Spark {spark.version}",
+            expected="4.2 or newer",
+            hint="`holdfast state migrate --partitions` needs no Spark for it",
+        )
+    # Spark compares it with what the commit log says, and a checkpoint does not fix it for a session.
+    before = spark.conf.get(_FORMAT, None)
+    spark.conf.set(_FORMAT, str(state_format))
+    try:
+        # A session that has started no query yet has nobody who knows where state stores are.
+        _ = spark.streams.active
+        manager.repartition(str(checkpoint), partitions)
+    except Exception as error:
+        raise _refused(error) from error
+    finally:
+        if before is None:
+            spark.conf.unset(_FORMAT)
+        else:
+            spark.conf.set(_FORMAT, before)
+
+
+def _refused(error: Exception) -> HoldfastError:
+    """Return Spark's message without Java's names and line numbers."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next(
+        (line[line.index("[") :] for line in lines if "[" in line and "]" in line), "".join(lines[:1])
+    )
+    return Unsupported(
+        "Spark refuses to bring this state into other partitions",
+        found=told,
+        hint="the checkpoint or savepoint is as it was; keep the number of partitions that it has",
+    )
+
+
+def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]:
+    """The key groups of each keyed operator, as of the last committed batch.
+
+    Call it while no query runs on the checkpoint. All blobs of an operator are brought into this process,
+    so it is for small state. Costs four small Spark jobs an operator, and one before.
+    """
+    if not has_any(spark, checkpoint, "commits"):
+        return
+    metadata = spark.read.format("state-metadata").load(checkpoint)
+    for row in metadata.select("operatorId", "operatorName").distinct().sort("operatorId").collect():
+        if not is_processor(row["operatorName"]):
+            continue
+        found = {
+            name: _variable(spark, checkpoint, row["operatorId"], name, lists=name in LISTS)
+            for name in (*VALUES, *LISTS)
+        }
+        store = MemoryStore()
+        for group, meta in found[META].items():
+            store.put(
+                group,
+                meta,
+                GroupBlobs(found[FORMS].get(group), found[BASE].get(group, ()), found[LOG].get(group, ())),
+            )
+        yield store
+
+
+def _variable(
+    spark: SparkSession, checkpoint: str, operator: int, name: str, *, lists: bool
+) -> dict[int, Any]:
+    """A state variable's value by key group."""
+    reader = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", name)
+    frame = reader.option("flattenCollectionTypes", "false").load(checkpoint)
+    numbering = numbering_by(frame.select("key.*").schema[0].dataType.typeName())
+    column = "list_value" if lists else "value"
+    found: dict[int, Any] = {}
+    for row in frame.select("key", column).collect():
+        held = row[column]
+        group = numbering.group_at(int(row["key"][0]))
+        found[group] = [bytes(element[0]) for element in held] if lists else bytes(held[0])
+    return found

@@ -1,1 +1,0 @@
-"""Spark's own access to state and checkpoints."""

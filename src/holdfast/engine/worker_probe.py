@@ -1,0 +1,63 @@
+"""Report the Python of executors by a task that needs nothing of this package there.
+
+This module is sent whole, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "protobuf")
+OWN: Final = "holdfast"
+
+Seen = dict[str, Any]
+
+
+def look_at_workers(spark: SparkSession, slots: int) -> list[Seen]:
+    """Run a task in every slot at once, and say what each found: one entry an executor.
+
+    Raises what Spark raises where a task cannot begin.
+    """
+    from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+
+    module = sys.modules[__name__]
+    register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it carries no types
+    try:
+        numbers: Any = spark.sparkContext.parallelize(range(slots), slots)
+        found = numbers.barrier().mapPartitions(_seen).collect()
+    finally:
+        unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return list({(entry["host"], entry["folder"]): entry for entry in found}.values())
+
+
+def _seen(_numbers: Iterable[int]) -> Iterator[Seen]:
+    """Report the surroundings of a task."""
+    import importlib
+    import os
+    import platform
+    import socket
+    from importlib import metadata
+
+    def version_of(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    try:
+        place = str(importlib.import_module(OWN).__file__)
+    except ImportError:
+        place = ""
+    yield {
+        "host": socket.gethostname(),
+        "folder": os.getcwd(),  # noqa: PTH109 - sent whole, and small
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: version_of(name) for name in (*PACKAGES, OWN)},
+        "place": place,
+    }

@@ -1,0 +1,198 @@
+"""Holdfast's notes in a checkpoint: the plan of its query, and its batch ledger.
+
+A ledger without any batch of a query is either new to the query or has lost all of them. The checkpoint knows
+which: from its first batch with a ledger on, it has this note.
+
+Spark keeps the state of a query and nothing of what the query was, so nobody can tell from a checkpoint
+that a filter is new. A query that Holdfast starts leaves its plan beside its state, in plain words. One file
+holds the plans of a query's life: each with the batch that it began with, so that a copy at any batch finds
+its own, and a start that failed does not speak for the batches before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.formats.text import damaged, decoded, json_object, whole_number
+
+LEDGER_NOTE: Final = layout.LEDGER
+_VERSION: Final = 1
+_LEDGER_NOTE = "the note of a ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNote:
+    """The sinks of a query that have a ledger.
+
+    Attributes:
+        query_id: The query that wrote the note; a fork of the checkpoint has a different id.
+        first_batches: For each sink the first batch in its ledger.
+    """
+
+    query_id: str
+    first_batches: Mapping[str, int] = field(default_factory=dict)
+
+    def with_batch(self, query_id: str, sink: str, batch_id: int) -> LedgerNote:
+        """Return the note after a query has written a batch to a sink."""
+        known = self.first_batches if query_id == self.query_id else {}
+        first = min(batch_id, known.get(sink, batch_id))
+        return LedgerNote(query_id, {**known, sink: first})
+
+    def has_written(self, query_id: str, sink: str, batch_id: int) -> bool:
+        """Return True if the query wrote an earlier batch than this one to the sink."""
+        return query_id == self.query_id and self.first_batches.get(sink, batch_id) < batch_id
+
+    def render(self) -> str:
+        """Return the file's text."""
+        fields = {"version": _VERSION, "query_id": self.query_id, "first_batches": dict(self.first_batches)}
+        return json.dumps(fields)
+
+
+def parse_ledger_note(text: str, where: str) -> LedgerNote:
+    """Read a note; one of a later version says nothing here.
+
+    Raises:
+        Corrupt: Holdfast cannot have written it.
+    """
+    fields = json_object(text, _LEDGER_NOTE, where)
+    if fields.get("version") != _VERSION:
+        return LedgerNote("")
+    query_id, first_batches = fields.get("query_id"), fields.get("first_batches")
+    if not isinstance(query_id, str) or not isinstance(first_batches, dict):
+        raise damaged(_LEDGER_NOTE, where, repr(fields)[:80], "a query id and the first batch of each sink")
+    for sink in first_batches:
+        whole_number(first_batches, sink, _LEDGER_NOTE, where)
+    return LedgerNote(query_id, first_batches)
+
+
+PLAN_NOTE: Final = layout.PLAN
+VERSION: Final = 1
+# Plans that are kept; a checkpoint keeps fewer batches than so many changes of code take.
+_KEPT: Final = 20
+_PLAN_NOTE = "the note of a plan"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """A source as the code names it.
+
+    Attributes:
+        name: Its number in the query, or the name that the query gave it.
+        kind: Its format, such as `kafka`.
+        options: Its options; secrets are left out.
+        columns: Name and type of each column.
+    """
+
+    name: str
+    kind: str
+    options: Mapping[str, str]
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One node of the plan, the last step of the query first.
+
+    Attributes:
+        kind: Spark's name for it, such as `Filter`.
+        text: What it does, without what differs from run to run.
+        bare: The same without the names of columns, by which a renamed column changes nothing.
+        stateful: Whether it keeps state.
+    """
+
+    kind: str
+    text: str
+    bare: str
+    stateful: bool
+
+    def same_as(self, other: PlanStep) -> bool:
+        """Return whether both do the same to their rows."""
+        # A function of Python's may stand in another order in `bare` from one process to the next.
+        return self.kind == other.kind and (self.text == other.text or self.bare == other.bare)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSink:
+    """The target of the rows: kind, output mode, and the address as far as it is known."""
+
+    kind: str
+    mode: str
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """The code of a query, as its plan.
+
+    Attributes:
+        sources: Its sources, in Spark's order.
+        steps: What is done, the last step first.
+        operators: The names of Holdfast's keyed operators, in the order in which Spark numbers them.
+        sink: Where the rows go.
+        trigger: When batches run, if the job says so.
+    """
+
+    sources: tuple[PlanSource, ...]
+    steps: tuple[PlanStep, ...]
+    operators: tuple[str, ...] = ()
+    sink: PlanSink | None = None
+    trigger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """The plans of a query's life.
+
+    Attributes:
+        plans: Each with the first batch that it could have run, ascending.
+    """
+
+    plans: tuple[tuple[int, QueryPlan], ...] = field(default=())
+
+    def at(self, batch_id: int) -> QueryPlan | None:
+        """The plan that a batch ran under; None where none had been noted by then."""
+        return next((plan for first, plan in reversed(self.plans) if first <= batch_id), None)
+
+    def with_plan(self, plan: QueryPlan, batch_id: int) -> PlanNote:
+        """The note once a query with this plan is started and this is its next batch."""
+        kept = [plan for plan in self.plans if plan[0] < batch_id]
+        if not kept or kept[-1][1] != plan:
+            kept.append((batch_id, plan))
+        return PlanNote(tuple(kept[-_KEPT:]))
+
+    def render(self) -> str:
+        """The file."""
+        plans = [{"from_batch": first, **asdict(plan)} for first, plan in self.plans]
+        return json.dumps({"version": VERSION, "plans": plans})
+
+
+def parse_note(data: bytes | str, where: str) -> PlanNote | None:
+    """Read a note; None where it is of a version that is not known here, and so tells nothing.
+
+    Raises:
+        Corrupt: Holdfast cannot have written it.
+    """
+    text = data if isinstance(data, str) else decoded(data, _PLAN_NOTE, where)
+    fields = json_object(text, _PLAN_NOTE, where)
+    if fields.get("version") != VERSION:
+        return None
+    try:
+        return PlanNote(tuple((int(entry["from_batch"]), _plan(entry)) for entry in fields["plans"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(
+            _PLAN_NOTE, where, f"{type(error).__name__}: {error}", "the plans of a query"
+        ) from error
+
+
+def _plan(fields: Mapping[str, Any]) -> QueryPlan:
+    return QueryPlan(
+        sources=tuple(PlanSource(**source) for source in fields["sources"]),
+        steps=tuple(PlanStep(**step) for step in fields["steps"]),
+        operators=tuple(fields["operators"]),
+        sink=None if fields["sink"] is None else PlanSink(**fields["sink"]),
+        trigger=fields["trigger"],
+    )

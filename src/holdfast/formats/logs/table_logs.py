@@ -1,0 +1,299 @@
+"""The logs of Spark's sources and of its file sink.
+
+A streaming query that writes files lists the files of each batch in `_spark_metadata`, one log file a
+batch. A file that no log names belongs to a batch that died on the way. Spark reads the log; a plain
+`*.parquet` glob does not, and may count such a batch twice.
+
+The log is a set of files named by batch id. Every few batches one is named `N.compact` and repeats all
+entries before it. The first line is the version, each further line one JSON entry.
+
+Spark compacts at every batch N where N + 1 is a multiple of the interval, and then reads the compacted entry
+before N and every entry since. A missing one ends the query for good, up to an interval after the batch that
+has no entry. The interval is that between the two newest compacted entries, a divisor of N + 1 where there is
+one compacted entry N, and else the session's `spark.sql.streaming.fileSink.log.compactInterval`, by default
+10.
+
+A file source lists each file that it has taken, entry by entry; every few entries one file named
+`N.compact` repeats all before it. Kafka notes where it began, a rate source when. Each is a version line
+and lines of JSON; Kafka puts a zero byte before the version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
+from holdfast.formats.text import damaged, decoded, json_value, version_of
+from holdfast.storage.local import LocalStorage
+
+LOG_DIRECTORY: Final = "_spark_metadata"
+VERSION: Final = "v1"
+INTERVAL: Final = 10
+_BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
+
+
+def committed_files(path: str | Path) -> list[Path]:
+    """The files that a streaming query has committed under `path`, in the order of their batches.
+
+    Reads the newest compacted log file and the ones after it, and no data file. A path is given as it
+    was recorded when it was written: a table that was moved must be read where it was. It does not
+    look whether the files are still there.
+
+    Args:
+        path: The directory that the query writes to.
+
+    Raises:
+        NotFound: There is no log: the directory was not written by a streaming file sink.
+        Corrupt: A log file is missing or cannot be understood.
+        Unsupported: The log has a newer version, or names files that are not on a local disk.
+        Unavailable: A log file cannot be read at the moment.
+    """
+    log = Path(path) / LOG_DIRECTORY
+    if log.is_symlink() or not log.is_dir():
+        raise NotFound(
+            "no log of a streaming file sink",
+            where=str(log),
+            hint="read the directory as plain files if no streaming query wrote it",
+        )
+    added: dict[str, None] = {}
+    deleted: set[str] = set()
+    for batch in _batches(log):
+        for action, uri in _entries(batch):
+            if action == "add":
+                added[uri] = None
+            else:
+                deleted.add(uri)
+    return [_local(uri, log) for uri in added if uri not in deleted]
+
+
+def newest_batch(names: Iterable[str]) -> int | None:
+    """The newest batch among the names of a log's files; None where there is none.
+
+    Spark writes nothing for a batch up to this one, whatever checkpoint the query has.
+    """
+    found = (_BATCH_FILE.fullmatch(name) for name in names)
+    return max((int(name.group(1)) for name in found if name), default=None)
+
+
+def missing_batch(names: Iterable[str], first: int) -> int | None:
+    """Return the first batch that Spark will look for in a log and not find; None if it finds all.
+
+    Args:
+        names: The names of the log's files.
+        first: The batch with which the query resumes.
+    """
+    found = [name for name in map(_BATCH_FILE.fullmatch, names) if name]
+    plain = {int(name.group(1)) for name in found if not name.group(2)}
+    compacted = max((int(name.group(1)) for name in found if name.group(2)), default=-1)
+    return next((batch_id for batch_id in range(compacted + 1, first) if batch_id not in plain), None)
+
+
+def empty_log(batch_id: int) -> dict[str, bytes]:
+    """Return the log of a table without files whose query resumes after a batch, as content by name.
+
+    From batch 19 on, two compacted entries fix the interval at 10. Before batch 9 there is none, and a
+    session with an interval of 9 or less may find an entry missing; between the two, one with an interval of
+    4 or less.
+
+    Args:
+        batch_id: The newest batch that the checkpoint has committed.
+    """
+    entry = VERSION.encode()
+    newest = (batch_id + 1) // INTERVAL * INTERVAL - 1  # the newest batch at which Spark has compacted
+    compacted = [number for number in (newest - INTERVAL, newest) if number >= 0]
+    plain = range(newest + 1, batch_id + 1)
+    return {f"{number}.compact": entry for number in compacted} | {str(number): entry for number in plain}
+
+
+def _batches(log: Path) -> list[Path]:
+    plain: dict[int, Path] = {}
+    compact: dict[int, Path] = {}
+    for file in log.iterdir():
+        name = _BATCH_FILE.fullmatch(file.name)
+        if name:
+            (compact if name.group(2) else plain)[int(name.group(1))] = file
+    if not plain and not compact:
+        return []
+    last = max([*plain, *compact])
+    first = max(compact, default=0)
+    files = [compact[first]] if compact else [_batch(plain, 0, log)]
+    files += [_batch(plain, batch_id, log) for batch_id in range(first + 1, last + 1)]
+    return files
+
+
+def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
+    if batch_id not in files:
+        raise Corrupt(
+            f"the sink log has no entry for batch {batch_id}",
+            where=str(log / str(batch_id)),
+            found="no such file",
+            expected="every batch since the newest compacted one",
+            hint="its files cannot be told from those of failed attempts; restore the table's directory",
+        )
+    return files[batch_id]
+
+
+def _entries(file: Path) -> list[tuple[str, str]]:
+    try:
+        version, *lines = LocalStorage(file.parent).read(file.name).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise _damaged(file, 1, "bytes that are not text") from error
+    except Unavailable as error:
+        raise Unavailable(
+            "the sink log cannot be read",
+            where=str(file),
+            found=error.found,
+            hint="let this user read the table's directory",
+        ) from error
+    if version != VERSION:
+        if re.fullmatch(r"v\d+", version):
+            raise Unsupported(
+                "this version of the sink log is not known",
+                where=str(file),
+                found=version,
+                expected=VERSION,
+                hint="a newer Spark wrote it; read the table with that Spark",
+            )
+        raise _damaged(file, 1, repr(version[:40]), expected=f"the version line `{VERSION}`")
+    return [_entry(file, number, line) for number, line in enumerate(lines, start=2)]
+
+
+def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
+    try:
+        entry = json.loads(line)
+        action, uri = entry["action"], entry["path"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(file, number, repr(line[:80])) from error
+    if not isinstance(action, str) or action not in {"add", "delete"} or not isinstance(uri, str):
+        raise _damaged(file, number, f"action {action!r}", expected="`add` or `delete`")
+    return action, uri
+
+
+def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) -> Corrupt:
+    return Corrupt(
+        "a file of the sink log is damaged",
+        where=f"{file}, line {line}",
+        found=found,
+        expected=expected or "JSON with `path` and `action`",
+        hint="restore this file; without it nobody can tell which data files are committed",
+    )
+
+
+def _local(uri: str, log: Path) -> Path:
+    try:
+        parts = urlsplit(uri)
+        uri.encode()
+    except ValueError as error:
+        raise _damaged(log, 2, repr(uri[:80]), expected="the address of a file") from error
+    if parts.scheme not in {"", "file"}:
+        raise Unsupported(
+            "the sink log names files that are not on a local disk",
+            where=str(log),
+            found=uri,
+            expected="file: paths",
+            hint="read the table with Spark, which goes by the same log",
+        )
+    # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.
+    return Path(unquote(parts.path))
+
+
+VERSIONS: Final = (1,)
+DEFAULT_INTERVAL: Final = 10
+_LONGEST_INTERVAL: Final = 100_000
+_WHAT = "a source's log"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file that a file source has taken, and the entry of its log that did so."""
+
+    path: str
+    timestamp_ms: int
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """One file of a source's log.
+
+    Attributes:
+        version: Always 1 so far.
+        lines: What stands behind the version, line by line.
+        zero: Whether a zero byte comes first.
+    """
+
+    version: int
+    lines: tuple[str, ...]
+    zero: bool = False
+
+    def seen(self, where: str) -> tuple[SeenFile, ...]:
+        """The files that a file source notes here; empty for other sources.
+
+        Raises:
+            Corrupt: Some lines name a file and others do not.
+        """
+        values = [json_value(line, _WHAT, where) for line in self.lines]
+        files = [value for value in values if isinstance(value, dict) and "path" in value]
+        if not files:
+            return ()
+        if len(files) != len(values):
+            raise damaged(_WHAT, where, "lines of different kinds", "a file in each line")
+        try:
+            return tuple(
+                SeenFile(str(file["path"]), int(file["timestamp"]), int(file["batchId"])) for file in files
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(_WHAT, where, f"a file without {error}", "path, timestamp and batchId") from error
+
+    def render(self) -> bytes:
+        """The file."""
+        return b"\0" * self.zero + "\n".join([f"v{self.version}", *self.lines]).encode()
+
+    def between(self, first: int, last: int, where: str) -> SourceLog:
+        """The same log with these entries and those between them, for a copy that ends with the last.
+
+        Raises:
+            Corrupt: A line cannot be read.
+        """
+        lines = zip(self.lines, self.seen(where), strict=True)
+        return replace(self, lines=tuple(line for line, seen in lines if first <= seen.entry <= last))
+
+
+def parse_source(data: bytes, where: str) -> SourceLog:
+    """Read a file of a source's log.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: Its version is newer than what is known here.
+    """
+    zero = data[:1] == b"\0"
+    version_line, *lines = decoded(data[zero:], _WHAT, where).split("\n")
+    version = version_of(version_line, VERSIONS, _WHAT, where)
+    if not lines:
+        raise damaged(_WHAT, where, "a version and nothing else", "what the source has noted")
+    for number, line in enumerate(lines, start=2):
+        json_value(line, _WHAT, f"{where}, line {number}")
+    return SourceLog(version, tuple(lines), zero)
+
+
+def compact_interval(compacted: Iterable[int]) -> int:
+    """Return the number of entries between two compacted ones, computed as Spark does.
+
+    Args:
+        compacted: The numbers of the compacted entries that are still there.
+    """
+    newest = sorted(compacted, reverse=True)
+    if not newest:
+        return DEFAULT_INTERVAL
+    if len(newest) > 1:
+        return newest[0] - newest[1]
+    entries = newest[0] + 1
+    most = min(entries // 2, _LONGEST_INTERVAL)
+    divisors = (interval for interval in range(DEFAULT_INTERVAL, most + 1) if entries % interval == 0)
+    return next(divisors, entries)

@@ -1,0 +1,467 @@
+"""The manifest of a savepoint, its labels, and the recorded digests of its rows.
+
+One JSON document, laid out so that a person can read it: a field a line, a file a line. Its last field is
+the SHA-256 of everything before it, and a manifest is read only if it is byte for byte what would be written,
+so no edit and no flipped bit goes unseen.
+
+The manifest says which bytes a savepoint has, this file which rows those bytes hold. One JSON document, laid
+out for people: a state a line, a store a line. As with the manifest its last field is the SHA-256 of all
+before it, and it is read only if it is byte for byte what would be written.
+
+Row hashes are added up without order, so the sums of a state's partitions make the sum of the state. They are
+kept for each store: a later savepoint that shares a store's files takes over its sums unread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.errors import Unsupported
+from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, operator_names
+from holdfast.formats.text import compact, damaged, decoded, inner_path, json_object, string, whole_number
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
+
+FORMAT: Final = 1
+WHOLE: Final = "whole"
+SOURCE_LOG: Final = "source log"
+SCHEMA_PATHS: Final = "schema paths"
+# What was done to the state by hand; savepoints that were taken do not have these.
+CHANGE: Final = "change"
+ERASURES: Final = "erasures"
+EXPIRED: Final = "expired_dropped"
+_HOWS: Final = (WHOLE, SOURCE_LOG, SCHEMA_PATHS)
+_WHAT = "the manifest"
+_FILES = "files"
+_DIGEST = "sha256"
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile(JsonShape):
+    """One file of a savepoint.
+
+    Attributes:
+        path: Where it was in the checkpoint, and where it goes in a restored one.
+        size_bytes: Its size.
+        sha256: The hash of its bytes, and the name under which they are kept.
+        how: `whole` as it was; `source log` cut at the batch; `schema paths` holds paths into the checkpoint
+            that are led into the new one when it is restored.
+        modified_ns: When the file was last written, if the saved one is a hard link to it: whoever wrote into
+            the file since has written into the savepoint too.
+    """
+
+    path: str
+    size_bytes: int = field(metadata=json_as("size"))
+    sha256: str
+    how: str = WHOLE
+    modified_ns: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        written = JsonShape.as_dict(self)
+        if self.modified_ns is None:
+            del written["modified_ns"]
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A savepoint as its manifest tells it.
+
+    Attributes:
+        savepoint_id: Its id.
+        label: What a person called it when it was taken; the newest label, where that was looked up.
+        created_ms: When it was taken, in epoch milliseconds.
+        checkpoint: Where it was taken from.
+        query_id: The query.
+        batch_id: The committed batch it holds; a restored query goes on with the next.
+        files: Its files, ascending by path.
+        new_bytes: The bytes that the catalog did not hold before.
+        fields: Everything but the files as it stands, newer fields included.
+    """
+
+    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    label: str | None
+    created_ms: int
+    checkpoint: str
+    query_id: str
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    files: tuple[SavedFile, ...] = field(metadata=json_as(convert=len, says="How many files it has."))
+    new_bytes: int
+    fields: Mapping[str, Any] = field(metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def change(self) -> Mapping[str, Any] | None:
+        """Return the change of the state, if an edit or an undo made this."""
+        found = self.fields.get(CHANGE)
+        return found if isinstance(found, dict) else None
+
+    @property
+    @in_json
+    def erasures(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the erasures from it, oldest first; the keys by their hashes alone."""
+        found = self.fields.get(ERASURES)
+        return tuple(entry for entry in found if isinstance(entry, dict)) if isinstance(found, list) else ()
+
+    @property
+    @in_json_as(EXPIRED)
+    def expired(self) -> Mapping[str, Any] | None:
+        """Return the expired values that were dropped, if that was requested."""
+        found = self.fields.get(EXPIRED)
+        return found if isinstance(found, dict) else None
+
+    @property
+    def changed(self) -> bool:
+        """Return whether its state differs from what Spark wrote."""
+        return self.change is not None or bool(self.erasures) or self.expired is not None
+
+    @property
+    def operator_names(self) -> dict[int, OperatorName]:
+        """Return the names of its operators, by number."""
+        listed = self.fields.get("operators") or ()
+        return operator_names(
+            {operator["operator_id"]: operator["name"] for operator in listed},
+            {
+                operator["operator_id"]: operator["holdfast_name"]
+                for operator in listed
+                if operator["holdfast_name"] or set(operator["variables"]) == KEYED_VARIABLES
+            },
+        )
+
+    @property
+    def has_content(self) -> bool:
+        """Return whether it has the row counts and digests of all its states, or has no state."""
+        operators = self.fields.get("operators") or ()
+        return all(store.get("content") is not None for operator in operators for store in operator["stores"])
+
+    @property
+    @in_json_as(formerly="bytes")
+    def size_bytes(self) -> int:
+        """The bytes of all its files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with the label that it has by now."""
+        return {**self.fields, "label": self.label, _FILES: [file.as_dict() for file in self.files]}
+
+    def render(self) -> bytes:
+        """The file."""
+        lines = [f"{compact(key)}:{compact(value)},\n" for key, value in self.fields.items()]
+        files = ",\n".join(compact(file.as_dict()) for file in self.files)
+        body = "{\n" + "".join(lines) + f'"{_FILES}":[\n{files}\n],\n'
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        return f'{body}"{_DIGEST}":"{digest}"\n}}\n'.encode()
+
+
+def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: str = "") -> Manifest:
+    """A manifest from its fields.
+
+    Raises:
+        Corrupt: A field is not there or cannot be right, or a file that every savepoint has is not listed.
+        Unsupported: It has a format that is not known here.
+    """
+    given = dict(fields)
+    version = whole_number(given, "format", _WHAT, where)
+    if version != FORMAT:
+        raise Unsupported(
+            "this format of a savepoint is not known",
+            where=where,
+            found=f"format {version}",
+            expected=f"format {FORMAT}",
+            hint="a newer Holdfast took it",
+        )
+    batch_id = whole_number(given, "batch", _WHAT, where)
+    label = given.get("label")
+    if label is not None and not isinstance(label, str):
+        raise damaged(_WHAT, where, f"`label` is {label!r}", "text")
+    _complete(files, batch_id, where)
+    return Manifest(
+        savepoint_id=string(given, "id", _WHAT, where),
+        label=label,
+        created_ms=whole_number(given, "created_ms", _WHAT, where),
+        checkpoint=string(given, "checkpoint", _WHAT, where),
+        query_id=string(given, "query_id", _WHAT, where),
+        batch_id=batch_id,
+        files=tuple(files),
+        new_bytes=whole_number(given, "new_bytes", _WHAT, where),
+        fields=given,
+    )
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        Corrupt: It is not byte for byte what was written.
+        Unsupported: It has a format that is not known here.
+    """
+    fields = json_object(decoded(data, _WHAT, where), _WHAT, where)
+    digest = fields.pop(_DIGEST, None)
+    listed = fields.pop(_FILES, None)
+    if not isinstance(listed, list):
+        raise damaged(_WHAT, where, "no list of files", "a list of files")
+    manifest = manifest_of(fields, [_file(file, where) for file in listed], where)
+    if manifest.render() != data:
+        found = f"SHA-256 {str(digest)[:16]}…" if isinstance(digest, str) else "no SHA-256 of itself"
+        raise damaged(_WHAT, where, f"{found}, which its bytes do not have", "the bytes that were written")
+    return manifest
+
+
+def _file(given: Any, where: str) -> SavedFile:
+    if not isinstance(given, dict):
+        raise damaged(_WHAT, where, f"{given!r} in the list of files", "a file")
+    path = inner_path(string(given, "path", _WHAT, where), _WHAT, where)
+    sha256 = string(given, "sha256", _WHAT, where)
+    if not _HASH.fullmatch(sha256):
+        raise damaged(_WHAT, where, f"{path} with the SHA-256 {sha256!r}", "64 hexadecimal digits")
+    how = string(given, "how", _WHAT, where)
+    if how not in _HOWS:
+        raise damaged(_WHAT, where, f"{path} as {how!r}", ", ".join(_HOWS))
+    size = whole_number(given, "size", _WHAT, where)
+    if size < 0:
+        raise damaged(_WHAT, where, f"{path} with {size} bytes")
+    modified_ns = whole_number(given, "modified_ns", _WHAT, where) if "modified_ns" in given else None
+    return SavedFile(path, size, sha256, how, modified_ns)
+
+
+def _complete(files: Sequence[SavedFile], batch_id: int, where: str) -> None:
+    paths = [file.path for file in files]
+    if paths != sorted(set(paths)):
+        raise damaged(_WHAT, where, "files twice or out of order", "each path once, ascending")
+    logs = [layout.LogFile(log, batch_id).render() for log in layout.Log]
+    for needed in (layout.METADATA, *logs):
+        if needed not in paths:
+            raise damaged(_WHAT, where, f"no {needed} among the files", f"it, for batch {batch_id}")
+
+
+_CONTENT = "the record of a savepoint's rows"
+_STATES = "states"
+_STORES = "stores"
+_SUM = re.compile(r"[0-9a-f]{128}")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedState(JsonShape):
+    """One state over all partitions.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        store: The store.
+        family: The column family in it.
+        rows: Its keys.
+        digest: The digest of its rows, 64 hexadecimal digits.
+        size_bytes: The bytes of keys and values.
+    """
+
+    operator_id: int
+    store: str
+    family: str
+    rows: int
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySum(JsonShape):
+    """The rows of one column family in one store of one partition.
+
+    Attributes:
+        family: The column family.
+        rows: Its rows.
+        total: The sum of their hashes, 128 hexadecimal digits.
+        size_bytes: The bytes of keys and values.
+    """
+
+    family: str
+    rows: int
+    total: str = field(metadata=json_as("sum"))
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSums(JsonShape):
+    """The sums of one store of one partition.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        partition: The partition.
+        store: The store.
+        files: A hash of all files that its rows depend on.
+        families: Its column families that have rows.
+    """
+
+    operator_id: int
+    partition: int
+    store: str
+    files: str
+    families: tuple[FamilySum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointContent:
+    """The rows of a savepoint, counted and hashed.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        manifest_sha256: The hash of the manifest whose files were read.
+        made_ms: When they were read, in epoch milliseconds.
+        holdfast: The version of Holdfast that read them.
+        states: Every state, ascending.
+        stores: Every store of every partition, ascending.
+    """
+
+    savepoint_id: str
+    manifest_sha256: str
+    made_ms: int
+    holdfast: str
+    states: tuple[RecordedState, ...]
+    stores: tuple[StoreSums, ...]
+
+    @property
+    def rows(self) -> int:
+        """The rows of all states."""
+        return sum(state.rows for state in self.states)
+
+    def render(self) -> bytes:
+        """The file."""
+        fields = {
+            "format": FORMAT,
+            "savepoint": self.savepoint_id,
+            "manifest": self.manifest_sha256,
+            "made_ms": self.made_ms,
+            "holdfast": self.holdfast,
+        }
+        lines = "".join(f"{compact(key)}:{compact(value)},\n" for key, value in fields.items())
+        states = ",\n".join(compact(state.as_dict()) for state in self.states)
+        stores = ",\n".join(compact(store.as_dict()) for store in self.stores)
+        body = f'{{\n{lines}"{_STATES}":[\n{states}\n],\n"{_STORES}":[\n{stores}\n],\n'
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        return f'{body}"{_DIGEST}":"{digest}"\n}}\n'.encode()
+
+
+def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
+    """Read the file.
+
+    Raises:
+        Corrupt: It is not byte for byte what was written.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    fields = json_object(decoded(data, _CONTENT, where), _CONTENT, where)
+    version = whole_number(fields, "format", _CONTENT, where)
+    if version != FORMAT:
+        raise Unsupported(
+            f"this format of {_CONTENT} is not known",
+            where=where,
+            found=f"format {version}",
+            expected=f"format {FORMAT}",
+            hint="a newer Holdfast wrote it",
+        )
+    content = SavepointContent(
+        savepoint_id=string(fields, "savepoint", _CONTENT, where),
+        manifest_sha256=_hex(fields, "manifest", _HASH, where),
+        made_ms=whole_number(fields, "made_ms", _CONTENT, where),
+        holdfast=string(fields, "holdfast", _CONTENT, where),
+        states=tuple(_state(state, where) for state in _objects(fields, _STATES, where)),
+        stores=tuple(_store(store, where) for store in _objects(fields, _STORES, where)),
+    )
+    if content.render() != data:
+        raise damaged(_CONTENT, where, "bytes that its SHA-256 is not of", "the bytes that were written")
+    return content
+
+
+def _state(fields: dict[str, Any], where: str) -> RecordedState:
+    return RecordedState(
+        operator_id=whole_number(fields, "operator_id", _CONTENT, where),
+        store=string(fields, "store", _CONTENT, where),
+        family=string(fields, "family", _CONTENT, where),
+        rows=whole_number(fields, "rows", _CONTENT, where),
+        digest=_hex(fields, "digest", _HASH, where),
+        size_bytes=whole_number(fields, "size_bytes", _CONTENT, where),
+    )
+
+
+def _store(fields: dict[str, Any], where: str) -> StoreSums:
+    families = (
+        FamilySum(
+            family=string(family, "family", _CONTENT, where),
+            rows=whole_number(family, "rows", _CONTENT, where),
+            total=_hex(family, "sum", _SUM, where),
+            size_bytes=whole_number(family, "size_bytes", _CONTENT, where),
+        )
+        for family in _objects(fields, "families", where)
+    )
+    return StoreSums(
+        operator_id=whole_number(fields, "operator_id", _CONTENT, where),
+        partition=whole_number(fields, "partition", _CONTENT, where),
+        store=string(fields, "store", _CONTENT, where),
+        files=_hex(fields, "files", _HASH, where),
+        families=tuple(families),
+    )
+
+
+def _objects(fields: Mapping[str, Any], key: str, where: str) -> Sequence[dict[str, Any]]:
+    listed = fields.get(key)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise damaged(_CONTENT, where, f"no list of objects under `{key}`", "one")
+    return listed
+
+
+def _hex(fields: dict[str, Any], key: str, form: re.Pattern[str], where: str) -> str:
+    text = string(fields, key, _CONTENT, where)
+    if not form.fullmatch(text):
+        raise damaged(_CONTENT, where, f"`{key}` is {text!r}", "hexadecimal digits")
+    return text
+
+
+_LABEL: Final = "the label of a savepoint"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange(JsonShape):
+    """One change of a label.
+
+    Attributes:
+        savepoint: The id of the savepoint.
+        label: The label from then on; None if it has none any more.
+        before: The label until then.
+        who: Who changed it.
+        when_ms: When, in epoch milliseconds.
+    """
+
+    savepoint: str
+    label: str | None
+    before: str | None
+    who: str
+    when_ms: int
+
+    def render(self) -> bytes:
+        """The file."""
+        return f"{compact(self.as_dict())}\n".encode()
+
+
+def parse_label_change(data: bytes, where: str) -> LabelChange:
+    """Read the file.
+
+    Raises:
+        Corrupt: It is not what was written.
+    """
+    fields = json_object(decoded(data, _LABEL, where), _LABEL, where)
+    labels: dict[str, str | None] = {}
+    for key in ("label", "before"):
+        value = fields.get(key)
+        if value is not None and not isinstance(value, str):
+            raise damaged(_LABEL, where, f"`{key}` is {value!r}", "text, or nothing")
+        labels[key] = value
+    return LabelChange(
+        savepoint=string(fields, "savepoint", _LABEL, where),
+        label=labels["label"],
+        before=labels["before"],
+        who=string(fields, "who", _LABEL, where),
+        when_ms=whole_number(fields, "when_ms", _LABEL, where),
+    )

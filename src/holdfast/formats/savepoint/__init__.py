@@ -1,1 +1,0 @@
-"""The files of a savepoint: manifest, content, labels."""

@@ -1,0 +1,314 @@
+"""Work of a supervisor on threads of its own: records and consumer groups."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.checkpoints.record import Recorder, RecordFile, in_use, record_path
+from holdfast.errors import HoldfastError, Internal
+from holdfast.extras import missing_package
+from holdfast.jobs.events import Event
+from holdfast.storage import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+_NICE: Final = 10
+
+
+class BackgroundWorker:
+    """Runs one piece of work after another on a thread that gives way to everybody else.
+
+    Args:
+        name: The thread's name.
+        step: Does what is due now, and says in how many seconds there may be more; None until `wake`.
+        may: Asked before each step; if it says no, nothing is done until `wake`.
+    """
+
+    def __init__(
+        self, name: str, step: Callable[[], float | None], may: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._step = step
+        self._may = may
+        self._abandoned = False
+        self._wake = threading.Event()
+        self._closing = False
+        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; called again, it does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Let it look at once what is due."""
+        self._wake.set()
+
+    def say(self, kind: str, text: str, **facts: Any) -> None:
+        """Leave word for the supervisor's own thread."""
+        self._heard.put(Event(kind, text, facts))
+
+    def heard(self) -> list[Event]:
+        """Return the messages since the last call."""
+        notices = []
+        with suppress(queue.Empty):
+            while True:
+                notices.append(self._heard.get_nowait())
+        return notices
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it was started and has not ended."""
+        return self._thread.is_alive()
+
+    def close(self, timeout_s: float) -> None:
+        """Let it do what is due now, and end; what takes longer ends with the process."""
+        if self.alive:
+            self._closing = True
+            self._wake.set()
+            self._thread.join(timeout_s)
+
+    def abandon(self) -> None:
+        """Let it do nothing more. A step that is under way goes on to its end, and is not waited for."""
+        self._abandoned = True
+        self._closing = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        give_way()
+        pause: float | None = None
+        while True:
+            self._wake.wait(pause)
+            # In this order: what is asked for after the look wakes it once more.
+            self._wake.clear()
+            closing = self._closing
+            pause = None if self._abandoned or not self._may() else self._step()
+            if closing:
+                return
+
+
+def error_of(error: Exception) -> HoldfastError:
+    """An error as one that can be told."""
+    if isinstance(error, HoldfastError):
+        return error
+    return missing_package(error) or Internal(
+        "something went wrong inside Holdfast", found=f"{type(error).__name__}: {error}"
+    )
+
+
+def one_line(error: HoldfastError) -> str:
+    """An error in one line."""
+    return " ".join(line.strip() for line in str(error).splitlines())
+
+
+class Throttle:
+    """Keeps what is done again and again to a small part of the time.
+
+    Args:
+        share: The part, such as 0.05.
+        longest_s: However long it took, no pause is longer.
+        shortest_s: However quick it was, no pause is shorter.
+    """
+
+    def __init__(self, share: float, longest_s: float, shortest_s: float = 0.0) -> None:
+        self._share = share
+        self._longest_s = longest_s
+        self._shortest_s = shortest_s
+        self._next = 0.0
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next run."""
+        return max(self._next - time.monotonic(), 0.0)
+
+    def took(self, seconds: float) -> None:
+        """Say how long it took."""
+        pause = min(seconds * (1 / self._share - 1), self._longest_s)
+        self._next = time.monotonic() + max(pause, self._shortest_s)
+
+
+def give_way() -> None:
+    """Let everybody else go first, where threads have priorities of their own, as Linux gives them."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
+# Listing many partitions takes long; then not every batch is looked at by itself.
+_SHARE: Final = 0.05
+_LONGEST_PAUSE_S: Final = 30.0
+_LAST_LOOK_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Query:
+    """A query whose checkpoint is recorded."""
+
+    name: str
+    recorder: Recorder
+    file: RecordFile
+    pace: Throttle = field(default_factory=lambda: Throttle(_SHARE, _LONGEST_PAUSE_S))
+    ran_from: int | None = None
+    due: bool = False
+    ended: bool = False
+    told: str = ""
+
+
+class Recording:
+    """Keeps the records of a job's queries. Every failure is told once, and hurts nobody.
+
+    Args:
+        home: The state home.
+        may: Asked before each look.
+    """
+
+    def __init__(self, home: Path, may: Callable[[], bool] = lambda: True) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._queries: dict[str, _Query] = {}
+        self._worker = BackgroundWorker("holdfast-record", self._look, may)
+
+    def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
+        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
+        for name, checkpoint in checkpoints.items():
+            if name in self._queries:
+                self._queries[name].recorder.spark = spark
+                continue
+            try:
+                self._add(name, checkpoint, spark)
+            except HoldfastError as error:
+                self._worker.say("unrecorded", f"query {name} is not recorded: {one_line(error)}", query=name)
+        self._worker.start()
+
+    def committed(self, name: str, batch_id: int, *, first: bool) -> None:
+        """A query has committed a batch, the first one of its driver or another."""
+        query = self._queries.get(name)
+        if query is None:
+            return
+        with self._lock:
+            query.due = True
+            query.ended = False
+            if first:
+                query.ran_from = batch_id
+        self._worker.wake()
+
+    def ended(self) -> None:
+        """The driver and its JVM have ended: nobody writes to the checkpoints any more."""
+        with self._lock:
+            for query in self._queries.values():
+                query.due = query.ended = True
+        self._worker.wake()
+
+    def heard(self) -> list[Event]:
+        """Return the messages since the last call."""
+        return self._worker.heard()
+
+    def abandon(self) -> None:
+        """End without a last look."""
+        self._worker.abandon()
+        for query in self._queries.values():
+            query.file.unlock()
+
+    def close(self) -> None:
+        """Note the last batch, and end."""
+        self._worker.close(_LAST_LOOK_S)
+        for query in self._queries.values():
+            query.file.unlock()
+
+    def _add(self, name: str, checkpoint: str, spark: str | None) -> None:
+        storage = open_storage(checkpoint)
+        file = RecordFile(record_path(self._home, storage.uri))
+        if not file.lock():
+            raise in_use(file.path)
+        self._queries[name] = _Query(name, Recorder(storage, file, spark), file)
+
+    def _look(self) -> float | None:
+        waits = [wait for query in list(self._queries.values()) if (wait := self._look_at(query)) is not None]
+        return min(waits, default=None)
+
+    def _look_at(self, query: _Query) -> float | None:
+        with self._lock:
+            due, ended, ran_from = query.due, query.ended, query.ran_from
+            wait = query.pace.wait_s()
+            if not due or (wait and not ended):
+                return wait if due else None
+            query.due = False
+            query.ran_from = None
+        began = time.monotonic()
+        try:
+            if ran_from is not None:
+                query.recorder.ran_from(ran_from)
+            query.recorder.look(ended=ended)
+            query.told = ""
+        except Exception as error:  # whatever it is, the job must not learn of it
+            text = one_line(error_of(error))
+            if text != query.told:
+                query.told = text
+                self._worker.say(
+                    "unrecorded", f"query {query.name} is not recorded: {text}", query=query.name
+                )
+        query.pace.took(time.monotonic() - began)
+        return None
+
+
+_LAST_COMMIT_S: Final = 15.0
+
+
+class GroupCommits:
+    """Commits the offsets of each query's newest batch; those of batches between are passed over.
+
+    The query waits for nothing, and no failure in here reaches it: each is told once, until one succeeds.
+
+    Args:
+        group: The name of the consumer group.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._lock = threading.Lock()
+        self._newest: dict[str, tuple[StreamingQuery, Mapping[str, Any]]] = {}
+        self._told: str | None = None
+        self._worker = BackgroundWorker("holdfast-consumer-group", self._commit)
+        self._worker.start()
+
+    def committed(self, query: StreamingQuery, progress: Mapping[str, Any]) -> None:
+        """A batch has been committed, as Spark reports it."""
+        with self._lock:
+            self._newest[str(progress["runId"])] = (query, progress)
+        self._worker.wake()
+
+    def heard(self) -> list[Event]:
+        """Return the messages since the last call."""
+        return self._worker.heard()
+
+    def close(self) -> None:
+        """Commit what is due, and end."""
+        self._worker.close(_LAST_COMMIT_S)
+
+    def _commit(self) -> float | None:
+        from holdfast.engine.queries.kafka import commit_offsets, read_offsets
+
+        with self._lock:
+            newest, self._newest = self._newest, {}
+        try:
+            for query, progress in newest.values():
+                for read in read_offsets(query, progress):
+                    commit_offsets(self._group, read)
+        except Exception as error:  # whatever it is, the query must not learn of it
+            text = one_line(error_of(error))
+            if text != self._told:
+                self._told = text
+                self._worker.say("consumer_group", text)
+        else:
+            self._told = None
+        return None

@@ -1,1 +1,0 @@
-"""What a supervisor does beside its job, on threads of its own."""

@@ -1,1 +1,0 @@
-"""What a failure says, and who has to fix it."""

@@ -1,0 +1,382 @@
+"""`hf.guard`: a query in a process that a platform starts, with what a supervisor would do for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final
+
+from holdfast.clock import now_ms, steady_s
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.extras import require_package
+from holdfast.jobs import given_query
+from holdfast.jobs.background_savepoints import Savepointing
+from holdfast.jobs.given_query import GivenQuery, GuardSettings, require_whole
+from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
+from holdfast.jobs.query_watch import Watch, watch
+from holdfast.jobs.state_home import home_or_none
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.config.alert_settings import Alerts
+    from holdfast.config.policies import OneBatch, Trigger
+    from holdfast.jobs.given_query import Guarded
+    from holdfast.observe.alerting import AlertEvent
+
+
+_LOG: Final = logging.getLogger("holdfast.guard")
+_LOOK_S: Final = 0.1
+# Until a batch that was broken off has ended; the process ends anyhow.
+_BREAKING_OFF_S: Final = 5.0
+
+
+def guard(
+    query: Guarded,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    trigger: Trigger | OneBatch | None = None,
+    verify: Duration | None = "1m",
+    wait: Duration = "2m",
+    lease: Duration | None = "30s",
+    lease_at: str | os.PathLike[str] | None = None,
+    grace: Duration = "25s",
+    savepoints: str | os.PathLike[str] | None = None,
+    savepoint_every: Duration | None = None,
+    savepoints_retained: int = 5,
+    alerts: Alerts | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    otlp: str | None = None,
+    on_alert: Callable[[AlertEvent], None] | None = None,
+    consumer_group: str | None = None,
+    home: str | Path | None = None,
+) -> Guard:
+    """Guard a query of a process that a platform starts: Kubernetes, YARN, a scheduler, `spark-submit`.
+
+    Nothing has happened yet: `sys.exit(hf.guard(writer).run())` starts the query, waits for its end and
+    gives the platform an exit code. As a context manager it starts the query and stops it between two
+    batches.
+
+    At the start it becomes the only owner of the checkpoint and looks whether that is whole; then it takes
+    savepoints on a schedule, serves metrics and tells of alerts as `hf.watch` does. Told to stop (SIGTERM or
+    Ctrl-C, to this process or to Spark's JVM), it lets the batch that runs be committed.
+
+    Args:
+        query: A `DataStreamWriter` that is not started, `hf.sink(…)`, or a query that runs. The last cannot
+            be looked at before it starts.
+        checkpoint: Where the query keeps its checkpoint; by default what the writer was told.
+        name: What it is called in metrics, alerts and by other commands; by default the query's name.
+        trigger: When batches run, for `hf.sink(…)`.
+        verify: How long to look whether the checkpoint is whole; damage is refused. None does not look.
+        wait: How long to wait for an owner that is ending.
+        lease: On what is no local disk, how long an owner that gives no sign of life stays the owner. None
+            for no lease: then nothing keeps two machines apart.
+        lease_at: Another place for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`. By
+            default it lies beside the checkpoint. For a local disk it adds a lease to the lock.
+        grace: How long a batch may take after the order to stop; then it is broken off. Shorter than the
+            platform's own, which ends the process.
+        savepoints: A directory of savepoints.
+        savepoint_every: The time from one savepoint to the next.
+        savepoints_retained: How many of those stay.
+        alerts: Thresholds and routes.
+        port: Serves Prometheus at `/metrics` on this port.
+        host: The address to serve at.
+        otlp: Pushes to this OpenTelemetry collector.
+        on_alert: Called with each event.
+        consumer_group: Where the query has read its topics of Kafka is committed to this group, as by
+            `hf.watch`.
+        home: The state home. Where none can be written, counters and alerts end with the process.
+
+    Raises:
+        Invalid: A setting cannot be right.
+    """
+    settings = GuardSettings(
+        checkpoint=checkpoint,
+        name=name,
+        trigger=trigger,
+        verify=verify,
+        wait=wait,
+        lease=lease,
+        lease_at=lease_at,
+        grace=grace,
+        savepoints=savepoints,
+        savepoint_every=savepoint_every,
+        savepoints_retained=savepoints_retained,
+        alerts=alerts,
+        port=port,
+        host=host,
+        otlp=otlp,
+        on_alert=on_alert,
+        consumer_group=consumer_group,
+        home=home,
+    )
+    require_package("pyspark")
+    return Guard(query, settings)
+
+
+class Guard:
+    """A query that is guarded; made by `hf.guard`.
+
+    Args:
+        query: What is to run, or runs.
+        settings: How.
+
+    Raises:
+        Unsupported: The query is one of Spark Connect.
+        Invalid: It is no query.
+    """
+
+    def __init__(self, query: Guarded, settings: GuardSettings) -> None:
+        self._given = GivenQuery.of(query, settings)
+        self._settings = settings
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._stopped_by: int | None = None
+        self._deadline_s: float | None = None
+        self._breaking_off: threading.Thread | None = None
+        self._ownership: CheckpointOwnership | None = None
+        self._query: StreamingQuery | None = None
+        self._watch: Watch | None = None
+        self._savepoints: Savepointing | None = None
+        self._java_pid = 0
+        self._exit_code: int | None = None
+        self._error: HoldfastError | None = None
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query, once it has been started.
+
+        Raises:
+            Conflict: It has not.
+        """
+        if self._query is None:
+            raise Conflict("the query has not been started", hint="call start(), or use it as `with guard:`")
+        return self._query
+
+    @property
+    def watch(self) -> Watch:
+        """Its numbers and alerts, once it has been started.
+
+        Raises:
+            Conflict: It has not.
+        """
+        if self._watch is None:
+            raise Conflict("the query has not been started", hint="call start(), or use it as `with guard:`")
+        return self._watch
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code for a platform; None while the query runs."""
+        return self._exit_code
+
+    @property
+    def error(self) -> HoldfastError | None:
+        """The cause of the query's failure; None if it has not failed."""
+        return self._error
+
+    def start(self) -> Guard:
+        """Become the owner of the checkpoint, look whether it is whole, and start the query.
+
+        Raises:
+            Conflict: Another process owns the checkpoint, or this guard was started before.
+            Corrupt: The checkpoint is damaged; nothing was started.
+            Unavailable: The place of the lease does not answer.
+            Unsupported: No lease can be kept there, or the checkpoint needs what this Spark has not.
+        """
+        if self._ownership is not None:
+            raise Conflict("the query is guarded already", where=self._given.name)
+        try:
+            self._begin(self._given)
+        except BaseException:
+            self._let_go()
+            self._ended.set()
+            raise
+        threading.Thread(target=self._keep, name="holdfast-guard", daemon=True).start()
+        return self
+
+    def stop(self) -> bool:
+        """Let the batch that runs be committed, and end the query; whether none was broken off.
+
+        It was broken off if it took longer than `grace`.
+        """
+        self._stop.set()
+        self.wait()
+        return self._breaking_off is None
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait for the end of the query; False if that took longer."""
+        return self._ended.wait(None if timeout is None else parse_duration(timeout) / 1000)
+
+    def run(self) -> int:
+        """Start the query, wait for its end, and say with which code this process is to end.
+
+        SIGTERM and Ctrl-C stop it between two batches; a second one breaks the batch off. What goes wrong is
+        told by the log `holdfast.guard`, and not raised.
+
+        Returns:
+            0 when it has ended or was stopped as it was told; 5 where the next start may succeed; 4 where
+            another process owns the checkpoint; 6 where that is damaged; 143 or 130 where a signal has broken
+            a batch off; otherwise what only a person can mend.
+        """
+        try:
+            with self._answered_signals():
+                self.start()
+                self.wait()
+        except Exception as error:  # a person's sink may raise anything
+            if self._stop.is_set():
+                return given_query.DONE
+            self._failed(given_query.of_error(error))
+        return given_query.FAILED if self._exit_code is None else self._exit_code
+
+    def __enter__(self) -> Guard:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _begin(self, given: GivenQuery) -> None:
+        from holdfast.engine.queries.watch import java_pid
+
+        settings, home = self._settings, home_or_none(self._settings.home, self._without_home)
+        self._java_pid = java_pid(given.spark)
+        leading = settings.leading(given.checkpoint)
+        self._ownership = owned = CheckpointOwnership(given.checkpoint, given.name, home, leading)
+        patience = Patience(steady_s() + settings.wait_s, self._stop.wait)
+        owned.take(given.spark, self._java_pid, patience)
+        if settings.verify_ms is not None and given.running is None:
+            require_whole(given, home, settings.verify_ms)
+        if self._stop.is_set():
+            raise Conflict("told to stop before the query was started", where=given.name)
+        self._query = given.start(owned.term)
+        self._watch = watch(
+            self._query,
+            name=given.name,
+            alerts=settings.alerts,
+            port=settings.port,
+            host=settings.host,
+            otlp=settings.otlp,
+            on_alert=settings.on_alert,
+            consumer_group=settings.consumer_group,
+            home=home,
+        )
+        if settings.periodic is not None:
+            self._savepoints = Savepointing(settings.periodic, now_ms, lambda: owned.lost is None)
+            self._savepoints.started({given.name: given.checkpoint})
+        _LOG.info("%s: started on %s", given.name, given.checkpoint)
+
+    def _keep(self) -> None:
+        """On a thread of its own: see to the query until it has ended."""
+        try:
+            while not self._has_ended():
+                self._ended.wait(_LOOK_S)
+            self._judge()
+        except Exception as error:  # whatever Py4J makes of a JVM that has ended
+            said = f"{type(error).__name__}: {error}"
+            self._failed(Unavailable("the query is not heard of any more", found=said))
+        finally:
+            self._let_go()
+            self._ended.set()
+
+    def _has_ended(self) -> bool:
+        from holdfast.engine.queries.boundary import stop_between_batches
+
+        self._tell()
+        self._require_owned()
+        if self._stop.is_set():
+            self._hurry()
+            return stop_between_batches(self.query) or self._given_up()
+        # A query that has failed calls itself ended while its thread still has something to do.
+        return not self.query.isActive and stop_between_batches(self.query)
+
+    def _hurry(self) -> None:
+        """Break the batch off once it has taken too long."""
+        now_s = time.monotonic()
+        if self._deadline_s is None:
+            self._deadline_s = now_s + self._settings.grace_s
+        if now_s >= self._deadline_s and self._breaking_off is None:
+            _LOG.warning("%s: the batch took longer than its grace, and is broken off", self._given.name)
+            self._breaking_off = threading.Thread(
+                target=self.query.stop, name="holdfast-guard-stop", daemon=True
+            )
+            self._breaking_off.start()
+
+    def _given_up(self) -> bool:
+        """Return whether an interrupted batch does not end."""
+        begun_s = self._deadline_s if self._breaking_off is not None else None
+        return begun_s is not None and time.monotonic() > begun_s + _BREAKING_OFF_S
+
+    def _require_owned(self) -> None:
+        """End this process where the checkpoint may be somebody else's by now: nothing may be written."""
+        why = None if self._ownership is None else self._ownership.lost
+        if why is not None:
+            _LOG.error("%s: the lease is lost, and this process ends: %s", self._given.name, why)
+            logging.shutdown()
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._java_pid, signal.SIGKILL)
+            os._exit(given_query.OWNED)
+
+    def _judge(self) -> None:
+        """Say how the query has ended."""
+        from holdfast.engine.queries.watch import failure_text
+
+        text = failure_text(self.query) if self._breaking_off is None else None
+        if self._breaking_off is not None:
+            self._exit_code = given_query.of_signal(self._stopped_by or signal.SIGTERM)
+        elif text is None:
+            self._exit_code = given_query.DONE
+            _LOG.info("%s: %s", self._given.name, "stopped" if self._stop.is_set() else "ended")
+        else:
+            self._failed(self._given.failure(text))
+
+    def _failed(self, error: HoldfastError) -> None:
+        self._error, self._exit_code = error, error.exit_code
+        _LOG.error("%s: %s", self._given.name, error)
+
+    def _without_home(self, _error: Invalid) -> None:
+        """The watch says it: counters and alerts end with this process."""
+
+    def _tell(self) -> None:
+        for event in () if self._savepoints is None else self._savepoints.heard():
+            level = logging.WARNING if event.kind.startswith("no-") else logging.INFO
+            _LOG.log(level, "%s: %s", self._given.name, event.text)
+
+    def _let_go(self) -> None:
+        """Give up what is held; a savepoint that is being taken is left, and leaves nothing."""
+        if self._savepoints is not None:
+            self._savepoints.abandon()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._ownership is not None:
+            self._ownership.release()
+
+    @contextmanager
+    def _answered_signals(self) -> Iterator[None]:
+        """Within the block SIGTERM and Ctrl-C stop the query, in this process and in the JVM."""
+        from holdfast.engine.session.java import answered_sigterm
+
+        def on_signal(number: int, _frame: FrameType | None = None) -> None:
+            if self._stop.is_set():
+                self._deadline_s = 0.0
+            self._stopped_by = number
+            self._stop.set()
+
+        with ExitStack() as stack:
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    stack.callback(signal.signal, number, signal.signal(number, on_signal))
+            told_in_jvm = partial(on_signal, signal.SIGTERM)
+            stack.enter_context(answered_sigterm(self._given.spark, told_in_jvm))
+            yield

@@ -1,0 +1,155 @@
+"""The right to write to a checkpoint, so that no two drivers ever have one, on whatever machines.
+
+On a local disk it is the lock beside the checkpoint that every job of Holdfast takes. Elsewhere it is a lease
+beside the checkpoint, which the owner renews and others wait for. An owner whose lease is over is ended with
+its JVM: it may be frozen, or cut off, and somebody else may go on by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease
+from holdfast.checkpoints.guard.lease import Now, this_machine
+from holdfast.clock import steady_s
+from holdfast.config.checks import local_path
+from holdfast.config.policies import Leading
+from holdfast.engine.ownership import Owner, hold, holder, in_use, lock_path
+from holdfast.jobs.candidacy import elections
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_LOG: Final = logging.getLogger("holdfast.guard")
+_LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The time to wait for an earlier owner.
+
+    Attributes:
+        until_s: The moment at which it ends.
+        pause: Waits for so many seconds; True if there is to be no more waiting.
+        now: The clock.
+    """
+
+    until_s: float
+    pause: Callable[[float], bool]
+    now: Now = steady_s
+
+    def goes_on(self, seconds: float) -> bool:
+        """Wait a little; False if the time is over, or nobody wants it any more."""
+        left = self.until_s - self.now()
+        return left > 0 and not self.pause(min(seconds, left))
+
+
+class CheckpointOwnership:
+    """One process's ownership of one checkpoint.
+
+    Args:
+        checkpoint: Its canonical URI.
+        name: The query, as other commands show it.
+        home: The state home; None where there is none.
+        leading: Where the lease is kept, and how long it is; None for the lock alone.
+        now: The clock of the lease.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        name: str,
+        home: Path | None,
+        leading: Leading | None,
+        now: Now = steady_s,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._home = home
+        self._leading = leading
+        self._now = now
+        self._lock: Any = None
+        self._lease: CheckpointLease | None = None
+        self._watchdog: LeaseWatchdog | None = None
+
+    @property
+    def term(self) -> int | None:
+        """The token of the lease, by which ledgers tell a late owner; None without a lease."""
+        return None if self._lease is None else self._lease.token
+
+    @property
+    def lost(self) -> str | None:
+        """Return why it is over; None while it holds."""
+        return None if self._lease is None else self._lease.lost
+
+    def take(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
+        """Become the owner; waits for a former one that is ending.
+
+        Args:
+            spark: The session whose JVM is to write.
+            java_pid: That JVM.
+            patience: How long to wait.
+
+        Raises:
+            Conflict: Somebody else owns it.
+            Unsupported: No lease can be kept there.
+            Unavailable: The place of the lease does not answer.
+        """
+        try:
+            self._win(java_pid, patience)
+            self._take_lock(spark, java_pid, patience)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Own it no longer; the next owner need not wait."""
+        if self._watchdog is not None:
+            self._watchdog.release()
+            self._watchdog = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        if self._lock is not None:
+            with suppress(Exception):  # the session may be gone, and the lock with it
+                self._lock.channel().close()
+            self._lock = None
+
+    def _win(self, java_pid: int, patience: Patience) -> None:
+        if self._leading is None:
+            return
+        name = layout.lease_beside(self._checkpoint.rstrip("/").rpartition("/")[2])
+        election = elections(self._leading, self._now)(name)
+        self._watchdog = watchdog = LeaseWatchdog((java_pid, os.getpid()))
+        self._lease = lease = CheckpointLease(self._checkpoint, election, self._now, watchdog.hold)
+
+        def waiting(holder: str, _lease_s: float) -> None:
+            _LOG.warning("%s: waiting for the lease of %s", self._name, holder)
+
+        if not lease.take(patience.goes_on, waiting, refuse_living=False):
+            raise lease.owned()
+
+    def _take_lock(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
+        if self._home is None and local_path(self._checkpoint) is None:
+            return  # it would lie in the state home
+        home = self._home or Path()
+        lock = lock_path(self._checkpoint, home)
+        address = "" if self._leading is None else self._leading.address
+        owner = Owner(self._name, str(home), java_pid, self.term or 0, address, this_machine())
+        told = False
+        while (other := holder(lock)) is not None:
+            if not told:
+                told = True
+                _LOG.warning("%s: waiting for process %d, which has the checkpoint", self._name, other.pid)
+            if other.pid == java_pid or not patience.goes_on(_LOOK_S):
+                raise in_use(lock, other)
+        self._lock = hold(spark, lock, owner)

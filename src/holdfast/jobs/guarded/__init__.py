@@ -1,1 +1,0 @@
-"""A query in a process that a platform starts, and ends: `hf.guard`."""

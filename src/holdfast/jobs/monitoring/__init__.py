@@ -1,1 +1,0 @@
-"""The numbers and alerts of queries, for whoever asks."""

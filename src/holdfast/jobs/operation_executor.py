@@ -1,0 +1,231 @@
+"""Execute requested operations on threads, and finish or undo interrupted ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.jobs.background import BackgroundWorker, error_of
+from holdfast.jobs.operation_verbs import (
+    AwaitCheckpointVerb,
+    CheckpointMaker,
+    DiffVerb,
+    DisposeVerb,
+    OperationContext,
+    StopVerb,
+    TakeSavepointVerb,
+    Verb,
+    VerifyVerb,
+)
+from holdfast.jobs.registry.operation_log import Operation, Operations, decode
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.rescaler import VERB as RESCALE
+from holdfast.jobs.rescaler import led_by, recover_left_behind, refuse, supervised_by
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.digests import PendingDigests
+from holdfast.savepoints.savepoint_api import fork, restore
+from holdfast.storage.file_lock import FileLock
+
+VERBS: Final[Mapping[str, Verb[Any]]] = {
+    "savepoint": TakeSavepointVerb(),
+    "stop": StopVerb(),
+    "dispose": DisposeVerb(),
+    "checkpoint": AwaitCheckpointVerb(),
+    "verify": VerifyVerb(),
+    "diff": DiffVerb(),
+    "fork": CheckpointMaker("fork", fork),
+    "restore": CheckpointMaker("restore", restore),
+}
+# Those whose result lists the `savepoints` that they have taken.
+TAKES: Final = ("savepoint", "stop")
+
+
+WORKERS: Final = 2
+LOOK_S: Final = 0.25
+MEND_S: Final = 2.0
+_DIGEST_AGAIN_S: Final = 60.0
+# Operations that are looked through for savepoints without digests.
+_DIGESTED: Final = 100
+_FOLDER: Final = "operating"
+
+
+class OperationExecutor:
+    """Works off the operations of a state home. Several may do so at once, in as many processes.
+
+    Args:
+        home: The state home.
+        clock: The time in epoch milliseconds.
+        workers: How many operations to do at a time.
+    """
+
+    def __init__(self, home: StateHome, clock: Callable[[], int], workers: int = WORKERS) -> None:
+        self._home = home
+        self._clock = clock
+        self._operations = Operations(home)
+        self._registry = Registry(home.registry)
+        self.owner = f"server {os.urandom(8).hex()}"
+        self._lock = _life(home, self.owner)
+        # Set when the process is about to end; what waits for something gives up then.
+        self._closing = threading.Event()
+        self._digests = PendingDigests(clock, self._goes_on, pause=self._closing.wait)
+        self._digested: set[str] = set()
+        self._doing = [
+            BackgroundWorker(f"holdfast-operations-{number}", self._do, self._goes_on)
+            for number in range(workers)
+        ]
+        self._digesting = BackgroundWorker("holdfast-digests", self._digest, self._goes_on)
+        recovering = BackgroundWorker("holdfast-recovery", self._recover, self._goes_on)
+        self._workers = (*self._doing, self._digesting, recovering)
+
+    def start(self) -> None:
+        """Begin."""
+        self._lock.take()
+        for worker in self._workers:
+            worker.start()
+            worker.wake()
+
+    def wake(self) -> None:
+        """Look at once for what was asked."""
+        for worker in self._doing:
+            worker.wake()
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until what was asked for is done, as long as that takes within bounds."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and any(worker.alive for worker in self._workers):
+            asked = any(self._operations.waiting(verb) for verb in VERBS)
+            if not asked and all(running.owner != self.owner for running in self._operations.running()):
+                return
+            self._closing.wait(LOOK_S)
+
+    def ended_since(self, since_ms: int) -> list[str]:
+        """Return the operations that this executor has ended since then."""
+        newest = self._operations.newest(limit=50)
+        return [
+            operation.operation_id
+            for operation in newest
+            if operation.owner == self.owner and (operation.ended_ms or -1) >= since_ms
+        ]
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End; what takes longer ends with the process, and the next one finishes or undoes it."""
+        self._closing.set()
+        deadline = time.monotonic() + timeout_s
+        for worker in self._workers:
+            worker.abandon()
+        for worker in self._workers:
+            worker.close(max(0.0, deadline - time.monotonic()))
+        if not any(worker.alive for worker in self._workers):
+            self._lock.release()
+            self._lock.clear()
+
+    def do_one(self) -> bool:
+        """Do the oldest operation that nobody has begun; False if there is none."""
+        operation = self._operations.claim(self.owner, VERBS, self._clock())
+        if operation is None:
+            return False
+        self._carry_out(operation)
+        return True
+
+    def recover(self) -> None:
+        """Finish or undo what dead owners have left, and answer what nobody can do any more."""
+        for left in self._operations.running():
+            if left.owner is None or left.owner == self.owner or self._lives(left.owner):
+                continue
+            if left.verb == RESCALE:
+                recover_left_behind(self._home, self._operations, left, self._clock)
+                continue
+            mine = self._operations.take_over(left, self.owner)
+            if mine is not None:
+                self._carry_out(mine, recover=True)
+        for asked in self._operations.waiting(RESCALE):
+            why = None if asked.job is None else self._not_rescaled(asked.job)
+            if why is not None:
+                refuse(self._operations, asked, self.owner, why, self._clock())
+        for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
+            FileLock(left_behind).clear()
+
+    def digest(self) -> None:
+        """Make the digests of savepoints that were taken lately, also by a server that was killed since."""
+        for operation in self._operations.newest(limit=_DIGESTED):
+            result = operation.result or {}
+            for taken in result.get("savepoints", ()) if operation.verb in TAKES else ():
+                uri = taken["savepoint"]
+                if uri not in self._digested:
+                    with suppress(Conflict, Corrupt, Invalid, NotFound, Unsupported):  # it stays pending
+                        catalog, savepoint_id = opened(uri)
+                        self._digests.one(catalog, savepoint_id)
+                    if self._closing.is_set():
+                        return
+                    self._digested.add(uri)
+
+    def _not_rescaled(self, job: str) -> HoldfastError | None:
+        """Return why nobody will rescale a job; None while its supervisor may."""
+        leader = self._registry.leader(job)
+        if leader is not None and leader.lives(self._clock()):
+            return led_by(leader, job)
+        if SupervisorLock(self._home, job).taken():
+            return None
+        return Conflict(
+            f"nobody supervises job {job!r}, and only its supervisor can rescale it while it runs",
+            hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
+        )
+
+    def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:
+        """Write down how it ends; where it is no longer this one's, somebody else has."""
+        try:
+            try:
+                verb, work = VERBS[operation.verb], self._context(operation)
+                result = verb.recover(work) if recover else verb.run(work)
+            except Exception as error:  # whatever it is, the others go on
+                if self._closing.is_set():
+                    return  # it did not fail: the server ends, and the next one goes on with it
+                self._operations.fail(operation, error_of(error).as_dict(), self._clock())
+            else:
+                self._operations.complete(operation, result, self._clock())
+                self._digesting.wake()
+        except HoldfastError:
+            return
+
+    def _context(self, operation: Operation) -> OperationContext[Any]:
+        wanted = decode(operation.verb, operation.arguments)
+        home, registry, operations = self._home, self._registry, self._operations
+        return OperationContext(operation, wanted, home, registry, operations, self._clock, self._closing)
+
+    def _lives(self, owner: str) -> bool:
+        job = supervised_by(owner)
+        if job is not None:
+            return SupervisorLock(self._home, job).taken()
+        return _life(self._home, owner).taken()
+
+    def _goes_on(self) -> bool:
+        return not self._closing.is_set()
+
+    def _do(self) -> float:
+        with suppress(HoldfastError):  # the file is busy or gone; it is tried again
+            if self.do_one():
+                return 0.0
+        return LOOK_S
+
+    def _digest(self) -> float | None:
+        try:
+            self.digest()
+        except HoldfastError:
+            return _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
+        return None
+
+    def _recover(self) -> float:
+        with suppress(HoldfastError):  # the file is busy or gone; it is tried again
+            self.recover()
+        return MEND_S
+
+
+def _life(home: StateHome, owner: str) -> FileLock:
+    """The lock that an owner holds as long as it lives."""
+    return FileLock(home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock")

@@ -1,0 +1,316 @@
+"""Reports on a job from its registry: cost, lag, sizing, skew, and Flink's metrics.
+
+Nothing here looks at a checkpoint or at Spark: what the supervisors have written down is put together, so
+an answer takes milliseconds whatever the jobs do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.advice.cost_api import cost
+from holdfast.clock import now_ms
+from holdfast.config.alert_settings import Alerts
+from holdfast.config.settings import Settings
+from holdfast.config.units import Duration
+from holdfast.errors import NotFound
+from holdfast.jobs.metrics_loop import recoveries
+from holdfast.jobs.registry.client import Control, JobDetails
+from holdfast.jobs.registry.registry import Attempt, Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.json_shapes import JsonShape, json_spread
+from holdfast.model import JobState, SkewReport
+from holdfast.observe.alerting import FIRING, THRESHOLD, Alert, AlertStore, NotedEvent
+from holdfast.observe.growth import Growth, growth, state_limit
+from holdfast.observe.lag import Lag, lags
+from holdfast.observe.metrics import BY_NAME, COUNTER, METRICS, Sample
+from holdfast.observe.prometheus import as_text
+from holdfast.observe.sizing import Sizing, batch_limit_ms, sizing
+
+if TYPE_CHECKING:
+    from holdfast.advice.cost_report import CostReport
+    from holdfast.advice.prices import Prices
+
+
+def job_cost(
+    details: JobDetails,
+    checkpoint: str,
+    *,
+    prices: Prices | str | os.PathLike[str] | None = None,
+    interval: Duration | None = None,
+    savepoints: Sequence[str] | None = None,
+) -> CostReport:
+    """Return what `hf.cost` does, with the memory of the newest batch and the savepoints of all directories.
+
+    Args:
+        details: The job.
+        checkpoint: The checkpoint of one of its queries.
+        prices: As `hf.cost` takes them.
+        interval: As `hf.cost` takes it.
+        savepoints: The directories of savepoints; None for those that the job's savepoints went to, and the
+            one beside the checkpoint.
+
+    Raises:
+        HoldfastError: As `hf.cost`.
+    """
+    query = next((query.name for query in details.queries if query.checkpoint == checkpoint), None)
+    newest = next((batch for batch in details.newest() if batch.query == query), None)
+    memory = (
+        None
+        if newest is None
+        else {each.display_name or each.name: each.memory_bytes for each in newest.operators}
+    )
+    catalogs = details.known_catalogs(checkpoint) if savepoints is None else savepoints
+    return cost(checkpoint, prices=prices, interval=interval, savepoints=catalogs, memory=memory)
+
+
+def job_lags(details: JobDetails, now_ms: int) -> tuple[Lag, ...]:
+    """Return the lag of each query for each partition of its sources; of an ended job, as it was then.
+
+    Args:
+        details: The job, with the batches to tell it from.
+        now_ms: The clock.
+    """
+    at_ms = details.judged_ms(now_ms)
+    histories = (details.batches_of(query.name) for query in details.queries)
+    return tuple(lag for history in histories if history for lag in lags(history, at_ms))
+
+
+# A query that is watched without a supervisor is gone when it has not been heard of for so long.
+_SILENT_MS: Final = 60_000
+# What is still said of a job that nobody runs; its other numbers would be of another time.
+_STAYS: Final = frozenset({"holdfast_up", "holdfast_job_failed", "holdfast_alert_threshold"})
+
+
+def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sample, ...]:
+    """The newest numbers of all jobs, or of one; of a job that nobody runs, its counters and how it ended.
+
+    Args:
+        home: The state home.
+        now_ms: The clock.
+        job: The name of a job; one that was never watched has no numbers.
+
+    Raises:
+        Unavailable: What the supervisors wrote down cannot be read.
+        Corrupt: It is damaged.
+    """
+    supervised = {record.name for record in Registry(home.registry).jobs()}
+    listed: list[Sample] = []
+    for name, (at_ms, measured) in AlertStore(home.path).numbers().items():
+        if job not in (None, name):
+            continue
+        alive = (
+            SupervisorLock(home, name).taken()
+            if name in supervised
+            else _said_up(measured) and now_ms - at_ms < _SILENT_MS
+        )
+        listed += _as_it_is(measured, alive=alive)
+    return tuple(listed)
+
+
+def metrics_text(home: StateHome, now_ms: int) -> str:
+    """The numbers of all jobs in Prometheus's text format; `observe.prometheus.CONTENT_TYPE` names it."""
+    return as_text(samples(home, now_ms))
+
+
+def metrics_json(home: StateHome, now_ms: int, job: str | None = None) -> dict[str, Any]:
+    """The same as plain values: `at_ms`, `metrics` with what each means, and `samples`."""
+    listed = samples(home, now_ms, job)
+    used = {sample.metric for sample in listed}
+    return {
+        "at_ms": now_ms,
+        "metrics": [metric.as_dict() for metric in METRICS if metric.name in used],
+        "samples": [sample.as_dict() for sample in listed],
+    }
+
+
+def alerts(home: StateHome, job: str | None = None) -> tuple[Alert, ...]:
+    """The alerts that stand, firing and pending, of all jobs or of one; the firing ones first."""
+    standing = AlertStore(home.path).standing(job).values()
+    return tuple(sorted(standing, key=lambda alert: (alert.phase != FIRING, alert.since_ms, alert.key)))
+
+
+def alert_events(home: StateHome, job: str | None = None, last: int = 100) -> list[NotedEvent]:
+    """Return the events of alerts, oldest first."""
+    return AlertStore(home.path).events(job, last)
+
+
+def _said_up(measured: Iterable[Sample]) -> bool:
+    return any(sample.metric == "holdfast_up" and sample.value for sample in measured)
+
+
+def _as_it_is(measured: Iterable[Sample], *, alive: bool) -> list[Sample]:
+    kept = [
+        sample
+        for sample in measured
+        if alive or sample.metric in _STAYS or BY_NAME[sample.metric].kind == COUNTER
+    ]
+    return [
+        replace(sample, value=float(alive)) if sample.metric == "holdfast_up" else sample for sample in kept
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySizing(JsonShape):
+    """The resources of a query, its needs, and the growth of its state.
+
+    Attributes:
+        query: Its name.
+        sizing: What it has, and what would be right.
+        growth: How the state of each of its operators grows.
+    """
+
+    query: str
+    sizing: Sizing = field(metadata=json_spread())
+    growth: tuple[Growth, ...]
+
+
+def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySizing, ...]:
+    """The queries of a job that have committed a batch; of a job that has ended, as it was then.
+
+    Args:
+        details: The job, with the batches to tell it from.
+        home: The state home, which knows the thresholds of the job's alerts.
+        now_ms: The clock.
+
+    Raises:
+        Unavailable: What the supervisor wrote down cannot be read.
+        Corrupt: It is damaged.
+    """
+    at_ms = details.judged_ms(now_ms)
+    thresholds = _thresholds(home, details.status.job.name, now_ms)
+    found = []
+    for query in details.queries:
+        history = details.batches_of(query.name)
+        if history:
+            sized = sizing(history, at_ms, batch_limit_ms(thresholds))
+            found.append(QuerySizing(query.name, sized, growth(history, state_limit(thresholds))))
+    return tuple(found)
+
+
+def _thresholds(home: StateHome, job: str, now_ms: int) -> Mapping[str, float]:
+    """Return the newest thresholds of the job; the defaults if the job has never been watched."""
+    noted = {
+        number.named["rule"]: number.value
+        for number in samples(home, now_ms, job)
+        if number.metric == THRESHOLD
+    }
+    return noted or Alerts().thresholds
+
+
+# What Flink answers where there is nothing to tell.
+UNKNOWN = "-1"
+
+
+def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
+    """A job's metrics as Flink names them, each value as text.
+
+    A checkpoint is a batch. A job with several queries has the largest duration and the sums of its sizes and
+    counts. What a micro-batch has no such thing for is -1, as in Flink where there was none yet.
+
+    Args:
+        home: The state home.
+        name: The job's name or id.
+        now_ms: The clock.
+
+    Raises:
+        NotFound: There is no such job.
+    """
+    registry = Registry(home.registry)
+    job = registry.job(name)
+    attempts, counts = registry.attempts(job.name), registry.attempt_counts(job.name)
+    newest = {batch.query: batch for batch in registry.batches(job.name)}
+    _, measured = AlertStore(home.path).numbers().get(job.name, (0, ()))
+    failed = sum(counts.causes.values())
+    done = _sum(measured, "holdfast_batches_total")
+    batch = max(newest.values(), key=lambda progress: progress.committed_ms, default=None)
+    ended_ms = job.ended_ms if job.state.terminal and job.ended_ms is not None else now_ms
+    return {
+        "lastCheckpointDuration": _text(
+            max((progress.duration_ms for progress in newest.values()), default=None)
+        ),
+        "lastCheckpointSize": _text(_sum(measured, "holdfast_checkpoint_new_bytes")),
+        "lastCheckpointFullSize": _text(_sum(measured, "holdfast_checkpoint_bytes")),
+        "lastCompletedCheckpointId": _text(None if batch is None else batch.batch_id),
+        "lastCheckpointExternalPath": job.checkpoint,
+        "lastCheckpointRestoreTimestamp": _text(_restored_ms(attempts)),
+        "numberOfCompletedCheckpoints": _text(done),
+        "numberOfFailedCheckpoints": str(failed),
+        "numberOfInProgressCheckpoints": "0",
+        "totalNumberOfCheckpoints": UNKNOWN if done is None else _text(done + failed),
+        "numRestarts": str(counts.restarts),
+        "fullRestarts": str(counts.restarts),
+        "uptime": _text(_uptime_ms(attempts, job.state, now_ms)),
+        "downtime": _text(_downtime_ms(attempts, job.state, now_ms)),
+        "createdTime": str(ended_ms - job.started_ms),
+    }
+
+
+def _sum(samples: Iterable[Sample], metric: str) -> float | None:
+    values = [sample.value for sample in samples if sample.metric == metric]
+    return sum(values) if values else None
+
+
+def _restored_ms(attempts: Iterable[Attempt]) -> int | None:
+    started = [
+        attempt.running_ms for attempt in attempts if attempt.recovers and attempt.running_ms is not None
+    ]
+    return started[-1] if started else None
+
+
+def _uptime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int | None:
+    if state.terminal or not attempts or attempts[-1].ending is not None:
+        return None
+    running_ms = attempts[-1].running_ms
+    return None if running_ms is None else now_ms - running_ms
+
+
+def _downtime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int:
+    """Since the failure that the job recovers from; 0 while it runs."""
+    since_ms = recoveries(attempts)[1]
+    return 0 if state.terminal or since_ms is None else now_ms - since_ms
+
+
+def _text(value: float | None) -> str:
+    return UNKNOWN if value is None else str(int(value))
+
+
+def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, ...]:
+    """The newest report of each name that a job watches.
+
+    Args:
+        name: The job's name or id.
+        home: The state home; None takes the one that holds here.
+
+    Raises:
+        NotFound: There is no such job, or no batch of it has watched its keys.
+    """
+    place = Settings.resolve({"home": home}, os.environ, Path.cwd()).real_home
+    details = Control(StateHome(place), now_ms).details(name)
+    return tuple(report for _, report in newest_skew(details))
+
+
+def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
+    """For each query and name that is watched, the report of the newest batch that had rows.
+
+    Raises:
+        NotFound: There is none.
+    """
+    reports: dict[tuple[str, str], SkewReport] = {}
+    for batch in details.batches:
+        for report in batch.skew:
+            reports[batch.query, report.name] = report
+    if not reports:
+        job = details.status.job.name
+        raise NotFound(
+            f"no batch of job {job!r} has watched its keys",
+            where=job,
+            found=f"{len(details.batches)} batches",
+            hint="put hf.skew.watch(df, by=…, name=…) into its plan; for its state at rest see"
+            " `holdfast skew CHECKPOINT`",
+        )
+    return [(query, report) for (query, _), report in sorted(reports.items())]

@@ -1,0 +1,476 @@
+"""Rescale a running job: swap its checkpoints between two drivers.
+
+It may start Spark, which a supervisor never does. It holds a lock while it lives, and ends with its parent.
+
+The new checkpoints are made beside the old ones, by a process of their own. Each then changes places with
+the old one at one stroke, so that whoever starts the query at any moment finds a whole checkpoint. The old
+ones are kept. What a killed supervisor has left is undone up to the first change of places, and finished
+from there on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import Tree, read
+from holdfast.checkpoints.guard.lease import Leader
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.checks import local_path
+from holdfast.config.settings import make_directory
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unavailable, Unsupported
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.jobs.background import error_of
+from holdfast.jobs.events import Say
+from holdfast.jobs.operation_verbs import no_such_query, undone
+from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.jobs.processes.driver import DriverSpec, log_to
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.protocol import (
+    Channel,
+    ChildSpec,
+    Message,
+    Refused,
+    RescaleDone,
+    RescaleProgress,
+    die_with_peer,
+    not_for,
+)
+from holdfast.jobs.registry.operation_log import Operation, Operations, Rescale, decode
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.model import QueryStarted
+from holdfast.savepoints.savepoint_api import rescale_between_drivers
+from holdfast.storage import open_storage
+from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.file_lock import FileLock
+from holdfast.storage.remote import hadoop_address
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMove:
+    """One query's checkpoint, and the one that takes its place.
+
+    Attributes:
+        query: The query.
+        checkpoint: Its checkpoint, where the job looks for it.
+        made: Where the new one is made; the two change places, and the old one is here for a moment.
+        kept: Where the old one stays.
+        partitions: How many partitions the new one has.
+    """
+
+    query: str
+    checkpoint: str
+    made: str
+    kept: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSpec(ChildSpec):
+    """The instructions of a rescaling process.
+
+    Attributes:
+        job: The job.
+        moves: What it makes.
+        log: The file for what Spark says.
+        master: Where Spark runs.
+    """
+
+    job: str
+    moves: tuple[CheckpointMove, ...]
+    log: str
+    master: str | None
+
+
+def moves_of(
+    operation_id: str, wanted: Mapping[str, int], queries: Mapping[str, QueryStarted]
+) -> tuple[CheckpointMove, ...]:
+    """Return the new locations. Their names contain the operation, so that they are unique.
+
+    Raises:
+        Invalid: A query is named that the job does not have.
+        Unsupported: A checkpoint is not on a local disk.
+    """
+    moves = []
+    for query, partitions in wanted.items():
+        if query not in queries:
+            raise no_such_query(query, queries)
+        place = local_path(queries[query].checkpoint)
+        if place is None:
+            raise Unsupported(
+                "a running job is rescaled only where its checkpoint is on a local disk",
+                where=queries[query].checkpoint,
+                found=queries[query].checkpoint.partition(":")[0],
+                expected="file",
+                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it"
+                " on that",
+            )
+        mark = operation_id[:12]
+        moves.append(
+            CheckpointMove(
+                query,
+                f"file://{place}",
+                f"file://{place.with_name(f'{place.name}.rescale-{mark}')}",
+                f"file://{place.with_name(f'{place.name}.before-{mark}')}",
+                partitions,
+            )
+        )
+    return tuple(moves)
+
+
+def moves_from(steps: Mapping[str, Any]) -> tuple[CheckpointMove, ...]:
+    """The moves that an operation has noted."""
+    return tuple(CheckpointMove(**move) for move in steps.get("moves", ()))
+
+
+def life_of(home: Path, job: str) -> FileLock:
+    """Return the lock that a job's rescaling process holds while it lives."""
+    return FileLock(home / "jobs" / job / "rescale.lock")
+
+
+def place_of(uri: str) -> Path:
+    """A local checkpoint's directory.
+
+    Raises:
+        Internal: It is on no local disk, which was checked when the rescale was asked for.
+    """
+    place = local_path(uri)
+    if place is None:
+        raise Internal("this checkpoint is not on a local disk", where=uri)
+    return place
+
+
+def run(spec: RescaleSpec, channel: Channel) -> None:
+    """Make the new checkpoints one after the other; every ending is reported."""
+
+    def tell(done: int, total: int, what: str) -> None:
+        channel.send(RescaleProgress(done, total, what))
+
+    try:
+        for move in spec.moves:
+            rescale_between_drivers(
+                move.checkpoint,
+                move.made,
+                partitions=move.partitions,
+                master=spec.master,
+                home=spec.home,
+                tell=tell,
+            )
+    except HoldfastError as error:
+        channel.send(Refused(error))
+    except Exception as error:  # whatever it is, the supervisor has to learn of it
+        channel.send(Refused(error_of(error)))
+    else:
+        channel.send(RescaleDone())
+
+
+def main() -> None:
+    """Run as a child of a supervisor."""
+    spec = RescaleSpec.inherited()
+    channel = Channel.inherited()
+    log_to(spec.log)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    life = life_of(Path(spec.home), spec.job)
+    if not life.take():
+        channel.send(Refused(Conflict("an earlier rescale of the job has not ended yet", hint="ask again")))
+        return
+    die_with_peer(channel)
+    run(spec, channel)
+    sys.stdout.flush()
+    os.killpg(os.getpid(), signal.SIGKILL)  # Spark's JVM with it: there is nothing left to tidy
+
+
+if __name__ == "__main__":
+    main()
+
+
+VERB: Final = "rescale"
+COMMAND: Final = (sys.executable, "-m", "holdfast.jobs.rescaler")
+_LOOK_S: Final = 0.2
+_TELL_S: Final = 0.5
+_ORPHAN_S: Final = 30.0
+_OWNER: Final = "supervisor "
+_AGAIN: Final = "ask again; if it happens again, stop the job and use `holdfast rescale --stopped`"
+
+Attend = Callable[[], bool]
+
+
+def owner_of(job: str) -> str:
+    """The name under which a job's supervisor runs operations; it lives as long as the job's lock is held."""
+    return f"{_OWNER}{job}"
+
+
+def supervised_by(owner: str) -> str | None:
+    """The job whose supervisor an owner is."""
+    return owner.removeprefix(_OWNER) if owner.startswith(_OWNER) else None
+
+
+class Rescaler:
+    """The rescales of one job, by its supervisor, which holds the job's lock.
+
+    Args:
+        home: The state home.
+        job: The job's name.
+        spec: The job file, and where Spark runs.
+        clock: The time in epoch milliseconds.
+    """
+
+    def __init__(self, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> None:
+        self._home = home
+        self._job = job
+        self._spec = spec
+        self._clock = clock
+        self._operations = Operations(home)
+
+    def recover(self) -> None:
+        """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
+        for left in self._operations.running():
+            if left.owner == owner_of(self._job):
+                _recover(self._home, self._operations, left, self._clock)
+
+    def refuse_what_waits(self) -> None:
+        """Answer what was asked of a former supervisor and never begun. The job is this one's by now."""
+        for asked in self._operations.waiting(VERB, self._job):
+            error = Conflict(
+                "the supervisor that was asked to rescale has ended before it began, and nothing was changed",
+                where=asked.operation_id,
+                found=f"job {self._job!r} under another supervisor",
+                hint="ask again",
+            )
+            refuse(self._operations, asked, owner_of(self._job), error, self._clock())
+
+    def carry_out(self, attend: Attend, say: Say) -> None:
+        """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
+
+        Args:
+            attend: Called again and again; False gives up, and everything is as it was.
+            say: Told what is begun, and what became of it.
+        """
+        say("rescaling", "bringing its state into other partitions")
+        for asked in self._operations.waiting(VERB, self._job):
+            mine = self._operations.begin(asked.operation_id, owner_of(self._job), self._clock())
+            if mine is None:
+                continue
+            try:
+                done = self._operations.complete(mine, self._do(mine, attend), self._clock())
+                say("rescaled", "rescaled", **done.as_dict())
+            except HoldfastError as error:
+                done = self._operations.fail(mine, error.as_dict(), self._clock())
+                say("rescaled", f"not rescaled: {error.fact}", **done.as_dict())
+
+    def _do(self, operation: Operation, attend: Attend) -> Mapping[str, Any]:
+        queries = {query.name: query for query in Registry(self._home.registry).queries(self._job)}
+        wanted = cast("Rescale", decode(VERB, operation.arguments))
+        moves = moves_of(operation.operation_id, wanted.partitions, queries)
+        operation = self._operations.note(operation, moves=[asdict(move) for move in moves])
+        try:
+            self._make(operation, moves, attend)
+            for move in moves:
+                _lead_home(move)
+        except BaseException:
+            _undo(moves)
+            raise
+        return _swap(self._operations, operation, moves)
+
+    def _make(self, operation: Operation, moves: tuple[CheckpointMove, ...], attend: Attend) -> None:
+        log = self._home.job(self._job) / f"rescale-{operation.operation_id[:12]}.log"
+        make_directory(log.parent)
+        spec = RescaleSpec(
+            self._spec.target, str(self._home.path), self._job, moves, str(log), self._spec.master
+        )
+        try:
+            process = DriverProcess.start(spec, COMMAND, quiet=True)
+        except OSError as error:
+            raise Unavailable(
+                "the process that rescales cannot be started",
+                where=sys.executable,
+                found=error.strerror or str(error),
+                hint=_AGAIN,
+            ) from error
+        last: Message | None = None
+        try:
+            last = self._follow(process, operation, attend)
+        finally:
+            process.kill()
+            process.reap()
+        if last is None:
+            raise Internal("the process that rescales has ended without a word", where=str(log))
+        if isinstance(last, Refused):
+            raise last.error
+
+    def _follow(self, process: DriverProcess, operation: Operation, attend: Attend) -> Message | None:
+        """Listen until it is done; its last word, or None."""
+        told = 0.0
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.channel, selectors.EVENT_READ)
+            while True:
+                if not attend():
+                    raise Conflict("the job was told to end, and is as it was", hint="run it, and ask again")
+                if not selector.select(_LOOK_S):
+                    continue
+                messages = process.channel.receive()
+                if messages is None:
+                    return None
+                for message in messages:
+                    if isinstance(message, (RescaleDone, Refused)):
+                        return message
+                    if not isinstance(message, RescaleProgress):
+                        raise not_for("a rescale", message)
+                    if time.monotonic() - told > _TELL_S:
+                        told = time.monotonic()
+                        self._operations.tell(operation, message.done, message.total, message.what)
+
+
+def led_by(leader: Leader, job: str) -> Unsupported:
+    """The error for a rescale of a job that has several supervisors."""
+    return Unsupported(
+        f"job {job!r} has several supervisors, and none of them rescales it while it runs",
+        where=job,
+        found=f"{leader.holder}, elected at {leader.address}",
+        hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it on that",
+    )
+
+
+def refuse(operations: Operations, asked: Operation, owner: str, error: HoldfastError, now_ms: int) -> None:
+    """Answer a rescale that nobody has begun, unless somebody is quicker."""
+    mine = operations.begin(asked.operation_id, owner, now_ms)
+    if mine is not None:
+        operations.fail(mine, error.as_dict(), now_ms)
+
+
+def recover_left_behind(
+    home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]
+) -> None:
+    """Finish or undo the rescale of a job whose supervisor died; a new supervisor does it by itself."""
+    if left.job is None:
+        return
+    lock = SupervisorLock(home, left.job)
+    if not lock.take():
+        return
+    try:
+        checkpoint = Registry(home.registry).job(left.job).checkpoint
+        if CheckpointClaim(checkpoint, left.job, home.path).until_free(0):
+            _recover(home, operations, left, clock)
+    finally:
+        lock.release()
+
+
+def _recover(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
+    """Under the job's lock: nobody else starts it, and nobody else recovers it."""
+    life = life_of(home.path, left.job or "")
+    deadline = time.monotonic() + _ORPHAN_S
+    while life.taken():  # it ends as soon as it finds its supervisor gone
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_S)
+    moves = moves_from(left.steps)
+    try:
+        if "swapping" in left.steps:
+            operations.complete(left, _swap(operations, left, moves), clock())
+        else:
+            _undo(moves)
+            operations.fail(left, undone(left, "no checkpoint had been replaced yet").as_dict(), clock())
+    except HoldfastError as error:
+        with suppress(HoldfastError):
+            operations.fail(left, error.as_dict(), clock())
+
+
+def _lead_home(move: CheckpointMove) -> None:
+    """Lead the paths in a new checkpoint to where it is going to be."""
+    storage = open_storage(move.made)
+    root = hadoop_address(move.checkpoint)
+    for path, place in Tree(storage).places():
+        if isinstance(place, layout.OperatorMetadataFile):
+            storage.delete(layout.HadoopChecksumFile(path).render())
+            moved = parse_operator(storage.read(path), path).moved_to(root)
+            storage.write(path, moved.render(), replace=True)
+
+
+def _swap(
+    operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
+) -> Mapping[str, Any]:
+    """Let old and new change places; begun once, it is gone on with by whoever comes.
+
+    Which of the two a directory is, its number on the file system tells: it goes with it.
+    """
+    noted = operation.steps.get("swapping")
+    if noted is None:
+        noted = {move.query: _number(place_of(move.made)) for move in moves}
+        operation = operations.note(operation, swapping=noted)
+    try:
+        for move in moves:
+            here, there = place_of(move.checkpoint), place_of(move.made)
+            if _number(here) != noted[move.query]:
+                exchange(here, there)
+        for move in moves:
+            _check(move)
+    except HoldfastError:
+        _take_back(moves, noted)
+        raise
+    for move in moves:
+        if place_of(move.made).exists():
+            place_of(move.made).rename(place_of(move.kept))
+    return {
+        "queries": {
+            move.query: {
+                "checkpoint": move.checkpoint,
+                "partitions": move.partitions,
+                "kept": move.kept,
+                "batch": read(open_storage(move.checkpoint)).batch_id,
+            }
+            for move in moves
+        }
+    }
+
+
+def _check(move: CheckpointMove) -> None:
+    """Make sure that what is in place now is whole, and what was wanted."""
+    storage = open_storage(move.checkpoint)
+    verification = verify(storage)
+    if not verification.ok:
+        raise Corrupt(
+            "the rescaled checkpoint does not read as it should, and the old one is back in its place",
+            where=f"{move.checkpoint}/{verification.problems[0].file}",
+            found=verification.problems[0].what,
+            hint=_AGAIN,
+        )
+    spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
+    if spread - {move.partitions}:
+        raise Corrupt(
+            "the rescaled checkpoint has another number of partitions, and the old one is back in its place",
+            where=move.checkpoint,
+            found=", ".join(str(partitions) for partitions in sorted(spread)),
+            expected=str(move.partitions),
+            hint=_AGAIN,
+        )
+
+
+def _undo(moves: tuple[CheckpointMove, ...]) -> None:
+    """Take away what was made and never used."""
+    for move in moves:
+        shutil.rmtree(place_of(move.made), ignore_errors=True)
+
+
+def _take_back(moves: tuple[CheckpointMove, ...], noted: Mapping[str, int]) -> None:
+    """Put the old ones back in their places; only what is known as new is taken away."""
+    for move in moves:
+        here, there = place_of(move.checkpoint), place_of(move.made)
+        if there.exists() and _number(here) == noted[move.query]:
+            exchange(here, there)
+        if there.exists() and _number(there) == noted[move.query]:
+            shutil.rmtree(there, ignore_errors=True)
+
+
+def _number(place: Path) -> int:
+    return os.stat(place).st_ino  # noqa: PTH116 - a path's own way says the same

@@ -1,1 +1,0 @@
-"""Metrics and alerts for other systems: Prometheus, OpenTelemetry, Grafana."""

@@ -1,0 +1,281 @@
+"""Metrics of a job and of its operators beyond those of its batches, and counters over restarts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.formats.operators import KEYED_WORDS, kind_in_words, short_name
+from holdfast.formats.request_times import request_times
+from holdfast.model import BatchProgress, OperatorProgress
+from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSavepoint:
+    """The newest savepoint of a query.
+
+    Attributes:
+        at_ms: When it was taken.
+        took_ms: How long that took.
+        size_bytes: The bytes of its files.
+    """
+
+    at_ms: int
+    took_ms: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """A job at one moment.
+
+    Attributes:
+        name: The job's name.
+        up: Whether somebody supervises or watches it.
+        failed: Whether it has failed for good.
+        started_ms: When it was started.
+        running_ms: When the driver that runs was started.
+        restarts: Drivers that followed a failed one.
+        failures: How many batches have failed, by cause.
+        failed_ms: When the newest of them failed.
+        recovery_ms: What the last recovery took.
+        recovered_ms: When that ended, as far as it is known.
+        recovering_since_ms: When the failure happened that the job has not recovered from yet.
+        savepoints: The newest savepoint of each query that has savepoints taken; None before its first.
+        drills_ms: What the newest drill of each query took.
+    """
+
+    name: str
+    up: bool = True
+    failed: bool = False
+    started_ms: int | None = None
+    running_ms: int | None = None
+    restarts: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    failed_ms: tuple[int, ...] = ()
+    recovery_ms: int | None = None
+    recovered_ms: int | None = None
+    recovering_since_ms: int | None = None
+    savepoints: Mapping[str, TakenSavepoint | None] = field(default_factory=dict)
+    drills_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[Sample]:
+    """The numbers of a job as a whole.
+
+    Args:
+        facts: The job.
+        now_ms: The clock.
+        busy_since_ms: Since when a query of it has been at work; None where all wait for rows.
+    """
+    lately = sum(at_ms > now_ms - LATELY_MS for at_ms in facts.failed_ms)
+    recovering_ms = _recovering_ms(facts, now_ms, busy_since_ms)
+    numbers = samples_of(
+        (facts.name,),
+        {
+            "holdfast_up": facts.up,
+            "holdfast_job_failed": facts.failed,
+            "holdfast_restarts_total": facts.restarts,
+            "holdfast_checkpoint_failures_lately": lately,
+            "holdfast_measured_timestamp_seconds": now_ms / 1000,
+            "holdfast_uptime_seconds": _seconds_since(facts.running_ms, now_ms),
+            "holdfast_recovery_seconds": _in_seconds(
+                facts.recovery_ms if recovering_ms is None else recovering_ms
+            ),
+            "holdfast_recovery_lately_seconds": _in_seconds(_lately_ms(facts, now_ms, recovering_ms)),
+        },
+    )
+    for cause, number in facts.failures.items():
+        numbers.append(sample("holdfast_checkpoint_failures_total", number, facts.name, cause))
+    for query, taken in facts.savepoints.items():
+        numbers += samples_of((facts.name, query), _savepoint(facts, taken, now_ms))
+    for query, took_ms in facts.drills_ms.items():
+        numbers.append(sample("holdfast_drill_seconds", took_ms / 1000, facts.name, query))
+    return numbers
+
+
+def _recovering_ms(facts: JobFacts, now_ms: int, busy_since_ms: int | None) -> int | None:
+    """Return how long a recovery has taken so far. Queries that wait for rows do not add to it."""
+    since_ms, running_ms = facts.recovering_since_ms, facts.running_ms
+    if since_ms is None:
+        return None
+    if running_ms is None or running_ms < since_ms:
+        return now_ms - since_ms
+    at_work_ms = 0 if busy_since_ms is None else now_ms - max(busy_since_ms, running_ms)
+    return running_ms - since_ms + max(at_work_ms, 0)
+
+
+def _lately_ms(facts: JobFacts, now_ms: int, recovering_ms: int | None) -> int | None:
+    """Return the duration of a current or recent recovery, since the job was started."""
+    took = [] if recovering_ms is None else [recovering_ms]
+    since_ms = max(now_ms - LATELY_MS, facts.started_ms or 0)
+    if facts.recovery_ms is not None and facts.recovered_ms is not None and facts.recovered_ms > since_ms:
+        took.append(facts.recovery_ms)
+    return max(took, default=None)
+
+
+def _savepoint(facts: JobFacts, taken: TakenSavepoint | None, now_ms: int) -> dict[str, float | None]:
+    if taken is None:
+        return {"holdfast_savepoint_age_seconds": _seconds_since(facts.started_ms, now_ms)}
+    return {
+        "holdfast_savepoint_age_seconds": _seconds_since(taken.at_ms, now_ms),
+        "holdfast_savepoint_duration_seconds": _in_seconds(taken.took_ms),
+        "holdfast_savepoint_bytes": taken.size_bytes,
+    }
+
+
+def _seconds_since(moment_ms: int | None, now_ms: int) -> float | None:
+    return None if moment_ms is None else (now_ms - moment_ms) / 1000
+
+
+def _in_seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+# The labels of a counter behind the job's name: query, operator and operation, as far as it has them.
+Key = tuple[str, tuple[str, ...]]
+
+_OPERATIONS: Final = (
+    ("get", "rocksdbGetCount", "rocksdbGetLatency"),
+    ("put", "rocksdbPutCount", "rocksdbPutLatency"),
+)
+
+
+def operator_label(index: int, operator: OperatorProgress) -> str:
+    """An operator as the metrics name it: its number in the plan, and what people call it."""
+    return f"{index} {shown_name(operator)}"
+
+
+def shown_name(operator: OperatorProgress) -> str:
+    """Return the name of an operator for people."""
+    return operator.display_name or short_name(operator.name)
+
+
+def shown_kind(operator: OperatorProgress) -> str:
+    """Return the kind of an operator in words."""
+    if operator.operator_kind is not None:
+        return operator.operator_kind
+    return kind_in_words(operator.name) if operator.keyed is None else KEYED_WORDS
+
+
+def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
+    """Count the accesses of a batch to state by operation, with the seconds they took.
+
+    RocksDB reports gets and puts, a store in a database its requests, the heap nothing. A keyed operator
+    reports the keys that it looked up and wrote, because a row of its store is the blob of a key group.
+    """
+    keyed = operator.keyed
+    if keyed is not None:
+        return {"get": (keyed.touched, keyed.read_us / 1e6), "put": (keyed.written, keyed.write_us / 1e6)}
+    store = operator.store
+    requests = request_times(store)
+    if requests is not None:
+        return {"request": (requests.count, requests.seconds)}
+    return {
+        operation: (store[count], store.get(took_ms, 0) / 1000)
+        for operation, count, took_ms in _OPERATIONS
+        if count in store
+    }
+
+
+def repaired(operator: OperatorProgress) -> int:
+    """The snapshots that Spark has repaired in a batch, whichever store it was."""
+    store = operator.store
+    return store.get("rocksdbNumSnapshotsAutoRepaired", 0) + store.get("numSnapshotsAutoRepaired", 0)
+
+
+def _of_today(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of a counter of an older Holdfast, which had Spark's names of operators in them."""
+    if len(labels) == 1:
+        return labels
+    number, _, name = labels[1].partition(" ")
+    return labels[0], f"{number} {short_name(name)}", *labels[2:]
+
+
+class JobTotals:
+    """Sums over all batches of a job.
+
+    Args:
+        former: What was counted before, as `values` gave it.
+    """
+
+    def __init__(self, former: Mapping[Key, float] | None = None) -> None:
+        self._sums: dict[Key, float] = defaultdict(float)
+        for (metric, labels), value in (former or {}).items():
+            self._sums[metric, _of_today(labels)] += value
+
+    @property
+    def values(self) -> dict[Key, float]:
+        """The sums so far."""
+        return dict(self._sums)
+
+    def add(self, batch: BatchProgress) -> None:
+        """Count a committed batch. One that ran again after a failure has cost what it cost, and counts."""
+        query = (batch.query,)
+        self._add("holdfast_batches_total", query, 1)
+        self._add("holdfast_input_rows_total", query, batch.input_rows)
+        self._add("holdfast_late_rows_total", query, batch.late_rows)
+        for index, operator in enumerate(batch.operators):
+            labels = (batch.query, operator_label(index, operator))
+            self._add("holdfast_state_rows_updated_total", labels, operator.updated)
+            self._add("holdfast_state_rows_removed_total", labels, operator.removed)
+            self._add("holdfast_snapshots_repaired_total", labels, repaired(operator))
+            for operation, (count, seconds) in accesses(operator).items():
+                self._add("holdfast_state_operations_total", (*labels, operation), count)
+                self._add("holdfast_state_operations_seconds_total", (*labels, operation), seconds)
+            for state in () if operator.keyed is None else operator.keyed.states:
+                self._add("holdfast_state_expired_total", (*labels, state.name), state.expired)
+
+    def samples(self, job: str) -> list[Sample]:
+        """The counters as they stand."""
+        return [sample(metric, value, job, *labels) for (metric, labels), value in self._sums.items()]
+
+    def _add(self, metric: str, labels: tuple[str, ...], value: float) -> None:
+        self._sums[metric, labels] += value
+
+
+# The quantiles of access times that are measured, as a label has them.
+QUANTILES: Final = ("0.5", "0.95", "0.99")
+
+
+def state_bytes(batch: BatchProgress) -> int:
+    """Return the size of all operators' stores."""
+    return sum(operator_bytes(operator) for operator in batch.operators)
+
+
+def operator_bytes(operator: OperatorProgress) -> int:
+    """Return the size of an operator's store.
+
+    RocksDB has nothing in files before it writes the first; until then its memory is what there is.
+    """
+    return stored_bytes(operator) or operator.memory_bytes
+
+
+def access_seconds(operator: OperatorProgress) -> float | None:
+    """Return the mean time of one access to state, of any operation, or None where none was measured."""
+    by_operation = accesses(operator).values()
+    count = sum(number for number, _ in by_operation)
+    return sum(seconds for _, seconds in by_operation) / count if count else None
+
+
+def access_quantiles(operator: OperatorProgress) -> dict[str, float]:
+    """Return the quantiles of the times of requests to a database; empty for other stores."""
+    requests = request_times(operator.store)
+    return {} if requests is None else {name: requests.quantile(float(name)) for name in QUANTILES}
+
+
+def cache_hit_ratio(operator: OperatorProgress) -> float | None:
+    """Return the share of reads that found their block, or their version on the heap, in memory."""
+    store = operator.store
+    hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
+    misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
+    return hits / (hits + misses) if hits + misses else None
+
+
+def stored_bytes(operator: OperatorProgress) -> int:
+    """The state alone, without caches and buffers; 0 where it is in no file yet."""
+    files = operator.store.get("rocksdbSstFileSize", 0)
+    return files or operator.store.get("stateOnCurrentVersionSizeBytes", 0)

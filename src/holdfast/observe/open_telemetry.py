@@ -1,0 +1,98 @@
+"""Numbers pushed to an OpenTelemetry collector. Needs the extra `holdfast[opentelemetry]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import Unsupported
+from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
+
+
+# OpenTelemetry's own names; the second is for metrics alone and is taken as it stands.
+ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+METRICS_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+EVERY_MS: Final = 15_000
+_LAST_PUSH_MS: Final = 5_000
+
+Measure = Callable[[], Iterable[Sample]]
+
+
+def configured(environ: Mapping[str, str] | None = None) -> str | None:
+    """The address that OpenTelemetry's own variables name, if they name one."""
+    given = os.environ if environ is None else environ
+    if given.get(METRICS_ENDPOINT):
+        return given[METRICS_ENDPOINT]
+    base = given.get(ENDPOINT)
+    return f"{base.rstrip('/')}/v1/metrics" if base else None
+
+
+class Push:
+    """Sends numbers by OTLP over HTTP every fifteen seconds, on a thread of its own, until it is closed.
+
+    A collector that does not answer is tried again the next time; nothing waits for it.
+
+    Args:
+        measure: Gives the newest numbers; must be quick.
+        endpoint: The collector's address, with its path: `http://127.0.0.1:4318/v1/metrics`.
+        every_ms: The time from one push to the next.
+
+    Raises:
+        Unsupported: The extra is not installed.
+    """
+
+    def __init__(self, measure: Measure, endpoint: str, every_ms: int = EVERY_MS) -> None:
+        with _needs_extra():
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.metrics import Observation
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.resources import Resource
+        self._measure = measure
+        exporter = OTLPMetricExporter(endpoint=endpoint)
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=every_ms)
+        resource = Resource.create({"service.name": "holdfast"})
+        self._provider = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
+        self._observation = Observation
+        self._seen: Iterable[Sample] = ()
+        self._by_metric: dict[str, list[Sample]] = {}
+        meter = self._provider.get_meter("holdfast")
+        for metric in METRICS:
+            counts = metric.kind == COUNTER
+            create = meter.create_observable_counter if counts else meter.create_observable_gauge
+            create(metric.name, [self._observer(metric.name)], metric.unit, metric.meaning)
+
+    def close(self) -> None:
+        """Send the newest numbers a last time, and end."""
+        self._provider.shutdown(timeout_millis=_LAST_PUSH_MS)
+
+    def _observer(self, metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_options: CallbackOptions) -> Iterable[Observation]:
+            numbers = self._sorted().get(metric, ())
+            return [self._observation(number.value, number.named) for number in numbers]
+
+        return observe
+
+    def _sorted(self) -> dict[str, list[Sample]]:
+        """The numbers by metric; sorted once for all metrics of a push."""
+        samples = self._measure()
+        if samples is not self._seen:
+            self._seen, self._by_metric = samples, by_metric(samples)
+        return self._by_metric
+
+
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise Unsupported(
+            "OpenTelemetry is not installed",
+            found=str(error),
+            hint="install it with `pip install 'holdfast[opentelemetry]'`",
+        ) from error

@@ -1,0 +1,281 @@
+"""Metrics and alert rules as Prometheus reads them.
+
+Thresholds are not in the file: each job's own are numbers that it measures, so that a job with other
+thresholds, or with a rule turned off, needs no other file.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import Unavailable
+from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
+from holdfast.observe.rules import RULES, AlertRule
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# How long closing may take.
+_POLL_S = 0.1
+
+Measure = Callable[[], Iterable[Sample]]
+
+
+class Collector:
+    """Hands numbers to a `prometheus_client` registry, each time that one is collected.
+
+    Args:
+        measure: Gives the numbers.
+    """
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+
+    def collect(self) -> Iterator[Family]:
+        """The families that have numbers, in the order of the list."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        numbers = by_metric(self._measure())
+        for metric in METRICS:
+            if metric.name not in numbers:
+                continue
+            kind: Any = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.meaning, labels=metric.labels)
+            for number in numbers[metric.name]:
+                family.add_metric(number.labels, number.value)
+            yield family
+
+
+def as_text(samples: Iterable[Sample]) -> str:
+    """Numbers in Prometheus's text format, as `CONTENT_TYPE` names it."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    listed = list(samples)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(lambda: listed))
+    return generate_latest(registry).decode()
+
+
+class MetricsServer:
+    """Answers `/metrics` on a port, on threads of its own, until it is closed.
+
+    It answers everybody who reaches the address; by default that is this machine alone. No client keeps
+    others waiting: each has a connection of its own, which ends after a time. Where there are too many, the
+    one that has asked for nothing for longest is ended.
+
+    Args:
+        measure: Gives the numbers.
+        port: The port; 0 for one that is free.
+        host: The address to listen at.
+        within: How many connections there may be, and how long each may take.
+
+    Raises:
+        Unavailable: Somebody else listens there.
+    """
+
+    def __init__(
+        self, measure: Measure, port: int, host: str = "127.0.0.1", within: ScrapeBounds | None = None
+    ) -> None:
+        try:
+            self._server = _Listener((host, port), measure, within or ScrapeBounds())
+        except (OSError, OverflowError) as error:
+            raise Unavailable(
+                "cannot listen for Prometheus",
+                where=f"{host}:{port}",
+                found=str(error),
+                hint="name another port, or 0 for one that is free",
+            ) from error
+        self.port: int = self._server.server_port
+        self.url = f"http://{host}:{self.port}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="holdfast-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeBounds:
+    """The bounds of a metrics server: connections and their time.
+
+    Attributes:
+        connections: The number of connections at the same time.
+        head_s: Until a request's line and headers are complete.
+        answer_s: From then until the answer is measured and taken.
+    """
+
+    connections: int = 32
+    head_s: float = 10.0
+    answer_s: float = 60.0
+
+
+class _Listener(ThreadingHTTPServer):
+    """Gives each connection a thread, and ends those that take too long."""
+
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], measure: Measure, within: ScrapeBounds) -> None:
+        self._measure = measure
+        self._within = within
+        self._measuring = threading.Lock()
+        self._changing = threading.Lock()
+        # By connection, the oldest first: whether its request has come, and when it is ended.
+        self._open: dict[socket.socket, tuple[bool, float]] = {}
+        super().__init__(address, _Scrape)
+
+    def text(self) -> bytes:
+        """Measure; one at a time, as those who measure expect."""
+        with self._measuring:
+            return as_text(self._measure()).encode()
+
+    def asked(self, connection: socket.socket) -> None:
+        """Note that a connection's request has come."""
+        with self._changing:
+            if connection in self._open:
+                self._open[connection] = (True, time.monotonic() + self._within.answer_s)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Let a connection in; where all are taken, end the oldest, first of those without a request."""
+        with self._changing:
+            if len(self._open) >= self._within.connections:
+                waiting = (connection for connection, (asked, _) in self._open.items() if not asked)
+                self._cut(next(waiting, next(iter(self._open))))
+            self._open[request] = (False, time.monotonic() + self._within.head_s)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that take too long."""
+        now = time.monotonic()
+        with self._changing:
+            for connection, (_, until) in list(self._open.items()):
+                if now > until:
+                    self._cut(connection)
+
+    def server_close(self) -> None:
+        """Stop listening, and end all connections."""
+        super().server_close()
+        with self._changing:
+            for connection in list(self._open):
+                self._cut(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error; a client that is gone is none."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            self.report(request, client_address)
+
+    def report(self, request: Any, client_address: Any) -> None:
+        """Write the error that is being handled, with its traceback, to the standard error."""
+        super().handle_error(request, client_address)
+
+    def _cut(self, connection: socket.socket) -> None:
+        """Have the thread of a connection read its end."""
+        self._open.pop(connection, None)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Scrape(BaseHTTPRequestHandler):
+    """One connection: one request and its answer."""
+
+    server: _Listener
+    server_version = "holdfast"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with all numbers."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without them."""
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        self.server.asked(self.connection)
+        kind, status, body = "text/plain; charset=utf-8", HTTPStatus.NOT_FOUND, b"see /metrics\n"
+        if self.path.partition("?")[0] == "/metrics":
+            try:
+                kind, status, body = CONTENT_TYPE, HTTPStatus.OK, self.server.text()
+            except Exception:
+                # Before the answer: whoever has the answer finds the report.
+                self.server.report(self.connection, self.client_address)
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+                return
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """A scrape is not worth a line in anybody's log."""
+
+
+RULE_FILE: Final = "holdfast-rules.yml"
+HEAD: Final = "# Written by `holdfast alerts export`; thresholds come from each job's own settings.\n"
+
+
+def rule_file(rules: Iterable[AlertRule] = RULES) -> str:
+    """The rules for Prometheus's `rule_files`. YAML takes JSON for values, so each of them is written so."""
+    lines = [HEAD, "groups:\n", "  - name: holdfast\n", "    rules:\n"]
+    for rule in rules:
+        lines += [
+            f"      - alert: {rule.alert}\n",
+            f"        expr: {json.dumps(expression(rule))}\n",
+            f'        for: "{_prometheus_duration(rule.for_ms)}"\n',
+            f'        keep_firing_for: "{_prometheus_duration(rule.keep_ms)}"\n',
+            f"        labels: {json.dumps({'severity': rule.severity})}\n",
+            f"        annotations: {json.dumps(_annotations(rule), ensure_ascii=False)}\n",
+        ]
+    return "".join(lines)
+
+
+def expression(rule: AlertRule) -> str:
+    """The rule in PromQL: a sum over the labels that it does not tell apart, against the job's threshold."""
+    by = ", ".join(rule.by)
+    sign = ">" if rule.above else "<"
+    threshold = f'holdfast_alert_threshold{{rule="{rule.name}"}}'
+    return f"sum by ({by}) ({rule.metric}) {sign} on (job_name) group_left () max by (job_name) ({threshold})"
+
+
+def _annotations(rule: AlertRule) -> dict[str, str]:
+    """Summary and description in Prometheus's templates."""
+    value = "{{ $value | humanize }}"
+    if rule.unit == "bytes":
+        value = "{{ $value | humanize1024 }}B"
+    elif rule.unit == "seconds":
+        value = "{{ $value | humanizeDuration }}"
+    elif rule.metric == "holdfast_late_rows_ratio":
+        value = "{{ $value | humanizePercentage }}"
+    labels = {name: f"{{{{ $labels.{name} }}}}" for name in rule.by}
+    # Prometheus hands the value to a template and not the threshold.
+    summary = rule.says.format(**labels, value=value, threshold="its threshold")
+    return {"summary": summary, "description": rule.advice}
+
+
+def _prometheus_duration(ms: int) -> str:
+    return f"{ms // 1000}s"

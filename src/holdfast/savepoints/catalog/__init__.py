@@ -1,1 +1,0 @@
-"""A directory of savepoints: what is in it, who may change it, what may go."""

@@ -1,0 +1,526 @@
+"""Count and hash the rows of a savepoint, at once or later.
+
+A take reads the rows of small state alone, since it must not take long. Of any other savepoint the record is
+`pending` until a pass of its own has read the rows, at a pace. The pass reads the bytes of the catalog and
+never the checkpoint's, each file only if it has the hash that the manifest names. The record is written last
+and once: a pass that was killed leaves the savepoint pending, and the next one begins again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast import layout
+from holdfast._version import __version__
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.state.contents import ContentSum, StateContent, state_contents, store_sums
+from holdfast.checkpoints.state.states import OperatorStates, StateName, operator_states
+from holdfast.clock import now_ms
+from holdfast.config.checks import place_word
+from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.formats.manifest import (
+    FamilySum,
+    Manifest,
+    RecordedState,
+    SavedFile,
+    SavepointContent,
+    StoreSums,
+    parse_savepoint_content,
+)
+from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.layout import OperatorMetadataFile, SchemaFile, SharedSstFile, StoreFile, StoreId
+from holdfast.savepoints.catalog import (
+    CONTENT,
+    PENDING,
+    RECORDED,
+    SAVEPOINTS,
+    content_path,
+    ids,
+    ids_of_query,
+    load,
+    manifest_path,
+    object_path,
+    savepoint_uri,
+)
+from holdfast.savepoints.copying import Pace, seems_to_run
+from holdfast.savepoints.leases import Clock
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage import open_storage
+from holdfast.storage.hashing import hash_file, hash_of
+from holdfast.storage.port import Storage, full
+
+# Records of earlier savepoints that are looked through for stores with the same files.
+_LOOKED_THROUGH: Final = 3
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Digested(JsonShape):
+    """The row counts and digests of a savepoint.
+
+    Attributes:
+        uri: The savepoint.
+        content: `recorded`, or `pending` where nothing was done yet.
+        made: Whether this pass has recorded them; else they were there.
+        states: Every state; None while they are pending.
+        stores: The stores of all partitions.
+        read: Those whose rows were read; the others have the files of an earlier savepoint.
+        size_bytes: The bytes of the files that were read.
+    """
+
+    uri: str = field(metadata=json_as("savepoint"))
+    content: str
+    made: bool
+    states: tuple[RecordedState, ...] | None
+    stores: int
+    read: int = field(metadata=json_as("stores_read"))
+    size_bytes: int = field(metadata=json_as("bytes_read"))
+
+    @property
+    @in_json
+    def rows(self) -> int | None:
+        """The rows of all states."""
+        return None if self.states is None else sum(state.rows for state in self.states)
+
+
+def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
+    """Return the recorded content of a savepoint; None while it is pending.
+
+    Whether it was made of this very manifest is for the caller to compare.
+
+    Raises:
+        Corrupt: The record is damaged, or that of another savepoint.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    path = content_path(savepoint_id)
+    where = full(catalog.uri, path)
+    try:
+        data = catalog.read(path)
+    except NotFound:
+        return None
+    content = parse_savepoint_content(data, where)
+    if content.savepoint_id != savepoint_id:
+        raise Corrupt(
+            "the record of a savepoint's rows is that of another savepoint",
+            where=where,
+            found=content.savepoint_id,
+            expected=savepoint_id,
+            hint="delete this file; `holdfast savepoint digest` makes it again",
+        )
+    return content
+
+
+def recorded_states(catalog: Storage, manifest: Manifest) -> tuple[RecordedState, ...] | None:
+    """The states of a savepoint as they were counted and hashed, wherever that is kept; None while pending.
+
+    Raises:
+        Corrupt: The record is damaged.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    if manifest.has_content:
+        return manifest_states(manifest)
+    content = recorded(catalog, manifest.savepoint_id)
+    return None if content is None else content.states
+
+
+def manifest_states(manifest: Manifest) -> tuple[RecordedState, ...]:
+    """The states whose rows a manifest itself tells."""
+    return tuple(
+        RecordedState(
+            operator["operator_id"],
+            store["name"],
+            told["family"],
+            told["rows"],
+            told["digest"],
+            told["size_bytes"],
+        )
+        for operator in manifest.fields.get("operators") or ()
+        for store in operator["stores"]
+        for told in store.get("content") or ()
+    )
+
+
+def pending(catalog: Storage, query_ids: Iterable[str] | None = None) -> list[str]:
+    """The savepoints of a catalog whose record is pending, the newest first.
+
+    Cost: a listing of each savepoint, and the manifests of those without a record are read.
+
+    Args:
+        catalog: The catalog.
+        query_ids: Only those of these queries.
+    """
+    wanted = None if query_ids is None else set(query_ids)
+    waiting = []
+    for savepoint_id in reversed(ids(catalog)):
+        if CONTENT in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
+            continue
+        with suppress(HoldfastError):  # not complete, damaged or deleted meanwhile: nothing to read
+            manifest = load(catalog, savepoint_id)
+            if not manifest.has_content and (wanted is None or manifest.query_id in wanted):
+                waiting.append(savepoint_id)
+    return waiting
+
+
+def digest(
+    catalog: Storage,
+    savepoint_id: str,
+    *,
+    clock: Clock = now_ms,
+    known: SavepointContent | None = None,
+    step: Step = lambda: None,
+    tell: ProgressCallback | None = None,
+) -> Digested:
+    """Count and hash the rows of a savepoint and record it, unless that was done before.
+
+    Stores with the same files as in one of the newest savepoints of the query are not read again.
+
+    Cost: about two seconds a million rows on one core, and every file of state is read for its hash.
+
+    Args:
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        clock: The time in epoch milliseconds.
+        known: A record to take over sums from before any other.
+        step: Called after every few thousand rows, to wait or to raise; what it raises ends the pass.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        Corrupt: The savepoint is damaged; nothing is recorded.
+        Unsupported: The state is of a kind that cannot be read.
+        Conflict: Its manifest has changed meanwhile, as by an erasure.
+    """
+    manifest = load(catalog, savepoint_id)
+    uri = savepoint_uri(catalog, savepoint_id)
+    states = recorded_states(catalog, manifest)
+    if states is not None:
+        return Digested(uri, RECORDED, made=False, states=states, stores=0, read=0, size_bytes=0)
+    one = _Pass(catalog, manifest, step, tell)
+    content = one.content([*([] if known is None else [known]), *_earlier(catalog, manifest)], clock)
+    made = _write(catalog, manifest, content)
+    return Digested(
+        uri,
+        RECORDED,
+        made=made,
+        states=content.states,
+        stores=len(content.stores),
+        read=one.stores_read,
+        size_bytes=one.bytes_read,
+    )
+
+
+def not_digested(catalog: Storage, savepoint_id: str) -> Digested:
+    """Return the content recorded so far; reads no row.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The manifest or the record is damaged.
+    """
+    manifest = load(catalog, savepoint_id)
+    states = recorded_states(catalog, manifest)
+    content = PENDING if states is None else RECORDED
+    stores = len(_stores(manifest))
+    size = sum(file.size_bytes for files in _stores(manifest).values() for file in files)
+    return Digested(
+        savepoint_uri(catalog, savepoint_id),
+        content,
+        made=False,
+        states=states,
+        stores=stores,
+        read=stores if states is None else 0,
+        size_bytes=size if states is None else 0,
+    )
+
+
+class _Pass:
+    """Reads the rows of one savepoint.
+
+    Attributes:
+        stores_read: The stores whose rows were read.
+        bytes_read: The bytes of the files that were read.
+    """
+
+    def __init__(
+        self, catalog: Storage, manifest: Manifest, step: Step, tell: ProgressCallback | None
+    ) -> None:
+        self._catalog = catalog
+        self._manifest = manifest
+        self._step = step
+        self._tell = tell
+        self._view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
+        self._files = _stores(manifest)
+        self.stores_read = 0
+        self.bytes_read = 0
+
+    def content(self, earlier: Iterable[SavepointContent], clock: Clock) -> SavepointContent:
+        """The record: sums of earlier ones where a store has the same files, else those of its rows."""
+        in_stores = {file.path for files in self._files.values() for file in files}
+        for file in self._manifest.files:
+            if file.path not in in_stores and not _is_checksum(file.path):
+                self._require(file)
+        operators = operator_states(self._view, self._manifest.batch_id)
+        wanted = [
+            (operator, StoreId(operator.operator_id, partition, name))
+            for operator in operators
+            for partition in range(operator.partitions)
+            for name in operator.store_names
+        ]
+        prints = _fingerprints(self._manifest, [store for _, store in wanted])
+        sums = _sums_by_files(earlier, set(prints.values()))
+        stores = []
+        for done, (operator, store) in enumerate(wanted):
+            if self._tell is not None:
+                self._tell(done, len(wanted), "reading rows")
+            families = sums.get(prints[store])
+            stores.append(
+                StoreSums(
+                    store.operator_id,
+                    store.partition,
+                    store.name,
+                    prints[store],
+                    self._read(operator, store) if families is None else families,
+                )
+            )
+        if self._tell is not None:
+            self._tell(len(wanted), len(wanted), "reading rows")
+        return SavepointContent(
+            savepoint_id=self._manifest.savepoint_id,
+            manifest_sha256=hash_of(self._manifest.render()),
+            made_ms=clock(),
+            holdfast=__version__,
+            states=tuple(_recorded(state) for state in _states_of(operators, stores)),
+            stores=tuple(stores),
+        )
+
+    def _read(self, operator: OperatorStates, store: StoreId) -> tuple[FamilySum, ...]:
+        for file in self._files.get(store, ()):
+            self._require(file)
+        self.stores_read += 1
+        sums = store_sums(self._view, operator, store, self._step)
+        return tuple(
+            FamilySum(name.family, content.rows, content.total, content.size_bytes)
+            for name, content in sorted(sums.items())
+        )
+
+    def _require(self, file: SavedFile) -> None:
+        """Make sure that a file has the bytes that were taken: a digest of others would prove those."""
+        path = object_path(file.sha256)
+        sha256, size = hash_file(self._catalog, path, file.size_bytes, lambda _: self._step())
+        self.bytes_read += size
+        if sha256 != file.sha256:
+            uri = savepoint_uri(self._catalog, self._manifest.savepoint_id)
+            raise Corrupt(
+                "the savepoint is damaged, and its digests were not recorded",
+                where=full(self._catalog.uri, path),
+                found=f"SHA-256 {sha256[:16]}…",
+                expected=f"the bytes of {file.path}",
+                hint=f"`holdfast savepoint verify {place_word(uri)}` names all damage; use another savepoint",
+            )
+
+
+def _write(catalog: Storage, manifest: Manifest, content: SavepointContent) -> bool:
+    """Record it, if the savepoint is still the one that was read; False if another pass was quicker."""
+    _require_same(catalog, manifest)
+    path = content_path(manifest.savepoint_id)
+    try:
+        catalog.write(path, content.render())
+    except Conflict:
+        other = recorded(catalog, manifest.savepoint_id)
+        if other is not None and other.states == content.states:
+            return False
+        raise
+    try:
+        _require_same(catalog, manifest)
+    except HoldfastError:
+        catalog.delete(path)
+        raise
+    return True
+
+
+def _require_same(catalog: Storage, manifest: Manifest) -> None:
+    if catalog.read(manifest_path(manifest.savepoint_id)) != manifest.render():
+        uri = savepoint_uri(catalog, manifest.savepoint_id)
+        raise Conflict(
+            "the savepoint has changed while its rows were read, and its digests were not recorded",
+            where=uri,
+            hint=f"read it again with `holdfast savepoint digest {place_word(uri)}`",
+        )
+
+
+def _earlier(catalog: Storage, manifest: Manifest) -> Iterator[SavepointContent]:
+    """The records of the newest other savepoints of the query; one that cannot be read is passed over."""
+    looked = 0
+    for savepoint_id in reversed(ids_of_query(catalog, manifest.query_id)):
+        if savepoint_id == manifest.savepoint_id:
+            continue
+        if looked == _LOOKED_THROUGH:
+            return
+        with suppress(HoldfastError):
+            content = recorded(catalog, savepoint_id)
+            if content is not None:
+                looked += 1
+                yield content
+
+
+def _sums_by_files(earlier: Iterable[SavepointContent], wanted: set[str]) -> dict[str, tuple[FamilySum, ...]]:
+    sums: dict[str, tuple[FamilySum, ...]] = {}
+    for content in earlier:
+        for store in content.stores:
+            if store.files in wanted:
+                sums.setdefault(store.files, store.families)
+        if len(sums) == len(wanted):
+            break
+    return sums
+
+
+def _states_of(operators: Sequence[OperatorStates], stores: Iterable[StoreSums]) -> tuple[StateContent, ...]:
+    names = {operator.operator_id: operator for operator in operators}
+    sums: dict[StateName, ContentSum] = {}
+    for store in stores:
+        for family in store.families:
+            name = names[store.operator_id].codec_of(store.store, family.family).name
+            part = ContentSum.restored(family.rows, family.total, family.size_bytes)
+            sums.setdefault(name, ContentSum()).merge(part)
+    return state_contents(operators, sums)
+
+
+def _recorded(content: StateContent) -> RecordedState:
+    name = content.state
+    return RecordedState(
+        name.operator_id, name.store, name.family, content.rows, content.digest, content.size_bytes
+    )
+
+
+def _stores(manifest: Manifest) -> dict[StoreId, list[SavedFile]]:
+    """The files of each store, checksums beside them left out."""
+    stores: dict[StoreId, list[SavedFile]] = {}
+    for file in manifest.files:
+        place = layout.parse(file.path)
+        if isinstance(place, (StoreFile, SharedSstFile)):
+            stores.setdefault(place.store, []).append(file)
+    return stores
+
+
+def _fingerprints(manifest: Manifest, stores: Iterable[StoreId]) -> Mapping[StoreId, str]:
+    """A hash for each store of all that its rows depend on: its files, its schema, and the settings."""
+    files = _stores(manifest)
+    about: dict[int, list[str]] = {}
+    for file in manifest.files:
+        place = layout.parse(file.path)
+        if isinstance(place, (SchemaFile, OperatorMetadataFile)):
+            about.setdefault(place.operator_id, []).append(f"{file.path} {file.sha256}")
+    settings = json.dumps(manifest.fields.get("confs"), sort_keys=True)
+
+    def fingerprint(store: StoreId) -> str:
+        own = [f"{file.path} {file.sha256}" for file in files.get(store, ())]
+        # Which files make up the state depends on the batch too.
+        lines = [store.folder, str(manifest.batch_id), settings, *about.get(store.operator_id, ()), *own]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    return {store: fingerprint(store) for store in stores}
+
+
+def _is_checksum(path: str) -> bool:
+    return isinstance(layout.parse(path), (layout.SparkChecksumFile, layout.HadoopChecksumFile))
+
+
+class PendingDigests:
+    """Makes pending digests at a pace. One that is stopped stays pending, and is begun anew later.
+
+    Args:
+        clock: The time in epoch milliseconds.
+        go_on: Asked again and again; once it says no, nothing more is done.
+        pause: Waits for so many seconds, or for less.
+        longest_s: All pauses of one savepoint together; beyond that it is done at full speed. A periodic
+            savepoint is deleted some time, and its digests are of use before that.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        go_on: Callable[[], bool],
+        *,
+        pause: Callable[[float], object] = time.sleep,
+        longest_s: float = math.inf,
+    ) -> None:
+        self._clock = clock
+        self._go_on = go_on
+        self._pause = pause
+        self._longest_s = longest_s
+        self._hopeless: set[str] = set()
+
+    def newest(self, catalog: Storage, query_ids: Iterable[str]) -> Digested | None:
+        """Make the digests of the newest pending savepoint of these queries.
+
+        Returns:
+            None where there is nothing to do, or it was stopped.
+
+        Raises:
+            Corrupt: The savepoint is damaged; it is passed over from now on.
+            Unsupported: Its state cannot be read; likewise.
+            Unavailable: The catalog does not answer.
+        """
+        for savepoint_id in pending(catalog, query_ids):
+            if savepoint_id not in self._hopeless and self._go_on():
+                try:
+                    return self._digest(catalog, savepoint_id, gentle=True)
+                except (NotFound, Conflict):
+                    continue  # it was deleted meanwhile, or erased from
+        return None
+
+    def one(self, catalog: Storage, savepoint_id: str) -> Digested | None:
+        """Make the digests of one savepoint, at a pace where its query seems to run.
+
+        Returns:
+            None if it was stopped, or is passed over.
+
+        Raises:
+            As `newest`; and
+            NotFound: There is no such savepoint.
+            Conflict: It has changed meanwhile.
+        """
+        if savepoint_id in self._hopeless or not self._go_on():
+            return None
+        gentle = True
+        with suppress(HoldfastError):
+            checkpoint = load(catalog, savepoint_id).checkpoint
+            if _is_near(checkpoint, catalog.uri):
+                gentle = seems_to_run(open_storage(checkpoint), self._clock())
+        return self._digest(catalog, savepoint_id, gentle=gentle)
+
+    def _digest(self, catalog: Storage, savepoint_id: str, *, gentle: bool) -> Digested | None:
+        pace = Pace(longest_s=self._longest_s, pause=self._pause) if gentle else None
+
+        def step() -> None:
+            if not self._go_on():
+                raise _Stopped
+            if pace is not None:
+                pace.step()
+
+        try:
+            return digest(catalog, savepoint_id, clock=self._clock, step=step)
+        except _Stopped:
+            return None
+        except (Corrupt, Unsupported):
+            self._hopeless.add(savepoint_id)
+            raise
+
+
+def _is_near(checkpoint: str, catalog: str) -> bool:
+    """Return True if a checkpoint that a manifest names is on this machine, or on the host of the catalog.
+
+    A manifest must not choose the hosts that Holdfast connects to.
+    """
+    return checkpoint.startswith("file://") or urlsplit(checkpoint)[:2] == urlsplit(catalog)[:2]
+
+
+class _Stopped(Exception):
+    """The pass is to end."""

@@ -1,0 +1,616 @@
+"""The differences between two states key by key.
+
+Where an operator puts its rows into bytes in the same way on both sides, a row that is the same is the same
+bytes, and if it has as many partitions it comes at about the same place. So both are read in step, and what
+one side has had is crossed out against the other. Only what is left over is held.
+
+Each row is boiled down to a hash of its key and one of its value, 32 bytes, and these are compared bucket by
+bucket; beyond two million they wait in temporary files. Then the rows that are to be shown are read once
+more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.keyed import KeyGroup, KeyRow, is_keyed, key_rows, shared_rows, stored_groups
+from holdfast.checkpoints.state.contents import bare_bytes, bare_rows
+from holdfast.checkpoints.state.rocksdb import Pairs
+from holdfast.checkpoints.state.rows import CHUNK, state_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
+from holdfast.savepoints.view import StateLocation
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+KeyedRow = tuple[Any, Any]
+
+
+def keyed_rows(groups: Iterable[KeyGroup], where: str) -> Iterator[KeyedRow]:
+    """Every key with its values by state, the groups one after the other.
+
+    A key of one column is its value, of several a list. A list is a list and a map a dictionary; the
+    time that a value with a time to live was stamped with is beside it, as `NAME.stamp_ms`. The rows of
+    a broadcast stream, of which each group has a copy, are under keys that say so. Cost: some 10
+    microseconds a key.
+
+    Args:
+        groups: The groups.
+        where: The operator, for messages.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    for group in groups:
+        for shared in shared_rows(group, where):
+            yield {"broadcast": shared.state, "key_group": shared.group, "key": shared.key}, shared.value
+        for row in key_rows(group, where):
+            yield row.key[0] if len(row.key) == 1 else list(row.key), _values(row)
+
+
+def _values(row: KeyRow) -> dict[str, Any]:
+    found = {name: _in_order(value) for name, value in row.values.items()}
+    found |= {f"{name}.stamp_ms": _in_order(value) for name, value in row.stamps.items()}
+    if row.timers:
+        timers = sorted(row.timers, key=lambda timer: (timer.name, timer.at_ms, timer.clock))
+        found["timers"] = [
+            {"name": timer.name, "clock": timer.clock, "at_ms": timer.at_ms} for timer in timers
+        ]
+    # Always in one order: what is the same must look the same.
+    return {name: found[name] for name in sorted(found)}
+
+
+def _in_order(value: Any) -> Any:
+    """A map's entries in an order that does not tell when they came."""
+    return {key: value[key] for key in sorted(value, key=repr)} if isinstance(value, dict) else value
+
+
+# More rows than this that the other side has not had yet are not held: the two have too little in common.
+_MOST_HELD: Final = 400_000
+KEY_HASH: Final = 16
+
+Row = tuple[bytes, bytes]
+Chunk = tuple[StateCodec, int, Pairs]
+
+
+@dataclass(slots=True)
+class Stepped:
+    """One state, as far as both sides have been read.
+
+    Attributes:
+        codec: What takes its rows apart.
+        first: Rows that only the first side has had.
+        second: Rows that only the second side has had.
+        first_rows: The rows of the first side.
+        second_rows: Those of the second.
+        first_bytes: Their bytes, keys and values.
+        second_bytes: Those of the second.
+    """
+
+    codec: StateCodec
+    first: set[Row] = field(default_factory=set)
+    second: set[Row] = field(default_factory=set)
+    first_rows: int = 0
+    second_rows: int = 0
+    first_bytes: int = 0
+    second_bytes: int = 0
+
+    def count(self, rows: Pairs, others: Pairs) -> None:
+        """Take note of how many rows there are on both sides, and of what those of the first weigh."""
+        self.first_rows += len(rows)
+        self.first_bytes += bare_bytes(self.codec, rows)
+        self.second_rows += len(others)
+
+    def weigh(self) -> None:
+        """Work out the bytes of the second side: what both have weighs as much there."""
+        only_first, only_second = (bare_bytes(self.codec, list(rows)) for rows in (self.first, self.second))
+        self.second_bytes = self.first_bytes - only_first + only_second
+
+    def take(self, rows: Pairs, others: Pairs) -> bool:
+        """Take in rows of both sides, and cross out what both have; False where a side has one twice."""
+        for held, new in ((self.first, rows), (self.second, others)):
+            before = len(held)
+            held.update(new)
+            if len(held) - before != len(new):
+                return False
+        both = self.first & self.second
+        self.first -= both
+        self.second -= both
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A row that is not the same on both sides: its bare key, and as it is stored on either."""
+
+    key: bytes
+    first: Row | None
+    second: Row | None
+
+
+def alike(first: OperatorStates, second: OperatorStates) -> bool:
+    """Return whether equal rows have equal bytes on both sides, in about the same order."""
+    return (
+        not is_keyed(first)
+        and not is_keyed(second)
+        and first.partitions == second.partitions
+        and first.store_names == second.store_names
+        and first.values == second.values
+        and _forms(first) == _forms(second)
+    )
+
+
+def step(
+    first: tuple[Storage, OperatorStates],
+    second: tuple[Storage, OperatorStates],
+    tell: ProgressCallback | None,
+) -> dict[StateName, Stepped] | None:
+    """Read both sides in step, and cross out what both have.
+
+    Args:
+        first: One side: its storage, and the operator at its batch.
+        second: The other, alike.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Returns:
+        What is left over, by state; None where too much is, or a side has a row twice, as damaged state may:
+        then they have to be compared in another way.
+
+    Raises:
+        NotFound: A file that a batch needs is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: A state is of a kind that cannot be read.
+    """
+    found: dict[StateName, Stepped] = {}
+    for chunk, against in zip_longest(_row_chunks(*first, tell), _row_chunks(*second, tell)):
+        for codec, rows, others in _by_state(chunk, against):
+            state = found.setdefault(codec.name, Stepped(codec))
+            state.count(rows, others)
+            if not state.take(*_unlike(rows, others)):
+                return None
+        if sum(len(state.first) + len(state.second) for state in found.values()) > _MOST_HELD:
+            return None
+    for state in found.values():
+        state.weigh()
+    return found
+
+
+def differing(state: Stepped) -> Iterator[Differing]:
+    """The rows that are left over, by the hash of their key."""
+    sides: dict[bytes, list[Row | None]] = defaultdict(lambda: [None, None])
+    for side, rows in enumerate((state.first, state.second)):
+        pairs = list(rows)
+        for bare, row in zip(bare_rows(state.codec, pairs)[0], pairs, strict=True):
+            sides[bare][side] = row
+    ordered = sorted(sides, key=lambda key: hashlib.blake2b(key, digest_size=KEY_HASH).digest())
+    for key in ordered:
+        yield Differing(key, *sides[key])
+
+
+def show_row(codec: StateCodec, row: Row) -> tuple[Any, Any]:
+    """Key and value of a row as values."""
+    rows, is_list = codec.values.rows(row[1], codec.where)
+    values = [codec.value_values(value) for value in rows]
+    return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
+
+
+def _row_chunks(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[Chunk]:
+    return state_chunks(storage, operator.batch_id, operator_id=operator.operator_id, tell=tell)
+
+
+def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[StateCodec, Pairs, Pairs]]:
+    """The rows of both sides by state."""
+    if chunk is not None and against is not None and chunk[0].name == against[0].name:
+        yield chunk[0], chunk[2], against[2]
+        return
+    if chunk is not None:
+        yield chunk[0], chunk[2], []
+    if against is not None:
+        yield against[0], [], against[2]
+
+
+def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
+    """The rows of both sides without those that are in the same place."""
+    if len(rows) != len(others):
+        return rows, others
+    unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
+    return [row for row, _ in unlike], [other for _, other in unlike]
+
+
+def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:
+    return sorted((codec.name, codec.key_form) for codec in operator.known())
+
+
+KEYED: Final = "keyed"
+_BUCKETS: Final = 64
+_HASH: Final = KEY_HASH
+_PAIR: Final = struct.Struct(f"{_HASH}s{_HASH}s")
+# So many rows are held in memory, at 32 bytes each, before they are put into files.
+_HELD: Final = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingKey(JsonShape):
+    """A key that is not the same on both sides.
+
+    Attributes:
+        change: `added`, `removed` or `changed`.
+        key: The key's values by name.
+        first: Its value on the first side; None where it is not there.
+        second: Its value on the second side.
+    """
+
+    change: str
+    key: Any = field(metadata=json_as(convert=plain))
+    first: Any = field(metadata=json_as(convert=plain))
+    second: Any = field(metadata=json_as(convert=plain))
+
+
+@dataclass(frozen=True, slots=True)
+class StateDifference(JsonShape):
+    """One state of both sides.
+
+    Attributes:
+        state: The state.
+        first_rows: Its keys on the first side.
+        second_rows: Its keys on the second side.
+        added: Keys that only the second has.
+        removed: Keys that only the first has.
+        changed: Keys with another value.
+        first_bytes: The bytes of keys and values on the first side.
+        second_bytes: The bytes on the second side.
+        samples: Some of the keys that differ.
+    """
+
+    state: StateName = field(metadata=json_spread())
+    first_rows: int
+    second_rows: int
+    added: int
+    removed: int
+    changed: int
+    first_bytes: int
+    second_bytes: int
+    samples: tuple[DifferingKey, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Return whether every key has the same value on both sides."""
+        return not (self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class StatesDifference(JsonShape):
+    """All states of both sides.
+
+    Attributes:
+        first: The first side.
+        second: The second side.
+        states: Every state that one of them has, ascending by operator and name.
+    """
+
+    first: str
+    second: str
+    states: tuple[StateDifference, ...]
+
+    @property
+    @in_json
+    def same(self) -> bool:
+        """Return whether both sides hold the same state."""
+        return all(state.same for state in self.states)
+
+
+def compare_states(
+    first: StateLocation, second: StateLocation, *, samples: int = 5, tell: ProgressCallback | None = None
+) -> StatesDifference:
+    """Compare two states key by key; partitions, files and providers may be different.
+
+    States are matched by operator, store and column family. Holdfast's own keyed operators are compared by
+    the keys of their users.
+
+    Cost: all rows of both are read, about 2 microseconds each. Where the two are kept in other ways, 4, and
+    once more where some differ and are to be shown; memory for two million rows and one partition's changes,
+    32 bytes a row of temporary files beyond.
+
+    Args:
+        first: One side.
+        second: The other.
+        samples: How many keys of each kind of difference to show, of each state.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: A batch is not committed, or a file that it needs is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: A state is of a kind that cannot be read.
+    """
+    stepped = dict(_in_step(first, second, samples, tell))
+    with tempfile.TemporaryDirectory(prefix="holdfast-diff-", ignore_cleanup_errors=True) as temporary:
+        one, other = _Side(Path(temporary, "first")), _Side(Path(temporary, "second"))
+        for side, state in ((one, first), (other, second)):
+            for chunk in _chunks(state, tell, stepped):
+                side.add(chunk)
+        names = sorted({*one.states, *other.states})
+        found = {name: _compared(name, one, other, samples) for name in names}
+    wanted = {name: keys for name, (_, keys) in found.items() if any(keys.values())}
+    shown = _shown(wanted, (first, second), tell, stepped) if wanted else {}
+    states = [_with_samples(state, wanted.get(name, {}), shown) for name, (state, _) in found.items()]
+    states += [difference for made in stepped.values() for difference in made]
+    return StatesDifference(
+        first.name, second.name, tuple(sorted(states, key=lambda difference: difference.state))
+    )
+
+
+def _in_step(
+    first: StateLocation, second: StateLocation, samples: int, tell: ProgressCallback | None
+) -> Iterator[tuple[int, list[StateDifference]]]:
+    """The operators that both sides keep in the same way, by number: they are read once, and side by side."""
+    there = {operator.operator_id: operator for operator in operator_states(second.storage, second.batch_id)}
+    for operator in operator_states(first.storage, first.batch_id):
+        other = there.get(operator.operator_id)
+        if other is None or not alike(operator, other):
+            continue
+        found = step((first.storage, operator), (second.storage, other), tell)
+        if found is not None:
+            made = [_of_step(name, state, samples) for name, state in found.items()]
+            yield operator.operator_id, made
+
+
+def _of_step(name: StateName, found: Stepped, samples: int) -> StateDifference:
+    counts = {"added": 0, "removed": 0, "changed": 0}
+    shown: dict[str, list[DifferingKey]] = {change: [] for change in counts}
+    for unlike in differing(found):
+        change = "added" if unlike.first is None else "removed" if unlike.second is None else "changed"
+        counts[change] += 1
+        if counts[change] <= samples:
+            sides = [
+                None if row is None else show_row(found.codec, row) for row in (unlike.first, unlike.second)
+            ]
+            key = next(side[0] for side in sides if side is not None)
+            shown[change].append(
+                DifferingKey(change, key, *(None if side is None else side[1] for side in sides))
+            )
+    return StateDifference(
+        name,
+        found.first_rows,
+        found.second_rows,
+        counts["added"],
+        counts["removed"],
+        counts["changed"],
+        found.first_bytes,
+        found.second_bytes,
+        tuple(sample for samples_of in shown.values() for sample in samples_of),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some rows of one state: bytes that are the same wherever the row is, and what shows a row."""
+
+    name: StateName
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    shown: Callable[[int], KeyedRow]
+
+    def hashes(self) -> list[bytes]:
+        make = hashlib.blake2b
+        return [make(key, digest_size=_HASH).digest() for key in self.keys]
+
+
+def _chunks(state: StateLocation, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
+    for operator in operator_states(state.storage, state.batch_id):
+        if operator.operator_id not in without:
+            read = _keyed if is_keyed(operator) else _plain
+            yield from read(state.storage, operator, tell)
+
+
+def _plain(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
+    for codec, _, pairs in state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
+    ):
+        yield _Chunk(codec.name, *bare_rows(codec, pairs), partial(_row_at, codec, pairs))
+
+
+def _row_at(codec: StateCodec, pairs: Pairs, at: int) -> KeyedRow:
+    return show_row(codec, pairs[at])
+
+
+def _keyed(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
+    """The keys of a keyed operator, partition by partition."""
+    name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name, operator.named)
+    rows = keyed_rows(stored_groups(storage, operator, tell), f"operator {operator.operator_id}")
+    while some := list(islice(rows, CHUNK)):
+        keys = [repr(key).encode() for key, _ in some]
+        values = [repr(value).encode() for _, value in some]
+        yield _Chunk(name, keys, values, some.__getitem__)
+
+
+class _Digests:
+    """The hashes of one state's rows, in buckets by the hash of the key."""
+
+    __slots__ = ("buckets", "place", "rows", "size_bytes")
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.rows = 0
+        self.size_bytes = 0
+        self.buckets: list[list[NDArray[np.uint8]]] = [[] for _ in range(_BUCKETS)]
+
+    def add(self, records: NDArray[np.uint8]) -> None:
+        import numpy as np
+
+        number = records[:, 0] // (256 // _BUCKETS)
+        order = np.argsort(number, kind="stable")
+        bounds = np.searchsorted(number[order], np.arange(_BUCKETS + 1))
+        records = records[order]
+        for bucket in range(_BUCKETS):
+            start, stop = int(bounds[bucket]), int(bounds[bucket + 1])
+            if start < stop:
+                self.buckets[bucket].append(records[start:stop])
+
+    def put_away(self) -> None:
+        """Write what is held to files."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        for number, parts in enumerate(self.buckets):
+            if parts:
+                with (self.place / str(number)).open("ab") as file:
+                    for part in parts:
+                        file.write(part.tobytes())
+                parts.clear()
+
+    def bucket(self, number: int) -> list[tuple[bytes, bytes]]:
+        """The hashes of key and value of a bucket's rows."""
+        file = self.place / str(number)
+        data = file.read_bytes() if file.exists() else b""
+        data += b"".join([part.tobytes() for part in self.buckets[number]])
+        return list(_PAIR.iter_unpack(data))
+
+
+class _Side:
+    """The hashes of all rows of one side."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._held = 0
+        self.states: dict[StateName, _Digests] = {}
+
+    def add(self, chunk: _Chunk) -> None:
+        import numpy as np
+
+        state = self.states.get(chunk.name)
+        if state is None:
+            state = self.states[chunk.name] = _Digests(self._place / str(len(self.states)))
+        make = hashlib.blake2b
+        values = [make(value, digest_size=_HASH).digest() for value in chunk.values]
+        records = np.empty((len(values), 2 * _HASH), np.uint8)
+        records[:, :_HASH] = np.frombuffer(b"".join(chunk.hashes()), np.uint8).reshape(-1, _HASH)
+        records[:, _HASH:] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, _HASH)
+        state.add(records)
+        state.rows += len(values)
+        state.size_bytes += sum(map(len, chunk.keys)) + sum(map(len, chunk.values))
+        self._held += len(values)
+        if self._held > _HELD:
+            for state in self.states.values():
+                state.put_away()
+            self._held = 0
+
+
+# The hashes of the keys to be shown, by kind of difference.
+_Wanted = dict[str, list[bytes]]
+
+
+def _compared(name: StateName, first: _Side, second: _Side, samples: int) -> tuple[StateDifference, _Wanted]:
+    one = first.states.get(name) or _Digests(Path())
+    other = second.states.get(name) or _Digests(Path())
+    counts = {"added": 0, "removed": 0, "changed": 0}
+    wanted: _Wanted = {change: [] for change in counts}
+    for number in range(_BUCKETS):
+        for change, keys in _changes(one.bucket(number), other.bucket(number)).items():
+            counts[change] += len(keys)
+            room = samples - len(wanted[change])
+            wanted[change] += sorted(keys)[: max(room, 0)]
+    difference = StateDifference(
+        name,
+        one.rows,
+        other.rows,
+        counts["added"],
+        counts["removed"],
+        counts["changed"],
+        one.size_bytes,
+        other.size_bytes,
+    )
+    return difference, wanted
+
+
+def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
+    """The keys that differ."""
+    here, there = dict(one), dict(other)
+    if len(here) != len(one) or len(there) != len(other):
+        return _changes_of_many(_by_key(one), _by_key(other))
+    both = here.keys() & there.keys()
+    return {
+        "added": list(there.keys() - both),
+        "removed": list(here.keys() - both),
+        "changed": [key for key in both if here[key] != there[key]],
+    }
+
+
+def _changes_of_many(
+    here: dict[bytes, list[bytes]], there: dict[bytes, list[bytes]]
+) -> dict[str, list[bytes]]:
+    """The same where a key may be there more than once, as in damaged state: as often as it differs."""
+    found: dict[str, list[bytes]] = {"added": [], "removed": [], "changed": []}
+    for key in here.keys() | there.keys():
+        values, others = Counter(here.get(key, ())), Counter(there.get(key, ()))
+        gone, new = (values - others).total(), (others - values).total()
+        changed = min(gone, new)
+        for change, times in (("changed", changed), ("removed", gone - changed), ("added", new - changed)):
+            found[change] += [key] * times
+    return found
+
+
+def _by_key(rows: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for key, value in rows:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _shown(
+    wanted: dict[StateName, _Wanted],
+    sides: tuple[StateLocation, StateLocation],
+    tell: ProgressCallback | None,
+    without: Container[int],
+) -> dict[tuple[int, StateName, bytes], KeyedRow]:
+    """The rows to be shown, by side, state and the hash of their key. Ends when it has them."""
+    found: dict[tuple[int, StateName, bytes], KeyedRow] = {}
+    missing = ("added", "removed")
+    for number, side in enumerate(sides):
+        left = {
+            name: {key for change, keys in of_state.items() if change != missing[number] for key in keys}
+            for name, of_state in wanted.items()
+        }
+        for chunk in _chunks(side, tell, without):
+            keys = left.get(chunk.name)
+            if keys:
+                for at, key in enumerate(chunk.hashes()):
+                    if key in keys:
+                        keys.discard(key)
+                        found[number, chunk.name, key] = chunk.shown(at)
+            if not any(left.values()):
+                break
+    return found
+
+
+def _with_samples(
+    difference: StateDifference, wanted: _Wanted, shown: dict[tuple[int, StateName, bytes], KeyedRow]
+) -> StateDifference:
+    name = difference.state
+    samples = []
+    for change, keys in wanted.items():
+        for key in keys:
+            first, second = shown.get((0, name, key)), shown.get((1, name, key))
+            either = first or second
+            if either is not None:
+                samples.append(
+                    DifferingKey(
+                        change,
+                        either[0],
+                        None if first is None else first[1],
+                        None if second is None else second[1],
+                    )
+                )
+    return replace(difference, samples=tuple(samples))

@@ -1,0 +1,133 @@
+"""Give a savepoint another label after it was taken.
+
+The manifest is hashed and stays as it was written. Each change is a file of its own beside it, with who and
+when; its number is that of the one before and one more, so of two people who change it at once one is told.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+from holdfast.config.checks import place_word
+from holdfast.errors import Conflict
+from holdfast.formats.manifest import LabelChange, Manifest
+from holdfast.savepoints.catalog import SAVEPOINTS, label_numbers, label_path, load, load_label, savepoint_uri
+from holdfast.savepoints.taking import check_label
+from holdfast.storage.port import Storage
+
+
+def label_changes(catalog: Storage, savepoint_id: str) -> tuple[LabelChange, ...]:
+    """Every label that a savepoint was given after it was taken, oldest first.
+
+    Raises:
+        Corrupt: One of them is damaged.
+    """
+    numbers = label_numbers(catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names)
+    return tuple(load_label(catalog, savepoint_id, number) for number in numbers)
+
+
+def plan_label(
+    catalog: Storage, savepoint_id: str, label: str | None, *, who: str, when_ms: int
+) -> LabelChange:
+    """Return the path and the content that `set_label` would write. Changes nothing.
+
+    Args:
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        label: The new label; None for no label.
+        who: Who changes it.
+        when_ms: When, in epoch milliseconds.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: Its manifest or its label is damaged.
+        Invalid: The label cannot be shown.
+    """
+    return _next(catalog, savepoint_id, label, who, when_ms)[1]
+
+
+def set_label(
+    catalog: Storage, savepoint_id: str, label: str | None, *, who: str, when_ms: int
+) -> LabelChange:
+    """Give a savepoint another label. One that has this label already is left as it is.
+
+    Args:
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        label: The new label; None for no label.
+        who: Who changes it.
+        when_ms: When, in epoch milliseconds.
+
+    Raises:
+        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        Corrupt: Its manifest or its label is damaged.
+        Invalid: The label cannot be shown.
+        Conflict: Somebody else has changed the label at the same moment.
+    """
+    number, change = _next(catalog, savepoint_id, label, who, when_ms)
+    if change.label == change.before:
+        return change
+    path = label_path(savepoint_id, number)
+    try:
+        catalog.write(path, change.render())
+    except Conflict as error:
+        uri = savepoint_uri(catalog, savepoint_id)
+        raise Conflict(
+            "somebody else has changed the label at the same moment",
+            where=uri,
+            hint=f"see it with `holdfast savepoint show {place_word(uri)}`, and label it again",
+        ) from error
+    try:
+        load(catalog, savepoint_id)
+    except Exception:  # it was deleted meanwhile, and nobody would clear up after it
+        catalog.delete(path)
+        raise
+    return change
+
+
+def current_label(catalog: Storage, manifest: Manifest) -> str | None:
+    """The label that a savepoint has by now.
+
+    Raises:
+        Corrupt: It is damaged.
+    """
+    numbers = label_numbers(catalog.list(f"{SAVEPOINTS}/{manifest.savepoint_id}").names)
+    return load_label(catalog, manifest.savepoint_id, numbers[-1]).label if numbers else manifest.label
+
+
+def redact_labels(catalog: Storage, savepoint_id: str, redacted: Callable[[str | None], str | None]) -> None:
+    """Take out of every later label of a savepoint what is to be forgotten.
+
+    Args:
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        redacted: A text without it; the same text where it was not in it.
+    """
+    for number in label_numbers(catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names):
+        change = load_label(catalog, savepoint_id, number)
+        without = replace(change, label=redacted(change.label), before=redacted(change.before))
+        if without != change:
+            catalog.write(label_path(savepoint_id, number), without.render(), replace=True)
+
+
+def person() -> str:
+    """Return the person who runs this: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _next(
+    catalog: Storage, savepoint_id: str, label: str | None, who: str, when_ms: int
+) -> tuple[int, LabelChange]:
+    check_label(label)
+    before = current_label(catalog, load(catalog, savepoint_id))
+    numbers = label_numbers(catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names)
+    number = numbers[-1] + 1 if numbers else 1
+    return number, LabelChange(savepoint_id, label, before, who, when_ms)

@@ -1,0 +1,384 @@
+"""Leases on a catalog: which operations may run at the same time.
+
+Takes may run side by side. A removal must not run beside a take: it would remove bytes that the take has
+found and is about to rely on. Nobody waits for anybody. A take writes down that it is under way, and then
+looks for a removal; a removal writes down that it is under way, and then looks for takes. Whoever sees the
+other gives way, so at least one of them does.
+
+A process that was killed leaves its note behind. A note that was not renewed for an hour is taken for that of
+a dead one, by a removal alone. If the owner of such a note comes back to life, it finds that it was given up:
+a take looks again after it has written its manifest, and withdraws it.
+
+A removal that froze just before it deletes a file cannot look again. On a local disk it holds a lock, which
+only its end releases, and no other process takes its turn before. An object store has no such lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from holdfast.checkpoints.guard.lease import ProcessIdentity, host_name
+from holdfast.clock import now_ms
+from holdfast.config.checks import local_path, place_word
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.formats.text import foreign_json
+from holdfast.savepoints.catalog import STAGING, SWEEP, SWEEP_LOCK, TAKES
+from holdfast.storage.atomic_swap import passing
+from holdfast.storage.file_lock import FileLock
+from holdfast.storage.port import Storage, full
+
+Clock = Callable[[], int]
+Chance = Callable[[int], bytes]
+
+DEAD_AFTER_MS: Final = 3_600_000
+BEAT_MS: Final = 60_000
+_LOOK_MS: Final = 1_000
+# What was given up is remembered this many times longer than it takes to be given up.
+_REMEMBERED: Final = 24
+_NOTE = ".json"
+_ENDED = ".ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A process at work in a catalog.
+
+    Attributes:
+        token: Its name.
+        beat_ms: When it last renewed its note.
+        owner: Process and machine.
+        process: The process, where the note tells it.
+    """
+
+    token: str
+    beat_ms: int
+    owner: str
+    process: ProcessIdentity | None = None
+
+    @property
+    def has_died(self) -> bool:
+        """True if its process ran on this machine and has ended."""
+        return self.process is not None and self.process.has_died()
+
+    def dead(self, now_ms: int, after_ms: int) -> bool:
+        """Return whether the holder counts as dead."""
+        return now_ms - self.beat_ms >= after_ms
+
+    def render(self) -> bytes:
+        """The file."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The takes of a catalog: those under way, those that died, and notes of earlier ones to be forgotten."""
+
+    live: tuple[Note, ...]
+    dead: tuple[Note, ...]
+    forgotten: tuple[str, ...]
+
+
+class TakeLease:
+    """A take's place in a catalog, from `begin` to `end`.
+
+    Args:
+        catalog: The catalog.
+        token: The take's name, which no other has.
+        clock: The time in epoch milliseconds.
+    """
+
+    def __init__(self, catalog: Storage, token: str, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._path = f"{TAKES}/{token}{_NOTE}"
+        self._ended = f"{TAKES}/{token}{_ENDED}"
+        self._beat_ms = 0
+        self.token = token
+
+    def begin(self) -> None:
+        """Say that a take is under way.
+
+        Raises:
+            Conflict: A removal is under way.
+        """
+        self._write(replace=False)
+        sweep = _read(self._catalog, SWEEP)
+        if sweep is not None:
+            self._catalog.delete(self._path)
+            raise Conflict(
+                "savepoints are being removed from this catalog",
+                where=full(self._catalog.uri, SWEEP),
+                found=sweep.owner,
+                hint="take it again when that is done; if that process was killed, "
+                f"`holdfast savepoint gc {place_word(self._catalog.uri)} --older-than 0s` clears up after it",
+            )
+
+    def beat(self) -> None:
+        """Show that the take lives, if it is time to.
+
+        Raises:
+            Conflict: It was taken for dead.
+        """
+        if self._clock() - self._beat_ms >= BEAT_MS:
+            self.check()
+            self._write(replace=True)
+
+    def check(self) -> None:
+        """Check that no other process has taken the lease for dead.
+
+        Raises:
+            Conflict: Somebody has, and what it copied may be gone.
+        """
+        if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
+            raise Conflict(
+                "this take was given up for dead, and what it had copied was removed",
+                where=full(self._catalog.uri, self._path),
+                hint="take it again",
+            )
+
+    def end(self) -> None:
+        """Take the note away."""
+        self._catalog.delete(self._path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """From `begin` to `end`; a take that fails lets go of the files that it holds on to.
+
+        Raises:
+            Conflict: A removal is under way.
+        """
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            with suppress(HoldfastError):  # what is left is cleared up by the next removal
+                let_go(self._catalog, self.token)
+                self.end()
+            raise
+        self.end()
+
+    def _write(self, *, replace: bool) -> None:
+        self._beat_ms = self._clock()
+        note = _note(self.token, self._beat_ms)
+        passing(self._catalog).write(self._path, note.render(), replace=replace)
+
+
+class GcLease:
+    """A removal's place in a catalog, from `begin` to `end`.
+
+    Args:
+        catalog: The catalog.
+        token: The removal's name, which no other has.
+        clock: The time in epoch milliseconds.
+        dead_after_ms: How long a note may go without being renewed.
+    """
+
+    def __init__(
+        self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
+    ) -> None:
+        self._catalog = catalog
+        self._token = token
+        self._clock = clock
+        self._dead_after_ms = dead_after_ms
+        self._beat_ms = 0
+        self._looked_ms = 0
+        root = local_path(catalog.uri)
+        self._lock = FileLock(root / SWEEP_LOCK) if root is not None and root.is_dir() else None
+
+    def begin(self) -> Takes:
+        """Say that a removal is under way, and give way to takes.
+
+        Returns:
+            The takes, of which none lives.
+
+        Raises:
+            Conflict: A take or another removal is under way.
+        """
+        other = _read(self._catalog, SWEEP)
+        if other is not None and not other.dead(self._clock(), self._dead_after_ms):
+            raise _removing(self._catalog, other)
+        self._take_lock(other)
+        self._write(replace=other is not None)
+        self.check()
+        found = takes(self._catalog, self._clock(), self._dead_after_ms)
+        if found.live:
+            self.end()
+            raise _taking(self._catalog, found.live[0])
+        return found
+
+    def check(self) -> None:
+        """Make sure that the removal is still this one's turn; looks once a second.
+
+        Raises:
+            Conflict: Another has taken it for dead.
+        """
+        now = self._clock()
+        if now - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now
+        note = _read(self._catalog, SWEEP)
+        if note is None or note.token != self._token:
+            raise Conflict(
+                "another removal has taken over from this one",
+                where=full(self._catalog.uri, SWEEP),
+                hint=f"what is left is removed by `holdfast savepoint gc {place_word(self._catalog.uri)}`",
+            )
+        if now - self._beat_ms >= BEAT_MS:
+            self._write(replace=True)
+
+    def give_up(self, note: Note) -> None:
+        """Clear up after a dead take: remember that it was given up, then take its note away."""
+        with suppress(Conflict):  # given up before, by a removal that was killed
+            self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
+        self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
+
+    def end(self) -> None:
+        """Take the note away, if it is still this one's."""
+        try:
+            note = _read(self._catalog, SWEEP)
+            if note is not None and note.token == self._token:
+                self._catalog.delete(SWEEP)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                with suppress(OSError):  # the file may stay: a different user may not be able to open it
+                    self._lock.clear()
+
+    @contextmanager
+    def held(self) -> Iterator[Takes]:
+        """From `begin` to `end`, however the work ends; the takes, of which none lives.
+
+        Raises:
+            Conflict: A take or another removal is under way.
+        """
+        try:
+            found = self.begin()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+        try:
+            yield found
+        finally:
+            with suppress(HoldfastError):  # nobody renews the note, so the next removal takes it for dead
+                self.end()
+
+    def _take_lock(self, other: Note | None) -> None:
+        """Raise Conflict if another removal has not ended, however long ago it renewed its note."""
+        taken = True
+        if self._lock is not None:
+            with suppress(OSError):  # no file can be made there, and writing the note says why
+                taken = self._lock.take()
+        if not taken and other is None:
+            raise Conflict(
+                "another removal has just begun in this catalog",
+                where=full(self._catalog.uri, SWEEP_LOCK),
+                hint="try again when it has ended",
+            )
+        if not taken and other is not None:
+            raise Conflict(
+                "another removal in this catalog is frozen, and may resume",
+                where=full(self._catalog.uri, SWEEP_LOCK),
+                found=other.owner,
+                hint="end that process, then try again",
+            )
+
+    def _write(self, *, replace: bool) -> None:
+        self._beat_ms = self._clock()
+        self._catalog.write(SWEEP, _note(self._token, self._beat_ms).render(), replace=replace)
+
+
+def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
+    """The takes that have a note in a catalog."""
+    live: list[Note] = []
+    dead: list[Note] = []
+    forgotten: list[str] = []
+    for name in sorted(catalog.list(TAKES).names):
+        path = f"{TAKES}/{name}"
+        note = _read(catalog, path)
+        if note is None:
+            continue
+        if name.endswith(_NOTE):
+            (dead if note.dead(now_ms, dead_after_ms) else live).append(note)
+        elif name.endswith(_ENDED) and note.dead(now_ms, dead_after_ms * _REMEMBERED):
+            forgotten.append(path)
+    return Takes(tuple(live), tuple(dead), tuple(forgotten))
+
+
+def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
+    """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
+
+    Raises:
+        Conflict: One is under way.
+    """
+    sweep = _read(catalog, SWEEP)
+    if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not sweep.has_died:
+        raise _removing(catalog, sweep)
+    for note in takes(catalog, clock(), DEAD_AFTER_MS).live:
+        raise _taking(catalog, note)
+
+
+def _removing(catalog: Storage, note: Note) -> Conflict:
+    return _busy("another removal is under way in this catalog", catalog, SWEEP, note)
+
+
+def _taking(catalog: Storage, note: Note) -> Conflict:
+    return _busy(
+        "a savepoint is being taken into this catalog", catalog, f"{TAKES}/{note.token}{_NOTE}", note
+    )
+
+
+def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
+    return Conflict(
+        fact,
+        where=full(catalog.uri, path),
+        found=note.owner,
+        hint="try again when that is done; if that process was killed, "
+        f"`holdfast savepoint gc {place_word(catalog.uri)} --older-than 0s` clears up after it",
+    )
+
+
+def clear_dead_sweep(catalog: Storage) -> None:
+    """Take away the note of a removal whose process has died on this machine.
+
+    One of another machine may live, and is left to the time that a note holds for.
+    """
+    note = _read(catalog, SWEEP)
+    if note is not None and note.has_died:
+        catalog.delete(SWEEP)
+
+
+def let_go(catalog: Storage, token: str) -> None:
+    """Let go of the files that a take holds on to."""
+    for name in catalog.list(STAGING).names:
+        if name.startswith(f"{token}-"):
+            catalog.delete(f"{STAGING}/{name}")
+
+
+def staged(token: str, number: int) -> str:
+    """Return the path where a take keeps a file until its hash is known."""
+    return f"{STAGING}/{token}-{number}"
+
+
+def _read(catalog: Storage, path: str) -> Note | None:
+    """A note; one that cannot be read is as old as can be, and nobody's."""
+    try:
+        data = catalog.read(path)
+    except NotFound:
+        return None
+    try:
+        given: Any = foreign_json(data)
+        process = ProcessIdentity.parse(given.get("process"))
+        return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]), process)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Note(path.rpartition("/")[2].partition(".")[0], 0, "nobody who can be named")
+
+
+def _note(token: str, beat_ms: int) -> Note:
+    """Return a note of this process."""
+    process = ProcessIdentity.own()
+    return Note(token, beat_ms, f"process {process.pid} on {host_name(process.machine)}", process)

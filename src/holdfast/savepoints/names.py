@@ -1,0 +1,180 @@
+"""Savepoints by id, by label, or by address.
+
+`DIR/20260305T08` and `DIR@before-upgrade` stand for `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
+A name that fits several savepoints is refused. What stands behind the last `@` is a label if it has no slash,
+so that `DIR@LABEL/` is a directory; digits are the batch of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.config.checks import canonical_uri, local_path, parse_storage, place_word
+from holdfast.errors import Invalid, NotFound
+from holdfast.savepoints.catalog import (
+    SAVEPOINTS,
+    Listed,
+    ids,
+    is_catalog,
+    is_savepoint,
+    listed,
+    savepoint_uri,
+)
+from holdfast.storage import open_storage
+from holdfast.storage.port import Storage
+
+# So much of a savepoint's id at least, its day, stands for all of it.
+_SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
+# A URI without a path: what stands behind an `@` there is the host.
+_ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
+# Of many savepoints or labels, an error shows so many.
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointName:
+    """A savepoint of a catalog by the beginning of its id, or by its label.
+
+    Attributes:
+        catalog: The catalog's address.
+        begins: How its id begins; empty where the label names it.
+        label: Its label; None where the id names it.
+    """
+
+    catalog: str
+    begins: str = ""
+    label: str | None = None
+
+
+def parse_name(address: str) -> SavepointName | None:
+    """Parse a partial savepoint address; None for a whole one, and for what cannot be a savepoint's.
+
+    Nothing is looked at, so a checkpoint whose path has an `@` in it may be taken for a label of a directory.
+    """
+    if is_savepoint(address):
+        return None
+    folder, _, begins = address.rstrip("/").rpartition("/")
+    if folder and _SHORT_ID.fullmatch(begins):
+        return SavepointName(folder, begins)
+    catalog, at, label = address.rpartition("@")
+    if not at or not catalog or unnameable(label) is not None or _ONLY_AUTHORITY.fullmatch(catalog):
+        return None
+    return SavepointName(catalog, label=label)
+
+
+def unnameable(label: str) -> str | None:
+    """Return why a label cannot name its savepoint as `DIR@LABEL`; None if it can."""
+    if label.isascii() and label.isdigit():
+        return "digits behind an @ are a batch"
+    if not label or "/" in label or "@" in label:
+        return "what stands behind the last @ has no slash in it"
+    return None
+
+
+def savepoint_address(address: str) -> str:
+    """The whole address of a savepoint that is named in one of the ways of people; any other as it is.
+
+    Cost: none for a whole address. A short id costs a listing of the catalog. A label costs what
+    `catalog.listed` does, which reads every manifest.
+
+    Raises:
+        Invalid: Several savepoints are named like this.
+        NotFound: No savepoint of this catalog has the label.
+    """
+    if is_savepoint(address):
+        return _below_its_namesake(address) or address
+    name = parse_name(address)
+    return address if name is None else find(name, address) or address
+
+
+def find(name: SavepointName, given: str) -> str | None:
+    """The whole address of the savepoint that a name means; None where there is no such id, or no catalog.
+
+    Args:
+        name: The name.
+        given: What a person wrote, for messages.
+
+    Raises:
+        Invalid, NotFound: As `savepoint_address`.
+    """
+    if name.label is not None:
+        catalog = open_storage(name.catalog, "savepoint")
+        return _labelled(catalog, name.label, given) if is_catalog(catalog) else None
+    return next(filter(None, (_begun(folder, name, given) for folder in catalogs_of(name.catalog))), None)
+
+
+def _begun(folder: str, name: SavepointName, given: str) -> str | None:
+    catalog = open_storage(folder, "savepoint")
+    matching = [savepoint_id for savepoint_id in ids(catalog) if savepoint_id.startswith(name.begins)]
+    if len(matching) > 1:
+        raise Invalid(
+            "several savepoints begin like this",
+            where=given,
+            found=_some(matching),
+            hint="write so much of the id that one is left",
+        )
+    return savepoint_uri(catalog, matching[0]) if matching else None
+
+
+def list_labels(catalog: Storage) -> dict[str, list[Listed]]:
+    """Return the savepoints of a catalog by their current label, oldest first; damaged ones are left out.
+
+    Cost: that of `catalog.listed`, which reads every manifest.
+    """
+    labels: dict[str, list[Listed]] = {}
+    for savepoint in listed(catalog):
+        manifest = savepoint.manifest
+        if manifest is not None and manifest.label is not None and savepoint.problem is None:
+            labels.setdefault(manifest.label, []).append(savepoint)
+    return labels
+
+
+def _labelled(catalog: Storage, label: str, given: str) -> str:
+    labels = list_labels(catalog)
+    matching = labels.get(label, [])
+    if len(matching) > 1:
+        newest_first = [savepoint.savepoint_id for savepoint in reversed(matching)]
+        raise Invalid(
+            f"{len(matching)} savepoints have this label",
+            where=given,
+            found=_some(newest_first),
+            hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give it a label of its own"
+            " with `holdfast savepoint label`",
+        )
+    if not matching:
+        raise NotFound(
+            f"no savepoint here has the label {label!r}",
+            where=catalog.uri,
+            found=f"the labels {_some([repr(known) for known in labels])}" if labels else "no label",
+            hint=f"see the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
+        )
+    return matching[0].uri
+
+
+def catalogs_of(folder: str) -> Sequence[str]:
+    """The catalogs whose savepoint may be meant by a name in a folder: `savepoints` may be left out of it."""
+    if folder == SAVEPOINTS:
+        return [folder, "."]
+    above = folder.removesuffix(f"/{SAVEPOINTS}")
+    return [folder] if above in (folder, "") else [above, folder]
+
+
+def _below_its_namesake(address: str) -> str | None:
+    """The address of a savepoint in a catalog that is called `savepoints` itself, where that was left out.
+
+    Only on this machine: elsewhere it would be a request for each whole address.
+    """
+    place = local_path(canonical_uri(parse_storage(address, "savepoint"), Path.cwd()))
+    if place is None or place.exists():
+        return None
+    inner = place.parent / SAVEPOINTS / place.name
+    return str(inner) if inner.exists() else None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

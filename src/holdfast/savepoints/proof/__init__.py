@@ -1,1 +1,0 @@
-"""Prove that a savepoint is what was taken."""

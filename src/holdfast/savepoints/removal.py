@@ -1,0 +1,271 @@
+"""Remove savepoints, and what no savepoint needs: never anything that another one still does."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.clock import now_ms
+from holdfast.config.checks import local_path
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.manifest import Manifest
+from holdfast.json_shapes import JsonShape, json_as
+from holdfast.savepoints.catalog import (
+    MANIFEST,
+    OBJECTS,
+    SAVEPOINTS,
+    STAGING,
+    ids,
+    is_side_file,
+    load,
+    manifest_path,
+    object_path,
+    savepoint_uri,
+)
+from holdfast.savepoints.copying import followed
+from holdfast.savepoints.leases import DEAD_AFTER_MS, Chance, Clock, GcLease, takes
+from holdfast.storage.port import Storage, full
+
+
+@dataclass(frozen=True, slots=True)
+class Removal(JsonShape):
+    """The removed savepoints and files, or those that would be removed.
+
+    Attributes:
+        catalog: The catalog.
+        savepoint: The savepoint that goes; None when only what nobody needs is cleared up.
+        paths: Files that go, apart from the manifest and what belongs to it.
+        size_bytes: The bytes that this frees in the catalog. Links to them from a checkpoint keep them on the
+            disk.
+        kept: The savepoints that stay.
+        dead: Takes that were killed and are cleared up after.
+        live: Takes that are under way, because of which nothing is removed now.
+        unreadable: Savepoints with a damaged manifest: nobody knows what they need, so no bytes are removed.
+    """
+
+    catalog: str
+    savepoint: str | None
+    paths: tuple[str, ...] = field(metadata=json_as("files", len, "How many files go."))
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    kept: int
+    dead: tuple[str, ...] = field(metadata=json_as("dead_takes"))
+    live: tuple[str, ...] = field(metadata=json_as("live_takes"))
+    unreadable: tuple[str, ...] = ()
+
+
+def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:
+    """Work out what deleting a savepoint would free; changes nothing.
+
+    Cost: every manifest of the catalog is read.
+
+    Raises:
+        NotFound: There is no such savepoint.
+    """
+    own = _own(catalog, savepoint_id)
+    needed, kept, unreadable = _needed(catalog, but=savepoint_id)
+    files = own.files if own is not None and not unreadable else ()
+    freed = {file.sha256: file.size_bytes for file in files if file.sha256 not in needed}
+    found = takes(catalog, now_ms, DEAD_AFTER_MS)
+    return Removal(
+        catalog.uri,
+        savepoint_uri(catalog, savepoint_id),
+        tuple(sorted(object_path(sha256) for sha256 in freed)),
+        sum(freed.values()),
+        kept,
+        (),
+        tuple(note.owner for note in found.live),
+        unreadable,
+    )
+
+
+def delete(
+    catalog: Storage,
+    savepoint_id: str,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
+) -> Removal:
+    """Delete a savepoint: its manifest first, then the bytes that no other savepoint needs.
+
+    Killed in between, it leaves bytes that nobody needs; `sweep` clears them up. Where another savepoint's
+    manifest is damaged, nobody knows what that one needs, and all bytes stay.
+
+    Args:
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+    """
+    _own(catalog, savepoint_id)
+    turn = GcLease(catalog, chance(8).hex(), clock)
+    with turn.held():
+        plan = plan_delete(catalog, savepoint_id, clock())
+        catalog.delete(manifest_path(savepoint_id))
+        for name in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
+            if is_side_file(name):
+                catalog.delete(f"{SAVEPOINTS}/{savepoint_id}/{name}")
+        _tidy(catalog, savepoint_id)
+        _remove(catalog, plan.paths, turn, tell)
+    return plan
+
+
+def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS) -> Removal:
+    """Work out what no savepoint needs; changes nothing.
+
+    Cost: every manifest is read, and every directory of the catalog listed.
+
+    Args:
+        catalog: The catalog.
+        now_ms: The time.
+        dead_after_ms: A take that has not shown itself for so long is taken for dead.
+
+    Raises:
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    needed, kept, unreadable = _needed(catalog)
+    if unreadable:
+        raise Corrupt(
+            "nothing is removed: a savepoint of this catalog cannot say what it needs",
+            where=full(catalog.uri, manifest_path(unreadable[0])),
+            found="a damaged manifest",
+            hint="put it back from a copy, or delete that savepoint",
+        )
+    found = takes(catalog, now_ms, dead_after_ms)
+    paths: list[str] = []
+    size = 0
+    for folder, wanted in _folders(catalog, needed):
+        listing = catalog.list(folder)
+        for name in sorted(listing.names):
+            if name not in wanted:
+                paths.append(f"{folder}/{name}")
+                size += listing.size(name) or 0
+    return Removal(
+        catalog.uri,
+        None,
+        tuple(paths),
+        size,
+        kept,
+        tuple(note.owner for note in found.dead),
+        tuple(note.owner for note in found.live),
+    )
+
+
+def sweep(
+    catalog: Storage,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    dead_after_ms: int = DEAD_AFTER_MS,
+    tell: ProgressCallback | None = None,
+) -> Removal:
+    """Clear up: bytes that no savepoint needs, and what killed takes and removals have left.
+
+    Args:
+        catalog: The catalog.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        dead_after_ms: A take or removal that has not shown itself for so long is taken for dead. With 0 all
+            are, so be sure that none is under way.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
+    with turn.held() as found:
+        for note in found.dead:
+            turn.give_up(note)
+        for path in found.forgotten:
+            catalog.delete(path)
+        # Only now is it sure that no take will rely on what is listed: the dead have been given up.
+        plan = plan_sweep(catalog, clock(), dead_after_ms)
+        _remove(catalog, plan.paths, turn, tell)
+        for name in catalog.list(SAVEPOINTS).names:
+            _tidy(catalog, name)
+    return replace(plan, dead=tuple(note.owner for note in found.dead), live=())
+
+
+def remove_unneeded(
+    catalog: Storage, turn: GcLease, clock: Clock, tell: ProgressCallback | None = None
+) -> Removal:
+    """Clear up within a removal that is under way.
+
+    Args:
+        catalog: The catalog.
+        turn: The removal's turn, which has begun.
+        clock: The time in epoch milliseconds.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Another removal has taken over.
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    plan = plan_sweep(catalog, clock())
+    _remove(catalog, plan.paths, turn, tell)
+    return plan
+
+
+def _folders(catalog: Storage, needed: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+    """Every folder with files of the catalog's own making, and the names in it that stay."""
+    below = [
+        *((f"{OBJECTS}/{name}", needed) for name in sorted(catalog.list(OBJECTS).names)),
+        *((f"{SAVEPOINTS}/{name}", _staying(catalog, name)) for name in ids(catalog)),
+    ]
+    return [*below, (STAGING, frozenset())]
+
+
+def _staying(catalog: Storage, savepoint_id: str) -> frozenset[str]:
+    """The files that stay in a savepoint's directory: without a manifest the others are nobody's."""
+    names = catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names
+    return frozenset(name for name in names if name == MANIFEST or (MANIFEST in names and is_side_file(name)))
+
+
+def _needed(catalog: Storage, but: str | None = None) -> tuple[frozenset[str], int, tuple[str, ...]]:
+    """The hashes that savepoints need, how many savepoints these are, and those that cannot say."""
+    hashes: set[str] = set()
+    count = 0
+    unreadable = []
+    for savepoint_id in ids(catalog):
+        if savepoint_id == but:
+            continue
+        try:
+            manifest = load(catalog, savepoint_id)
+        except NotFound:
+            continue  # removed, or never finished
+        except (Corrupt, Unsupported):
+            unreadable.append(savepoint_id)
+            continue
+        hashes.update(file.sha256 for file in manifest.files)
+        count += 1
+    return frozenset(hashes), count, tuple(unreadable)
+
+
+def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
+    """The manifest of the savepoint that goes; a damaged one frees nothing by itself, a sweep will."""
+    try:
+        return load(catalog, savepoint_id)
+    except (Corrupt, Unsupported):
+        return None
+
+
+def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: ProgressCallback | None) -> None:
+    for path in followed(paths, tell, "removing"):
+        turn.check()
+        catalog.delete(path)
+
+
+def _tidy(catalog: Storage, name: str) -> None:
+    """Take away the empty directory of a savepoint; only a local disk has such."""
+    root = local_path(catalog.uri)
+    if root is not None:
+        with suppress(OSError):  # it is not empty, so it is not ours to take away
+            (root / SAVEPOINTS / name).rmdir()

@@ -1,0 +1,419 @@
+"""Report whether a different Spark can continue with a checkpoint.
+
+What each of them pins is in `checkpoints.pinned_settings`.
+
+A checkpoint does not name the Spark that wrote it. The settings that it pins tell: each release pins more of
+them than the one before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.checkpoints.checkpoint import Checkpoint
+from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
+from holdfast.checkpoints.record import find_record
+from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
+from holdfast.engine.versions import OLDEST, TOO_NEW, minor
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.logs.batch_logs import ENCODING
+from holdfast.formats.operators import KEYED_WORDS
+from holdfast.formats.providers import PROVIDERS, check_read, external_state, provider_class
+from holdfast.json_shapes import JsonShape, in_json
+from holdfast.layout import FileKind
+from holdfast.model import Effect
+from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, open_saved
+from holdfast.storage.port import Storage
+
+# The releases whose checkpoints and behaviour are known, oldest first.
+RELEASES: Final = ("3.4", "3.5", "4.0", "4.1", "4.2", "4.3")
+_STREAMING: Final = "spark.sql.streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Something that a release does otherwise than those before it.
+
+    Attributes:
+        since: The first release that does.
+        text: What it does.
+        hint: What to do about it; None where there is nothing to do.
+        reference: Where that is from.
+        state_formats: The formats of state files that it concerns; None stands for queries without state.
+    """
+
+    since: str
+    text: str
+    hint: str | None
+    reference: str
+    state_formats: tuple[int | None, ...] = (None, 1, 2)
+
+
+BEHAVIOURS: Final = (
+    Behaviour(
+        "4.0",
+        "a query with a source that cannot do Trigger.AvailableNow reads all that is there in a single batch",
+        None,
+        "SPARK-45178",
+    ),
+    Behaviour(
+        "4.0",
+        "maintenance deletes old state files in groups: up to 30 % of the state's files stay for longer",
+        f"{_STREAMING}.ratioExtraSpaceAllowedInCheckpoint=0 deletes as before",
+        "SPARK-48931",
+        state_formats=(1, 2),
+    ),
+    Behaviour(
+        "4.0",
+        "a relative path of a file sink is resolved by the driver and no longer by the executors",
+        "give the sink an absolute path",
+        "SPARK-50854",
+    ),
+    Behaviour(
+        "4.1",
+        "adaptive execution plans the batches of queries without state, which may put rows into other files",
+        "spark.sql.adaptive.streaming.stateless.enabled=false plans as before",
+        "Spark's migration guide, 4.0 to 4.1",
+        state_formats=(None,),
+    ),
+    Behaviour(
+        "4.1",
+        "state files get checksum files beside them, and are checked by these when they are read",
+        None,
+        "SPARK-51972",
+        state_formats=(2,),
+    ),
+    Behaviour(
+        "4.2",
+        "a checkpoint whose `metadata` is gone does not start; before, it started as another query",
+        None,
+        "SPARK-55058",
+    ),
+)
+
+
+def behaviours_between(written: str, target: str, state_format: int | None) -> tuple[Behaviour, ...]:
+    """Return the changes from one release to a later one.
+
+    Args:
+        written: The release that wrote the checkpoint.
+        target: The one that is to go on.
+        state_format: The format of the state files; None without state.
+    """
+    return tuple(
+        behaviour
+        for behaviour in BEHAVIOURS
+        if minor(written) < minor(behaviour.since) <= minor(target)
+        and state_format in behaviour.state_formats
+    )
+
+
+_NO_WAY_BACK: Final = (
+    "once Spark {target} has committed a batch, Spark {written} is not to go on with this checkpoint: keep a"
+    " savepoint of before"
+)
+_CHECKSUMS: Final = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+# The worst first.
+_ORDER: Final = (Effect.FAILS, Effect.MEANING, Effect.NONE)
+# Pairs of releases that tests start one after the other.
+_TESTED: Final = frozenset({("3.5", "4.2"), ("4.0", "4.3")})
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFinding(JsonShape):
+    """Something that matters where another Spark goes on.
+
+    Attributes:
+        what: What it is about: `release`, `provider`, `operator`, `state files`, `behaviour` or `batch`.
+        effect: `none`, `meaning` where state or results may come to be wrong, or `fails`.
+        text: What happens.
+        hint: What to do about it; None where there is nothing to do.
+        reference: Where that is known from; None where it is told by the checkpoint.
+    """
+
+    what: str
+    effect: Effect
+    text: str
+    hint: str | None = None
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilledSetting(JsonShape):
+    """A setting that the other Spark pins and this checkpoint does not.
+
+    Attributes:
+        name: The setting.
+        value: The value that is taken, whatever the session says; None where the session's is taken.
+        meaning: What the setting decides.
+    """
+
+    name: str
+    value: str | None
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReport(JsonShape):
+    """The report whether a different Spark can continue with a checkpoint or savepoint.
+
+    Attributes:
+        against: The savepoint or checkpoint.
+        batch_id: The batch that it holds.
+        spark: The release that is to go on.
+        written_by: The releases that may have written it, by what it pins; one where Holdfast has noted it.
+        noted: The version that Holdfast noted while it watched the query; None where it noted none.
+        provider: The provider of its state; None without state.
+        state_format: The format of its state files: 1 or 2; None without state.
+        operators: What its stateful operators are called.
+        pinned: The settings that stay as they are recorded, whatever the session says.
+        filled: The settings that the other Spark pins and this checkpoint does not.
+        findings: What matters otherwise, the worst first.
+        tested: Whether Holdfast's tests start checkpoints of the one release in the other.
+    """
+
+    against: str
+    batch_id: int
+    spark: str
+    written_by: tuple[str, ...]
+    noted: str | None
+    provider: str | None
+    state_format: int | None
+    operators: tuple[str, ...]
+    pinned: Mapping[str, str]
+    filled: tuple[FilledSetting, ...]
+    findings: tuple[SparkFinding, ...]
+    tested: bool
+
+    @property
+    @in_json
+    def verdict(self) -> str:
+        """`goes on`, `doubtful` where state or results may come to be wrong, or `fails`."""
+        effects = {finding.effect for finding in self.findings}
+        if Effect.FAILS in effects:
+            return "fails"
+        return "doubtful" if Effect.MEANING in effects else "goes on"
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the query goes on, 1 where that is doubtful, 2 where it does not."""
+        return {"goes on": 0, "doubtful": 1, "fails": 2}[self.verdict]
+
+
+def check_spark(
+    against: str | os.PathLike[str],
+    spark: str,
+    *,
+    query: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+) -> SparkReport:
+    """Say whether another Spark goes on with a checkpoint or savepoint, and what is otherwise there.
+
+    Costs what showing the checkpoint costs: its logs, and one listing of each store. No Spark is started.
+
+    Args:
+        against: A savepoint, or a checkpoint at its newest committed batch.
+        spark: The release that is to go on, such as `4.2` or `4.2.1`.
+        query: Which query, where `against` is the folder of a job's checkpoints.
+        home: The state home, whose notes say which Spark wrote a checkpoint.
+
+    Raises:
+        Invalid: That is no version of Spark.
+        Unsupported: The release, or the provider of the state, is not known.
+        NotFound: There is neither savepoint nor checkpoint, or nothing is committed in it.
+        Corrupt: A file that was read is damaged.
+    """
+    target = _release(spark)
+    saved = open_saved(os.fspath(against), query)
+    confs = saved.offsets.confs
+    noted = None if home is None or saved.manifest is not None else _noted(Path(home), saved.storage)
+    written = written_by(confs, noted)
+    if saved.found.operators:
+        check_known(confs, saved.uri)
+    found = sorted(_findings(saved, written, target), key=lambda finding: _ORDER.index(finding.effect))
+    return SparkReport(
+        against=saved.uri,
+        batch_id=saved.batch_id,
+        spark=target,
+        written_by=written,
+        noted=noted,
+        provider=saved.found.provider,
+        state_format=saved.state_format,
+        operators=tuple(operator.named.display_name for operator in saved.found.operators),
+        pinned={setting.name: confs[setting.name] for setting in PINNED if setting.name in confs},
+        filled=filled_settings(confs, target),
+        findings=tuple(found),
+        tested=any((release, target) in _TESTED or release == target for release in written),
+    )
+
+
+def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str, ...]:
+    """The releases that may have written a checkpoint, oldest first.
+
+    Args:
+        confs: The settings that its newest batch is pinned to.
+        noted: The version that Holdfast has noted.
+    """
+    if noted is not None:
+        return ("{}.{}".format(*minor(noted)),)
+    known = {setting.name for setting in PINNED}
+    recorded = frozenset(confs) & known
+    fitting = tuple(release for release in RELEASES if _pins(release, recorded))
+    if fitting:
+        return fitting
+    # A checkpoint goes on with the settings that it began with: the newest of them tells the oldest release.
+    floor = max((setting.since for setting in PINNED if setting.name in recorded), key=minor, default="3.4")
+    return tuple(release for release in RELEASES if minor(release) >= minor(floor)) or (RELEASES[0],)
+
+
+def filled_settings(confs: Mapping[str, str], target: str) -> tuple[FilledSetting, ...]:
+    """The settings that a release pins and a checkpoint does not, with what is taken for each."""
+    return tuple(
+        FilledSetting(setting.name, setting.filled_in, setting.meaning)
+        for setting in pinned_by(target)
+        if setting.name not in confs
+    )
+
+
+def check_known(confs: Mapping[str, str], where: str) -> None:
+    """Refuse state whose provider is another package's.
+
+    Raises:
+        Unsupported: Nothing is known of it in any Spark.
+    """
+    provider = provider_class(confs)
+    check_read(provider, where)
+    if provider not in PROVIDERS and provider not in EXTERNAL_PROVIDERS:
+        raise Unsupported(
+            "whether another Spark goes on with this provider's state is not known",
+            where=where,
+            found=provider,
+            expected=" or ".join(PROVIDERS),
+            hint="ask its vendor for a release that is built for that Spark",
+        )
+
+
+def _release(spark: str) -> str:
+    parts = spark.split(".")
+    if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts[:2]):
+        raise Invalid(
+            "this is no version of Spark",
+            where="--spark",
+            found=spark,
+            expected="a release such as 4.2",
+        )
+    release = ".".join(parts[:2])
+    if release not in RELEASES:
+        raise Unsupported(
+            "nothing is known of this Spark",
+            where="--spark",
+            found=spark,
+            expected=f"Spark {RELEASES[0]} to {RELEASES[-1]}",
+        )
+    return release
+
+
+def _noted(home: Path, storage: Storage) -> str | None:
+    record, _ = find_record(home, storage)
+    return None if record is None else record.spark
+
+
+def _pins(release: str, recorded: frozenset[str]) -> bool:
+    """Return whether a checkpoint that began with a release would have exactly these settings."""
+    pinned = {setting.name for setting in pinned_by(release)}
+    return recorded <= pinned and pinned - recorded <= BACKPORTED
+
+
+def _findings(saved: DryRunCheckpoint, written: tuple[str, ...], target: str) -> Iterator[SparkFinding]:
+    found = saved.found
+    oldest, newest = written[0], written[-1]
+    if minor(oldest) > minor(target):
+        yield SparkFinding(
+            "release",
+            Effect.FAILS,
+            f"Spark {_or(written)} wrote this; Spark {target} is older, and passes over what it does not know"
+            " of the checkpoint",
+            f"go on with Spark {oldest} or newer",
+        )
+        return
+    yield from _state(saved, target)
+    if found.uncommitted is not None:
+        yield SparkFinding(
+            "batch",
+            Effect.NONE,
+            f"batch {found.uncommitted} is planned and not committed: Spark {target} would run it again",
+            "stop the query between two batches first, or go on from a savepoint",
+        )
+    for behaviour in behaviours_between(oldest, target, saved.state_format):
+        yield SparkFinding(
+            "behaviour",
+            Effect.NONE,
+            f"since {behaviour.since}, {behaviour.text}",
+            behaviour.hint,
+            behaviour.reference,
+        )
+    if minor(newest) < minor(target):
+        yield SparkFinding("release", Effect.NONE, _NO_WAY_BACK.format(target=target, written=_or(written)))
+
+
+def _state(saved: DryRunCheckpoint, target: str) -> Iterator[SparkFinding]:
+    """Yield the demands of the state on the other Spark."""
+    found, confs = saved.found, saved.offsets.confs
+    if not found.operators:
+        return
+    if external_state(confs) is not None or provider_class(confs) in EXTERNAL_PROVIDERS:
+        yield from _holdfasts("provider", f"the state is in a database ({found.provider})", target)
+    for operator in found.operators:
+        if operator.named.operator_kind == KEYED_WORDS:
+            yield from _holdfasts("operator", f"operator {operator.named.label} is Holdfast's", target)
+    version = _snapshot_version(saved.storage, found)
+    if version == 2 and target != "4.0":
+        yield SparkFinding(
+            "state files",
+            Effect.FAILS,
+            f"RocksDB's snapshots have metadata that Spark 4.0 alone writes (v2); Spark {target} reads v1",
+            "`holdfast state migrate --state-format 1` writes them anew, as every Spark reads them",
+        )
+    if target == "4.1" and saved.state_format == 1:
+        yield SparkFinding(
+            "state files",
+            Effect.MEANING,
+            "Spark 4.1 checks state files of format 1 against checksum files; where a batch failed and ran"
+            " again, a healthy file may be refused",
+            f"set {_CHECKSUMS}=false, or go to Spark 4.2",
+            "SPARK-56461",
+        )
+
+
+def _holdfasts(what: str, fact: str, target: str) -> Iterator[SparkFinding]:
+    if not OLDEST <= minor(target) < TOO_NEW:
+        yield SparkFinding(
+            what,
+            Effect.FAILS,
+            f"{fact}, which runs on Spark {OLDEST[0]}.{OLDEST[1]} and newer",
+            "choose one of these",
+        )
+
+
+def _snapshot_version(storage: Storage, found: Checkpoint) -> int:
+    """The highest version of the metadata of RocksDB's snapshots that a restart reads."""
+    if found.confs.get(ENCODING) is None:
+        return 1
+    versions = {1}
+    for operator in found.operators:
+        for store in operator.stores:
+            base = store.files[0] if store.files else None
+            if base is not None and base.kind is FileKind.ZIP and base.unique_id is not None:
+                path = base.render()
+                versions.add(parse_snapshot(storage.read(path), path, whole=False).version)
+                break  # a query writes all its snapshots alike
+    return max(versions)
+
+
+def _or(releases: tuple[str, ...]) -> str:
+    return releases[0] if len(releases) == 1 else f"{', '.join(releases[:-1])} or {releases[-1]}"

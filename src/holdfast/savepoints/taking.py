@@ -1,0 +1,657 @@
+"""Take a savepoint of a committed batch while the query runs.
+
+Sinks know a query by its id, so a checkpoint never gets a new one. A savepoint is accepted only where the
+checkpoint still has the offsets of one of its batches, byte for byte: Spark writes the time of planning into
+them, so two queries do not share them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from holdfast import layout
+from holdfast._version import __version__
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.copy import How
+from holdfast.checkpoints.stores import NO_DAMAGE, DamagedFiles
+from holdfast.checkpoints.verification.file_checks import Verification, in_short, unlike_recorded
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
+from holdfast.config.checks import place_word
+from holdfast.errors import (
+    Conflict,
+    Corrupt,
+    HoldfastError,
+    Internal,
+    Invalid,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
+from holdfast.external.view import is_external
+from holdfast.formats.files.checksums import ChecksumComparison, parse_hadoop_checksum
+from holdfast.formats.logs.batch_logs import QueryMetadata, parse_query
+from holdfast.formats.manifest import Manifest, SavedFile, manifest_of
+from holdfast.json_shapes import JsonShape, json_as, json_spread
+from holdfast.savepoints.catalog import (
+    copies_by_itself,
+    is_to_be_put,
+    listed,
+    load,
+    manifest_path,
+    modified_ns,
+    new_id,
+    object_path,
+    same_disk,
+    same_file,
+    savepoint_uri,
+)
+from holdfast.savepoints.copying import WORKERS, Pace, each
+from holdfast.savepoints.leases import Chance, Clock, TakeLease, let_go, staged
+from holdfast.savepoints.planning import (
+    LOOKS,
+    PlannedFile,
+    TakePlan,
+    facts,
+    is_about_a_file,
+    named_for_life,
+    plan_take,
+    see_damage,
+    too_fast,
+)
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage import open_storage
+from holdfast.storage.atomic_swap import in_bulk
+from holdfast.storage.hashing import hash_file, hash_of
+from holdfast.storage.local import file_of
+from holdfast.storage.port import Listing, Names, ReadOnly, Storage, full
+
+
+class IdentifiedCheckpoint(ReadOnly):
+    """A checkpoint that has lost its query id, shown with one.
+
+    Args:
+        checkpoint: The checkpoint.
+        query_id: The id.
+    """
+
+    def __init__(self, checkpoint: Storage, query_id: str) -> None:
+        self._checkpoint = checkpoint
+        self._metadata = QueryMetadata(query_id).render()
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self._checkpoint.uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        if path != layout.METADATA:
+            return self._checkpoint.read(path, start, length)
+        return self._metadata[start:] if length is None else self._metadata[start : start + length]
+
+    def list(self, path: str = "") -> Listing:
+        """See `Storage`."""
+        listing = self._checkpoint.list(path)
+        if path:
+            return listing
+        # A checksum of the lost file is none of this one.
+        sums = layout.HadoopChecksumFile(layout.METADATA).render()
+        sizes = {name: listing.size(name) for name in listing.names if name != sums}
+        return Names({**sizes, layout.METADATA: len(self._metadata)})
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        return len(self._metadata) if path == layout.METADATA else self._checkpoint.size(path)
+
+    def file_of(self, path: str) -> Path | None:
+        """Return where a file is on this machine; None where it has to be read."""
+        return None if path == layout.METADATA else file_of(self._checkpoint, path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise Internal("a damaged checkpoint is never written", where=full(self.uri, path))
+
+
+def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> IdentifiedCheckpoint:
+    """Show a checkpoint that has lost its query id with the id of a savepoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog of the savepoint.
+        savepoint_id: A savepoint of the same query.
+
+    Raises:
+        Invalid: The checkpoint has its id.
+        NotFound: The savepoint does not exist.
+        Conflict: The checkpoint has no offsets of a batch of the savepoint, so it may be another query's.
+        Unsupported: The state of the checkpoint is in a database.
+    """
+    with suppress(NotFound, Corrupt):
+        query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
+        raise Invalid(
+            "the checkpoint has its query id",
+            where=full(checkpoint.uri, layout.METADATA),
+            found=query.query_id,
+            hint="leave --id-of out",
+        )
+    if is_external(checkpoint):
+        raise Unsupported(
+            "a query whose state is in a database cannot be given its id back",
+            where=checkpoint.uri,
+            hint="restore a savepoint of it",
+        )
+    manifest = load(catalog, savepoint_id)
+    if not _shares_a_batch(checkpoint, manifest):
+        raise Conflict(
+            "the savepoint may be of another query",
+            where=savepoint_uri(catalog, savepoint_id),
+            found=f"batch {manifest.batch_id}, whose offsets the checkpoint does not have",
+            expected="the same offsets of a batch in both",
+            hint="name a newer savepoint of the query, or restore this one",
+        )
+    return IdentifiedCheckpoint(checkpoint, manifest.query_id)
+
+
+def newest_savepoint(checkpoint: Storage, catalogs: Iterable[str]) -> tuple[str, Manifest] | None:
+    """Return the newest savepoint of a checkpoint that has lost its query id, and its address.
+
+    Savepoints whose state was changed are passed over, and those that share no batch with the checkpoint.
+
+    Cost: every manifest of the catalogs is read, and at most two small files for each.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalogs: Addresses of directories of savepoints; one that cannot be read is passed over.
+    """
+    found: dict[str, Manifest] = {}
+    for address in catalogs:
+        with suppress(HoldfastError):
+            for savepoint in listed(open_storage(address, "catalog")):
+                manifest = savepoint.manifest
+                if manifest is None or manifest.change is not None or manifest.checkpoint != checkpoint.uri:
+                    continue
+                if _shares_a_batch(checkpoint, manifest):
+                    found[savepoint.uri] = manifest
+    return max(found.items(), key=lambda item: item[1].created_ms, default=None)
+
+
+def lost_id_hint(checkpoint: Storage, catalogs: Iterable[str]) -> str:
+    """Return what to do about a checkpoint that has lost its query id.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalogs: The directories of savepoints that are known.
+    """
+    place = place_word(checkpoint.uri)
+    newest = newest_savepoint(checkpoint, catalogs)
+    if newest is None:
+        return (
+            "put the file back from a copy; or, with any savepoint of the query,"
+            f" `holdfast savepoint take {place} DIR --id-of SAVEPOINT` saves the state of this checkpoint"
+            " under that query's id, and `holdfast restore` makes a whole checkpoint of it"
+        )
+    word = place_word(newest[0])
+    return (
+        f"savepoint {newest[1].savepoint_id} has the id:"
+        f" `holdfast savepoint take {place} DIR --id-of {word}` saves the newest batch of this checkpoint"
+        " under it, for `holdfast restore` into a new directory;"
+        f" or `holdfast restore {word} NEW` goes back to batch {newest[1].batch_id}"
+    )
+
+
+def is_lost_id(error: Corrupt, checkpoint: Storage) -> bool:
+    """Return whether an error is about the file with the query's id."""
+    return error.where in (layout.METADATA, full(checkpoint.uri, layout.METADATA))
+
+
+def _shares_a_batch(checkpoint: Storage, manifest: Manifest) -> bool:
+    for file in manifest.files:
+        place = layout.parse(file.path)
+        if isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS:
+            with suppress(NotFound):
+                if hash_of(checkpoint.read(file.path)) == file.sha256:
+                    return True
+    return False
+
+
+_LOG: Final = logging.getLogger("holdfast.savepoints")
+
+# A checkpoint that looks damaged twice is damaged, and not only caught while a file was being replaced.
+_PROOFS: Final = 2
+_LONGEST_LABEL: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(JsonShape):
+    """A savepoint that was taken.
+
+    Attributes:
+        uri: Its address.
+        manifest: What it is.
+        new_files: The files that the catalog did not hold before.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
+        damaged: Damaged files of the checkpoint that the savepoint does without: what they held is in it from
+            an older snapshot and the changes since.
+        replaced: Objects of the catalog that were damaged, and that the take has replaced.
+    """
+
+    uri: str = field(metadata=json_as("savepoint"))
+    manifest: Manifest = field(metadata=json_spread())
+    new_files: int
+    untold: str | None = None
+    damaged: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
+def take(
+    checkpoint: Storage,
+    catalog: Storage,
+    plan: TakePlan,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    label: str | None = None,
+    deep: bool = False,
+    operation: str | None = None,
+    workers: int = WORKERS,
+    pace: Pace | None = None,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
+
+    The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
+    one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
+    twice.
+    Before the manifest is written, which publishes the savepoint, all that is new is verified as a
+    checkpoint is.
+
+    Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
+    the proof; and the state's rows, where they are few or asked for. If the catalog already has an object of
+    the same hash as a file that was read, that object is read once too: its content has to be that of its
+    name. Where something does not fit, all objects that the take relies on are read.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        plan: What `plan_take` gave for these two.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        operation: Which operation of a control plane asked for it, by which that one knows it again.
+        workers: How many files to work on at a time.
+        pace: Leaves a running query its processors; one file at a time then.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Savepoints are being removed from the catalog.
+        Corrupt: The checkpoint is damaged; there is no savepoint.
+        Unsupported: The rows were asked for, and cannot be read; there is no savepoint.
+        NotFound: The batch that was asked for is no longer kept.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+    """
+    check_label(label)
+    if pace is not None:
+        workers, tell = 1, pace.before(tell)
+    _LOG.debug("taking a savepoint of %s into %s", checkpoint.uri, catalog.uri)
+    turn = TakeLease(catalog, chance(8).hex(), clock)
+    with turn.held():
+        one = _Take(checkpoint, catalog, turn, workers, tell)
+
+        def copied() -> tuple[list[SavedFile], Manifest]:
+            with in_bulk(catalog) as quick:
+                one.catalog = quick
+                saved = one.saved(plan)
+            return saved, new_manifest(
+                one.view(saved),
+                saved,
+                {} if operation is None else {"operation": operation},
+                label=label,
+                new_bytes=one.new_bytes(saved),
+                deep=deep,
+                clock=clock,
+                chance=chance,
+                tell=tell,
+            )
+
+        try:
+            saved, manifest = copied()
+        except Corrupt:
+            if not one.distrust():
+                raise
+            saved, manifest = copied()
+        publish(catalog, manifest, turn)
+    uri = savepoint_uri(catalog, manifest.savepoint_id)
+    taken = Taken(
+        uri,
+        manifest,
+        one.new_files(saved),
+        plan.untold,
+        tuple(sorted(one.damaged)),
+        tuple(sorted(one.replaced)),
+    )
+    _LOG.info("took savepoint %s of %s, batch %d", taken.uri, checkpoint.uri, manifest.batch_id)
+    return taken
+
+
+def check_label(label: str | None) -> None:
+    """Refuse a label that cannot be shown.
+
+    Raises:
+        Invalid: It is empty, too long, or holds control characters.
+    """
+    if label is None:
+        return
+    if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise Invalid(
+            "this is no label",
+            found=repr(label[:_LONGEST_LABEL]),
+            expected=f"text of up to {_LONGEST_LABEL} characters",
+            hint="leave out line ends and control characters, or leave the label out",
+        )
+
+
+@dataclass(slots=True)
+class _Take:
+    """The copying of one take.
+
+    Attributes:
+        stored: Size of what this take has put into the catalog, by hash.
+        kept: Paths of files that an earlier savepoint of the checkpoint has too.
+        proved: Linked data files that were compared with their checksums while they were hashed.
+        at: Where the catalog has a file now.
+        damaged: Damaged files that the savepoint does without.
+        replaced: Damaged objects of the catalog that this take replaces.
+        distrusted: Hashes whose objects have other content.
+        relied: What was saved last.
+    """
+
+    checkpoint: Storage
+    catalog: Storage
+    turn: TakeLease
+    workers: int
+    tell: ProgressCallback | None
+    stored: dict[str, int] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    proved: set[str] = field(default_factory=set)
+    at: dict[str, str] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
+    distrusted: set[str] = field(default_factory=set)
+    relied: list[SavedFile] = field(default_factory=list)
+
+    def saved(self, plan: TakePlan) -> list[SavedFile]:
+        """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
+        links = same_disk(self.checkpoint, self.catalog)
+        found: Verification | None = None
+        proofs = 0
+        damage = NO_DAMAGE
+        for look in range(LOOKS):
+            try:
+                saved = self._copied(plan if look == 0 else self._planned_again(plan, damage), links, look)
+            except (NotFound, Corrupt) as error:
+                let_go(self.catalog, self.turn.token)
+                if found is not None and damage != NO_DAMAGE:  # it cannot do without what is damaged
+                    raise self._refusal(found, plan) from error
+                if isinstance(error, Corrupt) or not is_about_a_file(error, self.checkpoint):
+                    raise
+                gone = error
+                continue
+            self.relied = saved
+            found = self._verified(saved, plan)
+            if not found.ok and self.distrust():
+                continue
+            proofs += 1
+            if found.ok:
+                self.damaged = {*damage.unreadable, *damage.wrong}
+                return saved
+            if proofs >= _PROOFS:
+                before, damage = damage, _both(damage, found.damage)
+                if damage == before:
+                    break
+        if found is not None:
+            raise self._refusal(found, plan)
+        raise too_fast(gone) from gone
+
+    def distrust(self) -> bool:
+        """Hash the objects that were in the catalog before; return True if a hash is not the object's name.
+
+        Such objects are replaced when the files are copied again: damage of the catalog is not damage of the
+        checkpoint.
+        """
+        held = {file.sha256: file for file in self.relied if file.sha256 not in self.stored}
+        hashes = each(
+            lambda file: hash_file(self.catalog, object_path(file.sha256), file.size_bytes)[0],
+            held.values(),
+            self.workers,
+            self.tell,
+            "hashing",
+        )
+        wrong = {sha256 for sha256, found in zip(held, hashes, strict=True) if sha256 != found}
+        new = wrong - self.distrusted
+        self.distrusted |= wrong
+        return bool(new)
+
+    def _planned_again(self, plan: TakePlan, damage: DamagedFiles) -> TakePlan:
+        return plan_take(
+            self.checkpoint,
+            self.catalog,
+            plan.asked,
+            plan.record,
+            purpose=plan.purpose,
+            damage=damage,
+        )
+
+    def view(self, saved: list[SavedFile]) -> SavepointView:
+        """Return the saved files as a checkpoint."""
+        return SavepointView(self.catalog, saved, self.checkpoint.uri)
+
+    def new_bytes(self, saved: list[SavedFile]) -> int:
+        """The bytes that the catalog did not hold before."""
+        return sum(self.stored[sha256] for sha256 in {file.sha256 for file in saved} if sha256 in self.stored)
+
+    def new_files(self, saved: list[SavedFile]) -> int:
+        """The files that it did not hold."""
+        return len({file.sha256 for file in saved} & self.stored.keys())
+
+    def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
+        """First a hold on every file, so that none can be taken away, and then their hashes."""
+        self.proved.clear()
+        self.kept.clear()
+        numbered = enumerate(plan.files, start=look * len(plan.files))
+        held = each(
+            lambda item: self._hold(item[1], staged(self.turn.token, item[0]), links),
+            numbered,
+            self.workers,
+            self.tell,
+            "copying",
+        )
+        return each(
+            lambda one: one if isinstance(one, SavedFile) else self._settle(*one),
+            held,
+            self.workers,
+            self.tell,
+            "hashing",
+        )
+
+    def _hold(self, planned: PlannedFile, hold: str, links: bool) -> SavedFile | tuple[PlannedFile, str]:
+        self.turn.beat()
+        file, size = planned.file, planned.size_bytes
+        before = planned.held
+        if (
+            before is not None
+            and before.sha256 not in self.distrusted
+            and self.catalog.size(object_path(before.sha256)) == size
+        ):
+            self.kept.add(file.path)
+            self.at[file.path] = object_path(before.sha256)
+            return before
+        if links and file.how is How.WHOLE and never_changes(file.path):
+            self.catalog.copy(file.origin, hold, origin=self.checkpoint)
+            self.at[file.path] = hold
+            return planned, hold
+        data = self.checkpoint.read(file.origin)
+        if file.how is How.SOURCE_LOG:
+            data = file.content(data, "")
+        sha256 = hash_of(data)
+        # What may get other bytes under its name must not be copied after it was read.
+        aside = file.how is How.WHOLE and named_for_life(file.path)
+        if aside and copies_by_itself(self.checkpoint, self.catalog):
+            self._store(
+                sha256, len(data), lambda path: self.catalog.copy(file.origin, path, origin=self.checkpoint)
+            )
+        else:
+            self._store(sha256, len(data), lambda path: self.catalog.write(path, data))
+        return SavedFile(file.path, len(data), sha256, file.how.value)
+
+    def _settle(self, planned: PlannedFile, hold: str) -> SavedFile:
+        self.turn.beat()
+        written_ns = modified_ns(self.catalog, hold)
+        sums = self._sums(planned.file.path)
+        see = None if sums is None else sums.see
+        try:
+            sha256, size = hash_file(self.catalog, hold, planned.size_bytes, see)
+        except Unavailable as error:
+            # A link in the catalog says as little of its file as any name.
+            where = full(self.checkpoint.uri, planned.file.origin)
+            raise Unavailable(error.fact, where=where, found=error.found, hint=error.hint) from error
+        self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
+        self.at[planned.file.path] = object_path(sha256)
+        self.catalog.delete(hold)
+        linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
+        # Only of a link are the catalog's bytes those that were read here.
+        if linked and sums is not None and sums.fits:
+            self.proved.add(planned.file.path)
+        return SavedFile(
+            planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
+        )
+
+    def _sums(self, path: str) -> ChecksumComparison | None:
+        """Return the checksum that Hadoop wrote for a data file, which saves reading most of a state twice.
+
+        Where it is not at hand or cannot be read, there is the proof, which says so.
+        """
+        if not isinstance(layout.parse(path), layout.SharedSstFile):
+            return None
+        beside = layout.HadoopChecksumFile(path).render()
+        try:
+            return ChecksumComparison(parse_hadoop_checksum(self.catalog.read(self.at[beside]), beside))
+        except (KeyError, NotFound, Corrupt):
+            return None
+
+    def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
+        path = object_path(sha256)
+        if sha256 in self.stored or not is_to_be_put(self.catalog, sha256, size, self.replaced):
+            return
+        try:
+            put(path)
+            self.stored[sha256] = size
+        except Conflict:
+            pass  # another take, or another file of this one, was quicker
+
+    def _verified(self, saved: list[SavedFile], plan: TakePlan) -> Verification:
+        """Verify what was saved, and compare it with the record of the checkpoint's good batches."""
+        # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
+        found = verify(self.view(saved), self.tell, self.proved | self.kept, unpack=False, placed=self.kept)
+        if plan.record is None:
+            return found
+        whole = [(file.path, file.size_bytes, file.sha256) for file in saved if file.how == How.WHOLE.value]
+        unlike = {problem.file: problem for problem in unlike_recorded(plan.record, whole)}
+        problems = {problem.file: problem for problem in found.problems} | unlike
+        wrong = DamagedFiles(wrong=frozenset(unlike.keys() - found.damage.unreadable))
+        return replace(
+            found,
+            problems=tuple(problems[file] for file in sorted(problems)),
+            damage=_both(found.damage, wrong),
+        )
+
+    def _refusal(self, found: Verification, plan: TakePlan) -> Corrupt:
+        return Corrupt(
+            f"the checkpoint is damaged, and {plan.purpose.refused}",
+            where=full(self.checkpoint.uri, found.problems[0].file),
+            found=in_short(found.problems),
+            hint=see_damage(self.checkpoint, plan.purpose),
+        )
+
+
+def _both(one: DamagedFiles, other: DamagedFiles) -> DamagedFiles:
+    return DamagedFiles(one.unreadable | other.unreadable, one.wrong | other.wrong)
+
+
+def never_changes(path: str) -> bool:
+    """Return whether a file of a checkpoint never changes once it exists, so that a link is a copy.
+
+    State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
+    what hangs on them is not worth the little that a link saves.
+    """
+    return layout.state_file(path) is not None
+
+
+def new_manifest(
+    view: SavepointView,
+    saved: Sequence[SavedFile],
+    noted: Mapping[str, Any],
+    *,
+    label: str | None,
+    new_bytes: int,
+    deep: bool,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None,
+) -> Manifest:
+    """The manifest of a new savepoint.
+
+    Args:
+        view: The savepoint, under the address of its checkpoint.
+        saved: Its files.
+        noted: What it says besides.
+        label: A name for people.
+        new_bytes: The bytes that the catalog did not hold before.
+        deep: Read the rows of the state however many there are.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with stores done, stores in all, and what is being done.
+    """
+    created_ms = clock()
+    told = facts(view, [file.path for file in saved], deep=deep, tell=tell)
+    fields = {
+        "id": new_id(created_ms, told["query_id"], told["batch"], chance(2)),
+        "label": label,
+        "created_ms": created_ms,
+        "checkpoint": view.uri,
+        **told,
+        "size_bytes": sum(file.size_bytes for file in saved),
+        "new_bytes": new_bytes,
+        "holdfast": __version__,
+        **noted,
+    }
+    return manifest_of(fields, saved)
+
+
+def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
+    """Write a manifest, which publishes its savepoint, and read it back.
+
+    Raises:
+        Conflict: The take was given up for dead meanwhile; there is no savepoint.
+        Corrupt: It does not read as it was written; there is no savepoint.
+    """
+    path, data = manifest_path(manifest.savepoint_id), manifest.render()
+    turn.check()
+    catalog.write(path, data)
+    try:
+        turn.check()
+        if catalog.read(path) != data:
+            raise Corrupt(
+                "a manifest does not read as it was written",
+                where=full(catalog.uri, path),
+                hint="take it again; if it happens again, look at the disk",
+            )
+    except HoldfastError:
+        catalog.delete(path)
+        raise

@@ -1,1 +1,0 @@
-"""Take a savepoint, once or again and again."""

@@ -1,1 +1,0 @@
-"""What the state of a savepoint is to new code."""

@@ -1,0 +1,184 @@
+"""Work of a request in a process with bounds of time and memory.
+
+It is ended too when who asks has gone, and with the server itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.checks import without_secrets
+from holdfast.errors import HoldfastError, Internal, Unavailable
+from holdfast.jobs.processes.protocol import error_from
+from holdfast.server.bounded_work import DONE, REFUSED, too_much_memory
+from holdfast.storage.atomic_swap import sandbox
+
+_PIECE: Final = 1 << 16
+# What stands around the lines of an answer.
+_AROUND: Final = 1 << 16
+_CPU_SHARE: Final = 2
+# Fewer arenas and pools: the bound is one of addresses, which these reserve far ahead.
+_SPARING: Final = {
+    "MALLOC_ARENA_MAX": "2",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one question.
+
+    Attributes:
+        seconds: From the start of its process to the end of the answer.
+        memory_bytes: All that its process has in use or reserved.
+        answer_bytes: The lines of its answer.
+    """
+
+    seconds: float
+    memory_bytes: int
+    answer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """An answer.
+
+    Attributes:
+        lines: Its lines.
+        facts: What is said of it as a whole.
+    """
+
+    lines: list[bytes]
+    facts: Mapping[str, Any]
+
+
+async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines:
+    """Run a module of ours in a process of its own and return its result; cancelling ends the process.
+
+    Args:
+        module: One that calls `bounded_work.run`.
+        question: What it is asked.
+        limits: What it may take.
+
+    Raises:
+        Unavailable: It took too long, or too much memory.
+        HoldfastError: As the module raises it.
+    """
+    # What its process leaves on the disk is gone with it, also when it is killed.
+    async with _workplace() as folder:
+        process = await _started(module, folder)
+        try:
+            said = await asyncio.wait_for(_said(process, question, limits), limits.seconds)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise too_slow(limits) from error
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            code = await process.wait()
+    lines = said.split(b"\n")
+    last = _last(lines)
+    if DONE in last:
+        return Lines(lines[:-2], last[DONE])
+    if REFUSED in last:
+        raise error_from(last[REFUSED])
+    raise _died(code, limits)
+
+
+def too_slow(limits: Limits) -> Unavailable:
+    """The error for work that has come to the bound of its time."""
+    return Unavailable(
+        "the query took too long",
+        found=f"more than {limits.seconds:g} s",
+        expected=f"{limits.seconds:g} s at most, for reading the states, planning and running it",
+        hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+    )
+
+
+@asynccontextmanager
+async def _workplace() -> AsyncIterator[Path]:
+    """Make a sandbox in a thread, and remove it there: what others have left may take a while to clear."""
+    made = sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex())
+    entering = asyncio.create_task(asyncio.to_thread(made.__enter__))
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        # Whoever is cancelled leaves no directory behind, not even one that is just being made.
+        await asyncio.shield(asyncio.create_task(_leave(made, entering)))
+
+
+async def _leave(made: AbstractContextManager[Path], entering: asyncio.Task[Path]) -> None:
+    with suppress(HoldfastError):
+        await entering
+        await asyncio.to_thread(made.__exit__, None, None, None)
+
+
+async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
+    environment = without_secrets(os.environ)
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, **_SPARING, "TMPDIR": str(folder)},
+        )
+    except OSError as error:
+        raise Unavailable(
+            "the process of the query could not be started",
+            found=error.strerror or str(error),
+            hint="try again",
+        ) from error
+
+
+async def _said(process: asyncio.subprocess.Process, question: Mapping[str, Any], limits: Limits) -> bytes:
+    if process.stdin is None or process.stdout is None:
+        raise Internal("a process has no line to it")
+    asked = {
+        "parent": os.getpid(),
+        "memory_bytes": limits.memory_bytes,
+        "cpu_s": int(limits.seconds * _CPU_SHARE) + 1,
+        "question": question,
+    }
+    with suppress(ConnectionError):  # how it has died is seen below
+        process.stdin.write(json.dumps(asked).encode() + b"\n")
+        await process.stdin.drain()
+    parts: list[bytes] = []
+    size = 0
+    while piece := await process.stdout.read(_PIECE):
+        size += len(piece)
+        if size > limits.answer_bytes + _AROUND:
+            raise Internal("a process has answered more than it may", found=f"{size:,} bytes")
+        parts.append(piece)
+    await process.wait()
+    return b"".join(parts)
+
+
+def _last(lines: list[bytes]) -> Mapping[str, Any]:
+    """The line that ends an answer; nothing if there is none."""
+    if len(lines) < 2 or lines[-1]:
+        return {}
+    last = json.loads(lines[-2])
+    return last if isinstance(last, dict) else {}
+
+
+def _died(code: int, limits: Limits) -> HoldfastError:
+    """Return the error for a process that died."""
+    if code == -signal.SIGXCPU:
+        return too_slow(limits)
+    how = f"its process ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+    return too_much_memory(limits.memory_bytes, how)

@@ -1,1 +1,0 @@
-"""Work for a request in a process with bounds of time and memory."""

@@ -1,0 +1,462 @@
+"""The pages of jobs, alerts and operations."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+from holdfast.config.alert_settings import Alerts
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.jobs import reports
+from holdfast.jobs.registry.client import JobDetails, JobStatus
+from holdfast.jobs.registry.operation_log import Operation, OperationState
+from holdfast.jobs.registry.registry import Attempt
+from holdfast.jobs.reports import newest_skew
+from holdfast.model import BatchProgress, JobState, KeyedProgress, KeyedState, OperatorProgress, QueryStarted
+from holdfast.observe.alerting import FIRING, Alert
+from holdfast.observe.batch_numbers import watermark_ms
+from holdfast.observe.job_metrics import (
+    access_seconds,
+    cache_hit_ratio,
+    operator_bytes,
+    shown_kind,
+    shown_name,
+    state_bytes,
+)
+from holdfast.observe.rules import BY_RULE, RULES, shown_value
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard import views
+from holdfast.server.dashboard.views import (
+    AlertLine,
+    AlertsView,
+    AttemptLine,
+    BatchLine,
+    Chart,
+    ExpectedLine,
+    Health,
+    HeavyKeyLine,
+    JobLine,
+    JobsView,
+    JobView,
+    OperationLine,
+    OperationView,
+    OperatorLine,
+    Phase,
+    Point,
+    QueryView,
+    RecoveryLine,
+    RuleLine,
+    SkewLine,
+    chart,
+    view_of,
+)
+
+_EVENTS_SHOWN: Final = 100
+
+
+def alerts_view(plane: ControlPlane) -> AlertsView:
+    """Return the open alerts, their history, newest first, and the rules with their defaults."""
+    alerts = reports.alerts(plane.home)
+    events = reports.alert_events(plane.home, last=_EVENTS_SHOWN)
+    told = [
+        _line(event.event.alert, event.event.kind, event.event.at_ms, event.event.text)
+        for event in reversed(events)
+    ]
+    defaults = Alerts().thresholds
+    rules = tuple(
+        RuleLine(
+            rule.name,
+            rule.alert,
+            rule.severity,
+            rule.above,
+            _round(shown_value(defaults[rule.name], rule.unit)) if rule.name in defaults else "off",
+            rule.advice,
+        )
+        for rule in RULES
+    )
+    firing = sum(alert.phase == FIRING for alert in alerts)
+    return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
+
+
+def _round(threshold: str) -> str:
+    """`1 min` for `1 min 0 s`: a threshold is not measured."""
+    return re.sub(r" 0 (s|min|h)$", "", threshold)
+
+
+def standing(plane: ControlPlane) -> Sequence[Alert]:
+    """The alerts of all jobs that stand now, for pages that are about something else.
+
+    Where they cannot be read, those pages are still worth having: the page of alerts says why.
+    """
+    try:
+        return plane.cache.get("standing alerts", lambda: reports.alerts(plane.home))
+    except HoldfastError:
+        return ()
+
+
+def alert_lines(alerts: Iterable[Alert]) -> tuple[AlertLine, ...]:
+    """Return the alerts, firing ones first, and the most severe of them first."""
+    lines = [_line(alert, alert.phase, alert.since_ms, alert.text) for alert in alerts]
+    return tuple(sorted(lines, key=lambda line: (line.phase != FIRING, line.severity, -line.at_ms)))
+
+
+def _line(alert: Alert, phase: str, at_ms: int, text: str) -> AlertLine:
+    rule = BY_RULE[alert.rule]
+    return AlertLine(alert.job, alert.rule, phase, rule.severity, text, rule.advice, at_ms)
+
+
+_HEALTH: Final = {
+    OperationState.ASKED: Health.BUSY,
+    OperationState.RUNNING: Health.BUSY,
+    OperationState.COMPLETED: Health.OVER,
+    OperationState.FAILED: Health.BAD,
+}
+
+
+def operation_lines(plane: ControlPlane, job: str, limit: int) -> tuple[OperationLine, ...]:
+    """The newest operations of a job, the newest first."""
+    newest = plane.operations.newest(job, limit)
+    return tuple(operation_line(operation, plane.clock()) for operation in newest)
+
+
+def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
+    """One operation in full.
+
+    Raises:
+        NotFound: There is none.
+    """
+    operation = plane.operations.get(operation_id)
+    firing = sum(alert.phase == "firing" for alert in standing(plane))
+    return OperationView(
+        plane.clock(), operation_line(operation, plane.clock()), operation.arguments, operation.result, firing
+    )
+
+
+def operation_line(operation: Operation, now_ms: int) -> OperationLine:
+    """An operation in a list."""
+    progress = operation.progress or {}
+    began = operation.started_ms or operation.asked_ms
+    health = _HEALTH[operation.state]
+    if health is Health.OVER and _is_bad(operation):
+        health = Health.WARN
+    return view_of(
+        OperationLine,
+        operation,
+        operation=operation.operation_id,
+        about=_about(operation),
+        state=operation.state.value,
+        health=health,
+        took_ms=(operation.ended_ms or now_ms) - began if operation.started_ms else None,
+        done=progress.get("done"),
+        total=progress.get("total"),
+        what=progress.get("what"),
+        outcome=None if operation.result is None else outcome(operation.verb, operation.result),
+    )
+
+
+def _is_bad(operation: Operation) -> bool:
+    """Return whether the result of an operation needs attention."""
+    return operation.verb == "verify" and not (operation.result or {}).get("ok", True)
+
+
+def _about(operation: Operation) -> str | None:
+    given = operation.arguments
+    if operation.verb == "diff":
+        return f"{short_address(given['first'])} and {short_address(given['second'])}"
+    if operation.verb == "dispose":
+        return ", ".join(short_address(address) for address in given["savepoints"])
+    if "savepoint" in given:
+        return short_address(given["savepoint"])
+    return given.get("label")
+
+
+def outcome(verb: str, result: Mapping[str, Any]) -> str:
+    """Return the result of an operation as a sentence."""
+    if verb in ("savepoint", "stop"):
+        made = result.get("savepoints") or []
+        told = ", ".join(
+            f"batch {savepoint['batch']}, {views.size(savepoint['bytes'])}" for savepoint in made
+        )
+        return f"taken: {told}" if made else "stopped"
+    if verb in ("restore", "fork"):
+        return f"a checkpoint at {result.get('checkpoint')}"
+    if verb == "verify":
+        problems = result.get("problems") or []
+        content = {"compared": "whole, its rows compared", "pending": "whole; its digests are pending"}
+        whole = content.get(str(result.get("content")), "whole")
+        return whole if result.get("ok") else f"damaged: {len(problems)} problems"
+    if verb == "dispose":
+        return "deleted"
+    if verb == "diff":
+        counted = {name: _sum(result, name) for name in ("added", "removed", "changed")}
+        told = ", ".join(f"{views.count(number)} {name}" for name, number in counted.items() if number)
+        return "the same" if result.get("same") else told or "different"
+    return "done"
+
+
+def _sum(result: Mapping[str, Any], name: str) -> int:
+    return sum(state.get(name) or 0 for state in result.get("states") or ())
+
+
+def short_address(address: str) -> str:
+    """The last part of an address."""
+    return address.rstrip("/").rpartition("/")[2]
+
+
+# In a list of jobs: enough for a small line, and little to read of many jobs.
+_LATELY: Final = 40
+_BATCHES_SHOWN: Final = 20
+_SHOWN: Final = 12
+_LIST_FRESH_S: Final = 1.0
+_URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
+
+
+def jobs_view(plane: ControlPlane) -> JobsView:
+    """Every job: those in trouble first, then those that run, the most recently started first."""
+    firing = firing_by_job(plane)
+    lines = [job_line(plane, status, firing) for status in plane.jobs()]
+    lines.sort(key=lambda line: (_URGENCY[line.health], not line.firing))
+    return JobsView(plane.clock(), str(plane.home.path), tuple(lines), sum(firing.values()))
+
+
+def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
+    """One job in full, with one of its queries: the one that is named, else its first.
+
+    Raises:
+        NotFound: There is no such job, or no such query of it.
+    """
+    details = plane.details(job)
+    chosen = chosen_query(plane, details, query)
+    name = details.status.job.name
+    alerts = standing(plane)
+    return JobView(
+        **head_of(plane, details),
+        queries=tuple(started.name for started in details.queries),
+        query=None if chosen is None else _query(plane, details, chosen),
+        recoveries=_recoveries(details)[:_SHOWN],
+        expected=_expected(plane, details),
+        attempts=tuple(_attempt(attempt) for attempt in reversed(details.attempts))[:_SHOWN],
+        alerts=alert_lines(alert for alert in alerts if alert.job == name),
+        operations=operation_lines(plane, name, 5),
+    )
+
+
+def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) -> QueryStarted | None:
+    """The query that a page is about; None of a job that has not started one.
+
+    Raises:
+        NotFound: There is no query of that name.
+    """
+    if query is None:
+        return details.queries[0] if details.queries else None
+    return plane.query(details, query)
+
+
+def head_of(plane: ControlPlane, details: JobDetails) -> dict[str, Any]:
+    """Return the head that all pages of a job share."""
+    firing = firing_by_job(plane)
+    return {"now_ms": plane.clock(), "job": line_of(details, firing), "firing": sum(firing.values())}
+
+
+def firing_by_job(plane: ControlPlane) -> Counter[str]:
+    """Return the number of firing alerts by job."""
+    return Counter(alert.job for alert in standing(plane) if alert.phase == FIRING)
+
+
+def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:
+    """A job in a list, from little of what is known of it."""
+
+    def look() -> JobLine:
+        name = status.job.name
+        details = JobDetails(
+            status,
+            plane.registry.queries(name),
+            plane.registry.attempts(name),
+            plane.registry.batches(name, _LATELY),
+            [],
+            [],
+            None,
+            plane.registry.attempt_counts(name),
+        )
+        return line_of(details, firing)
+
+    return plane.cache.get(("job line", status, firing[status.job.name]), look, _LIST_FRESH_S)
+
+
+def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
+    """A job as far as its newest batches tell."""
+    job = details.status.job
+    recent = details.batches[-_LATELY:]
+    newest = recent[-1] if recent else None
+    of_queries = details.newest()
+    return view_of(
+        JobLine,
+        job,
+        state=job.state.value,
+        health=_health(details.status),
+        supervised=details.status.supervised,
+        failure=None if (failed := details.last_failure) is None else str(failed.failure),
+        queries=len(details.queries),
+        batch=None if newest is None else newest.batch_id,
+        committed_ms=None if newest is None else newest.committed_ms,
+        duration_ms=None if newest is None else newest.duration_ms,
+        rows_per_second=_rows_per_second(recent),
+        state_rows=_state_rows(of_queries),
+        state_bytes=sum(state_bytes(batch) for batch in of_queries) if of_queries else None,
+        recent_ms=tuple(batch.duration_ms for batch in recent),
+        restarts=details.counts.restarts,
+        firing=firing[job.name],
+    )
+
+
+def _health(status: JobStatus) -> Health:
+    state = status.job.state
+    if state is JobState.FAILED or (not state.terminal and not status.supervised):
+        return Health.BAD
+    if state.terminal:
+        return Health.OVER
+    return Health.GOOD if state is JobState.RUNNING else Health.BUSY
+
+
+def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
+    """Rows of the batches after the first of these, by the time since that one."""
+    if len(batches) < 2:
+        return None
+    took_ms = batches[-1].committed_ms - batches[0].committed_ms
+    return sum(batch.input_rows for batch in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
+
+
+def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
+    batches = details.batches_of(query.name)
+    newest = batches[-1] if batches else None
+    watermark = None if newest is None else watermark_ms(newest)
+    return view_of(
+        QueryView,
+        query,
+        batch=None if newest is None else newest.batch_id,
+        watermark_ms=watermark or None,
+        lag_ms=plane.clock() - watermark if watermark else None,
+        late_rows=sum(batch.late_rows for batch in batches),
+        charts=_charts(batches),
+        operators=tuple(_operator(operator, batches) for operator in newest.operators) if newest else (),
+        batches=tuple(
+            view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
+            for batch in reversed(batches[-_BATCHES_SHOWN:])
+        ),
+        skew=_skew(details, query.name),
+        lags=tuple(lag for lag in plane.lags(details) if lag.query == query.name),
+        sizing=next((each for each in plane.sizings(details) if each.query == query.name), None),
+    )
+
+
+def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
+    """Return the key skew of the query; empty if none is watched."""
+    try:
+        reports = [report for name, report in newest_skew(details) if name == query]
+    except NotFound:
+        return ()
+    lines = []
+    for report in reports:
+        keys = [view_of(HeavyKeyLine, key, key=", ".join(map(str, key.key))) for key in report.heavy[:5]]
+        lines.append(view_of(SkewLine, report, keys=tuple(keys)))
+    return tuple(lines)
+
+
+def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
+    def points(value: Callable[[BatchProgress], float | None]) -> list[Point]:
+        return [
+            Point(batch.batch_id, batch.batch_id, batch.committed_ms, number)
+            for batch in batches
+            if (number := value(batch)) is not None
+        ]
+
+    rates = [
+        Point(later.batch_id, later.batch_id, later.committed_ms, _rows_per_second((former, later)) or 0.0)
+        for former, later in pairwise(batches)
+    ]
+    charts = [
+        chart("duration", "Batch duration", "ms", "largest", points(lambda batch: batch.duration_ms)),
+        chart("rate", "Rows a second", "rows/s", "mean", rates),
+    ]
+    if any(batch.operators for batch in batches):
+        # Of batches that do not know how many rows there are, nothing is drawn.
+        rows = points(lambda batch: batch.state_rows)
+        charts += [
+            chart("state_rows", "Rows in state", "rows", "newest", rows),
+            chart("state_bytes", "Size of state", "bytes", "newest", points(state_bytes)),
+        ]
+    return tuple(charts)
+
+
+def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
+    """The rows in state of all queries, where all know them."""
+    rows = [batch.state_rows for batch in newest if batch.state_rows is not None]
+    return sum(rows) if rows and len(rows) == len(newest) else None
+
+
+def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedState, ...]:
+    expired: Counter[str] = Counter()
+    for former in (
+        operator.keyed for batch in batches for operator in batch.operators if operator.name == keyed.name
+    ):
+        expired.update({} if former is None else {state.name: state.expired for state in former.states})
+    return tuple(replace(state, expired=expired[state.name]) for state in keyed.states)
+
+
+def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> OperatorLine:
+    """An operator in the newest of a query's batches."""
+    keyed = operator.keyed
+    access_s = access_seconds(operator)
+    return view_of(
+        OperatorLine,
+        operator,
+        display_name=shown_name(operator),
+        operator_kind=shown_kind(operator),
+        late_rows=operator.late_rows + (keyed.late if keyed is not None else 0),
+        size_bytes=operator_bytes(operator),
+        access_ms=None if access_s is None else access_s * 1000,
+        cache_hits=cache_hit_ratio(operator),
+        share=operator_bytes(operator) / max(1, state_bytes(batches[-1])),
+        keyed=keyed is not None,
+        timers=None if keyed is None else keyed.timers,
+        states=() if keyed is None else _states(keyed, batches),
+    )
+
+
+def _attempt(attempt: Attempt) -> AttemptLine:
+    failure = attempt.failure
+    return view_of(
+        AttemptLine,
+        attempt,
+        failure=None if failure is None else str(failure),
+        detail=None if failure is None else failure.detail or None,
+    )
+
+
+def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
+    """The newest first."""
+    return tuple(
+        view_of(RecoveryLine, recovery, took_ms=recovery.recovery_ms, phases=_phases(recovery.phases_ms))
+        for recovery in reversed(details.recoveries)
+    )
+
+
+def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
+    """Return the expected duration of the next recovery; None if unknown."""
+    if not details.recoveries:
+        return None  # it would be read off the files of the checkpoint, for a page that does not show it
+    try:
+        prediction = plane.prediction(details)
+    except HoldfastError:
+        return None
+    if prediction is None:
+        return None
+    return ExpectedLine(prediction.recovery_ms, prediction.error_ms, _phases(prediction.phases_ms))
+
+
+def _phases(phases_ms: Mapping[str, int]) -> tuple[Phase, ...]:
+    return tuple(Phase(name, ms) for name, ms in phases_ms.items())

@@ -1,1 +1,0 @@
-"""Aggregates over event time: windows, sessions, running aggregates."""

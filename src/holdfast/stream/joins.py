@@ -1,0 +1,391 @@
+"""Joins of two streams within a bound of time, and of a stream with a table.
+
+Spark holds the rows of both sides until the watermark says that no partner can come any more; an outer
+join then releases the ones that had none. Nothing here runs Python on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final, Literal
+
+from holdfast.config.checks import one_of
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import (
+    key_columns,
+    quoted,
+    refuse_repeated,
+    refuse_time_key,
+    require_columns,
+    require_time,
+    require_watermark,
+    spark_interval,
+    type_of,
+    with_watermark,
+)
+from holdfast.stream.late import check_side_outputs, late_side, with_late_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+Pairs = list[tuple[str, str]]
+
+
+def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, where: str) -> None:
+    """Refuse keys that are not of one type: a cast between the two may lose the match.
+
+    Raises:
+        Invalid: A key has two types.
+    """
+    for key in keys:
+        one, two = (type_of(side, key) for side in (left, right))
+        if one != two:
+            raise Invalid(
+                f"key `{key}` has two types, and a cast between them may lose the match",
+                where=where,
+                found=f"{one} on the left, {two} on the right",
+                expected="one type",
+                hint="cast one side first",
+            )
+
+
+def result_names(
+    left: Sequence[str],
+    right: Sequence[str],
+    keys: Sequence[str],
+    prefixes: tuple[str, str] | None,
+    *,
+    where: str,
+    hint: str,
+) -> tuple[Pairs, Pairs]:
+    """Pair each column but the keys with its name in the result, left and right.
+
+    Args:
+        left: The columns of the left side.
+        right: Those of the right side.
+        keys: Those that are equal on both.
+        prefixes: What to put before names that both have.
+        where: The operator, for errors.
+        hint: How prefixes are given; `{name}` is the first name that clashes.
+
+    Raises:
+        Invalid: Two columns of the result would have one name.
+    """
+    sides = [[name for name in columns if name not in keys] for columns in (left, right)]
+    clashing = [name for name in sides[0] if name in sides[1]]
+    if clashing and prefixes is None:
+        raise Invalid(
+            "both sides have columns of one name",
+            where=where,
+            found=", ".join(clashing),
+            expected="names of their own",
+            hint=hint.format(name=clashing[0]),
+        )
+    pairs = []
+    for side, prefix in zip(sides, prefixes or ("", ""), strict=True):
+        pairs.append([(name, prefix + name if name in clashing else name) for name in side])
+    result = [*keys, *(name for side in pairs for _, name in side)]
+    refuse_repeated(result, where=where, hint="choose other prefixes")
+    return pairs[0], pairs[1]
+
+
+def same_keys(keys: Iterable[str]) -> Column:
+    """Return the condition that the keys of a row `l` and a row `r` are equal."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
+
+
+EnrichKind = Literal["left", "inner"]
+
+_TABLE_JOINS: Final = {"left": "left_outer", "inner": "inner"}
+_ENRICH: Final = "holdfast.enrich(…)"
+_PREFIX: Final = 'rename one, or give prefix="table_", for table_{name}'
+_COUNT: Final = "__holdfast_rows"
+_SHOWN: Final = 3
+
+
+def enrich(
+    stream: DataFrame,
+    table: DataFrame,
+    *,
+    by: str | Iterable[str],
+    how: EnrichKind = "left",
+    prefix: str | None = None,
+    check: bool = False,
+) -> DataFrame:
+    """Add the columns of a table's row to each row of a stream that has the same key.
+
+    Each batch reads the table anew; nothing is kept between batches. What a batch then sees of a table that
+    changes depends on how it was read: see the guide on operators. A watermark stays on its column.
+
+    A row of the stream comes once for each row of the table that has its key. Give the table unique keys, or
+    say `check=True`, which counts them once, here. A null in a key meets nobody.
+
+    Args:
+        stream: The rows, streaming or not.
+        table: A batch frame.
+        by: The columns that must be equal, with the same names in both.
+        how: "left" keeps rows of the stream that meet nobody, with nulls; "inner" drops them.
+        prefix: What to put before names of the table that the stream has too.
+        check: Run a job that refuses a table in which a key comes twice.
+
+    Returns:
+        The columns of the stream, then those of the table but the keys.
+
+    Raises:
+        Invalid: The table is a stream, a column is wrong or missing, both have columns of one name and there
+            is no prefix, or a key comes twice in the table.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    one_of(how, f"{_ENRICH}: how", list(_TABLE_JOINS))
+    if table.isStreaming:
+        raise Invalid(
+            "the table is a stream",
+            where=_ENRICH,
+            expected="a batch frame",
+            hint="join two streams by holdfast.join_within(left, right, by=…, times=…, bound=…)",
+        )
+    keys = key_columns(stream, by, where=_ENRICH)
+    require_columns(table, keys, where=_ENRICH)
+    check_key_types(stream, table, keys, where=_ENRICH)
+    prefixes = None if prefix is None else ("", prefix)
+    _, added = result_names(stream.columns, table.columns, keys, prefixes, where=_ENRICH, hint=_PREFIX)
+    if check:
+        _check_unique(table, keys)
+    joined = stream.alias("l").join(table.alias("r"), same_keys(keys), _TABLE_JOINS[how])
+    return joined.select(
+        *(F.col(f"l.{quoted(name)}") for name in stream.columns),
+        *(F.col(f"r.{quoted(old)}").alias(new) for old, new in added),
+    )
+
+
+def _check_unique(table: DataFrame, keys: list[str]) -> None:
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    columns = [F.col(quoted(key)) for key in keys]
+    present = table.filter(reduce(and_, (column.isNotNull() for column in columns)))
+    counted = present.groupBy(*columns).agg(F.count("*").alias(_COUNT)).filter(F.col(_COUNT) > 1)
+    twice = [tuple(row) for row in counted.limit(_SHOWN).collect()]
+    if twice:
+        shown = ", ".join(
+            f"{', '.join(map(repr, row[:-1]))} {row[-1]} times" for row in sorted(twice, key=repr)
+        )
+        raise Invalid(
+            "a key comes more than once in the table, and rows of the stream would be doubled",
+            where=f"{_ENRICH}: {', '.join(keys)}",
+            found=shown,
+            expected="one row a key",
+            hint=f"keep one of them: table.dropDuplicates({keys!r}), or join by more columns",
+        )
+
+
+# From both sides, watermarks set, to what is joined, and when the key of a row `l` is that of a row `r`.
+Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame, Column]"]
+
+JoinKind = Literal["inner", "left", "right", "full", "semi"]
+
+_SPARK_KINDS: Final = {
+    "inner": "inner",
+    "left": "left_outer",
+    "right": "right_outer",
+    "full": "full_outer",
+    "semi": "left_semi",
+}
+_WHERE: Final = "holdfast.join_within(…)"
+# Of which sides a row without a key never reaches the join: Spark takes it out where it can match nothing.
+_NEED_A_KEY: Final = {
+    "inner": (True, True),
+    "left": (False, True),
+    "right": (True, False),
+    "full": (False, False),
+    "semi": (True, True),
+}
+_PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
+_WHY: Final = "without one the rows that wait for a partner are kept for ever"
+
+
+def join_within(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    by: str | Iterable[str],
+    times: tuple[str, str],
+    bound: Duration | tuple[Duration, Duration],
+    kind: JoinKind = "inner",
+    watermark: Duration | tuple[Duration, Duration] | None = None,
+    prefixes: tuple[str, str] | None = None,
+    side_outputs: bool = False,
+) -> DataFrame:
+    """Join rows that have the same key and lie within a bound of time of each other.
+
+    A pair is found if the right time is in `[left time, left time + bound]`; a pair of bounds such as
+    `("-1 minute", "5 minutes")` sets both ends, counted from the left time. Both ends are included.
+
+    The result has the keys once, then the other columns of the left side, then those of the right
+    (`semi`: the left side alone, each row at most once). A row without a partner has nulls for the
+    other side and comes when the watermark has passed the bound; until then Spark holds it. A null in a
+    key never finds a partner. The watermark of a query with two streams is the *slower* one, so a side
+    that falls silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
+
+    Two batch frames can be joined too, for a backfill or a test; they need no watermark.
+
+    Args:
+        left: The one side.
+        right: The other side, streaming if and only if the left is.
+        by: The columns that must be equal, with the same names on both sides.
+        times: The column with the event time, left and right.
+        bound: How long after the left row the right one may be, or both ends.
+        kind: `inner`, `left`, `right`, `full` (outer joins) or `semi`.
+        watermark: How late a row may come, for both sides or one for each. Leave it out if the frames
+            have watermarks already.
+        prefixes: What to put before names that both sides have, left and right, as in
+            `("order_", "payment_")`.
+        side_outputs: Put late rows of both sides out as well. The columns `side` ("late", or null for a row
+            of the join), `side_stream` ("left" or "right"), `side_event` (the row as JSON) and `side_error`
+            (always null) are added; a late row has nulls for the others. Both streams are read a second time
+            for it, so Spark counts their rows twice; set it at the first start.
+
+    Raises:
+        Invalid: A kind, column, bound or watermark is wrong or missing, or both sides have columns of
+            one name and there are no prefixes. Spark would say most of this when the query starts. Or late
+            rows cannot be put out at the side of these frames.
+    """
+    return bounded_join(
+        left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes,
+        side_outputs=side_outputs,
+    )  # fmt: skip
+
+
+def bounded_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    by: str | Iterable[str],
+    times: tuple[str, str],
+    bound: Duration | tuple[Duration, Duration],
+    kind: JoinKind,
+    watermark: Duration | tuple[Duration, Duration] | None,
+    prefixes: tuple[str, str] | None,
+    parted: Parted | None = None,
+    side_outputs: bool = False,
+) -> DataFrame:
+    """Implement `join_within`; and with `parted`, for rows that must agree in the part of their key too."""
+    one_of(kind, f"{_WHERE}: kind", list(_SPARK_KINDS))
+    _check_pair(left, right)
+    keys = key_columns(left, by, where=_WHERE)
+    for side, time in zip((left, right), times, strict=True):
+        require_time(side, time, where=_WHERE)
+        require_columns(side, keys, where=_WHERE)
+    check_key_types(left, right, keys, where=_WHERE)
+    refuse_time_key(times, keys, where=_WHERE)
+    low, high = _ends(bound)
+    delays = watermark if isinstance(watermark, tuple) else (watermark, watermark)
+    sides = []
+    for side, time, delay in zip((left, right), times, delays, strict=True):
+        marked = with_watermark(side, time, delay, where=_WHERE)
+        require_watermark(marked, time, where=_WHERE, why=_WHY)
+        sides.append(marked)
+    names = _names(left.columns, right.columns, keys, prefixes, kind)
+    left, right = sides
+    one, two, same_key = (left, right, same_keys(keys)) if parted is None else parted(left, right)
+    condition = reduce(and_, _within(times, low, high), same_key)
+    joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
+    result = joined.select(*_columns(keys, names, kind))
+    if not side_outputs:
+        return result
+    check_side_outputs(sides, result.columns, where=_WHERE)
+    return with_late_rows(result, _late_sides(sides, times, keys, kind))
+
+
+def _late_sides(
+    sides: list[DataFrame], times: tuple[str, str], keys: list[str], kind: str
+) -> list[DataFrame]:
+    """The late rows of each side, without those that Spark takes out before the join."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    late = []
+    for side, time, name, needed in zip(sides, times, ("left", "right"), _NEED_A_KEY[kind], strict=True):
+        rows = side
+        for key in keys if needed else ():
+            rows = rows.filter(F.col(quoted(key)).isNotNull())
+        late.append(late_side(rows, F.col(quoted(time)), stream=name, event=side.columns))
+    return late
+
+
+def _check_pair(left: DataFrame, right: DataFrame) -> None:
+    if left.isStreaming != right.isStreaming:
+        raise Invalid(
+            "one side is a stream and the other is not",
+            where=_WHERE,
+            found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
+            expected="two streams, or two batch frames",
+            hint="join a stream with a table by holdfast.enrich(stream, table, by=…): it needs no state",
+        )
+
+
+def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
+    low, high = bound if isinstance(bound, tuple) else (0, bound)
+    ends = _signed(low), _signed(high)
+    if ends[0] > ends[1]:
+        raise Invalid(
+            "the bound ends before it begins",
+            where=f"{_WHERE}: bound",
+            found=f"({spark_interval(ends[0])}, {spark_interval(ends[1])})",
+            expected="the earlier end first",
+            hint=f'write bound=("{spark_interval(ends[1])}", "{spark_interval(ends[0])}")',
+        )
+    return ends
+
+
+def _signed(value: Duration) -> int:
+    """Read a duration that may be negative: an end of the bound can lie before the left row."""
+    setting = f"{_WHERE}: bound"
+    if isinstance(value, str):
+        text = value.strip()
+        negative, size = text.startswith("-"), text.removeprefix("-")
+        ms = parse_duration(size, setting, allow_zero=True)
+    else:
+        negative = value < timedelta(0) if isinstance(value, timedelta) else value < 0
+        ms = parse_duration(-value if negative else value, setting, allow_zero=True)
+    return -ms if negative else ms
+
+
+def _names(
+    left: list[str], right: list[str], keys: list[str], prefixes: tuple[str, str] | None, kind: str
+) -> tuple[Pairs, Pairs]:
+    """Pair each column but the keys with its name in the result, left and right."""
+    if kind == "semi":
+        return [(name, name) for name in left if name not in keys], []
+    return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
+
+
+def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:
+    """Return the condition that the time of a row `r` is in the bound of that of a row `l`, ends included."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
+    earliest = one + F.expr(f"INTERVAL {spark_interval(low)}") if low else one
+    latest = one + F.expr(f"INTERVAL {spark_interval(high)}") if high else one
+    return two >= earliest, two <= latest
+
+
+def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    def key_of(key: str) -> Column:
+        sides = [F.col(f"{side}.{quoted(key)}") for side in "lr"]
+        if kind == "full":
+            return F.coalesce(*sides).alias(key)
+        return sides[1] if kind == "right" else sides[0]
+
+    chosen = [key_of(key) for key in keys]
+    for side, pairs in zip("lr", names, strict=True):
+        chosen += [F.col(f"{side}.{quoted(old)}").alias(new) for old, new in pairs]
+    return chosen

@@ -1,1 +1,0 @@
-"""Joins of streams, and of a stream with a table at rest."""

@@ -1,0 +1,331 @@
+"""Check the state of a checkpoint against the code before a query starts.
+
+A frame is written before anybody knows its checkpoint. So it is told at the start: tasks by a property that
+Spark hands on with each of them, the source of ticks by a file on the driver's machine, where it runs.
+
+Workers refuse state that they cannot read, in the first batch and before anything is committed; and what
+only decides *where* rows are kept, such as a split of hot keys, nobody could tell from the state at all. A
+query that Holdfast starts is refused earlier: each of its operators notes in the checkpoint what must not
+change by itself, and the note is compared with the code before Spark is asked for anything.
+
+`holdfast check` compares new code with the plan that the saved state was made by. Spark keeps no plan in a
+checkpoint, so a query that Holdfast starts notes its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.checkpoints.keyed import BLOBS, described, product_in
+from holdfast.engine.checkpoint_files import newest_number, qualified, read_text, write_text
+from holdfast.engine.connect import is_connect
+from holdfast.engine.described import describe, tick_lines
+from holdfast.engine.planned_state import definitions_in
+from holdfast.engine.queries.batch_facts import CHECKPOINT_PROPERTY, reads_late_watermark
+from holdfast.errors import Invalid
+from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, PlanSink, QueryPlan, parse_note
+from holdfast.formats.text import json_object
+from holdfast.layout import OPERATOR_NAME, OWN, operator_note
+from holdfast.stream.idleness import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.worker.runtime.runner_spec import Instances
+    from holdfast.worker.state.blob_store import Blobs
+    from holdfast.worker.state.layout import Layout, Period
+
+
+def told_checkpoint(frame: DataFrame, checkpoint: str) -> Iterator[str]:
+    """Tell a frame's parts where its checkpoint is; call it right before the query starts.
+
+    Returns:
+        The properties of this thread that are to be taken away once it has.
+
+    Raises:
+        Unavailable: Spark does not know the checkpoint's file system.
+    """
+    lines = tick_lines(frame)
+    late = reads_late_watermark(frame)
+    if not lines and not late:
+        return
+    address = qualified(frame.sparkSession, checkpoint)
+    for ticks in lines:
+        Told(address, ticks.own, ticks.watched).write(ticks.place)
+    if late:
+        frame.sparkSession.sparkContext.setLocalProperty(CHECKPOINT_PROPERTY, address)
+        yield CHECKPOINT_PROPERTY
+
+
+class OperatorNote(Protocol):
+    """The note of an operator in the checkpoint."""
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name; two operators of a query that would share a note are refused."""
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the note to write in place of the earlier one, if anything is new.
+
+        Raises:
+            Invalid: The operator has changed in a way that its state does not survive.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A keyed operator as it was defined in this process."""
+
+    layout: Layout
+    instances: Instances | None = None
+    blobs: Blobs | None = None
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name."""
+        return operator_note(self.layout.operator)
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
+        from holdfast.worker.state.layout import form_from_json
+        from holdfast.worker.state.loading import Upgrade
+
+        layout = self.layout
+        form = layout.form
+        forms = dict(before["forms"]) if before else {}
+        if before and before["key_groups"] != layout.key_groups:
+            raise Invalid(
+                "the number of key groups cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found=str(layout.key_groups),
+                expected=f"key_groups={before['key_groups']}, as the checkpoint has",
+                hint=f"write hf.keyed(…, key_groups={before['key_groups']})",
+            )
+        even = layout.numbering.even
+        if before and before.get(_SPREAD, False) != even:
+            raise Invalid(
+                "how key groups are stored cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found="spread evenly over partitions" if even else "each under its own number",
+                hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
+            )
+        mark = form.fingerprint.hex()
+        renamed = dict((before or {}).get(RENAMED, {}))
+        upgrade = Upgrade(layout, renamed)
+        for fields in [fields for known, fields in forms.items() if known != mark]:
+            upgrade.check(form_from_json(fields))
+        forms.setdefault(mark, form.as_json())
+        renamed |= {state.name: list(state.former_names) for state in layout.states if state.was}
+        noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        if renamed:
+            noted[RENAMED] = renamed
+        if even:
+            noted[_SPREAD] = True  # without a word, each under its own number, as at first
+        noted[PERIODS] = [[period.mark, period.since_ms] for period in self.periods(before)]
+        # For who looks at the state without the code.
+        noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
+        if self.blobs_left(before) is not None:
+            noted[BLOBS] = (before or {})[BLOBS]  # until the state was seen to have none there
+        elif self.blobs is not None:
+            noted[BLOBS] = described(self.blobs.server)
+        if self.instances is not None:
+            # The former numbers stay until the state was seen to be of this one.
+            mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
+            noted[INSTANCES] = [*(number for number in known if number != mine), mine]
+        return None if noted == before else noted
+
+    def periods(self, before: Mapping[str, Any] | None) -> tuple[Period, ...]:
+        """Through which times its state has had which form, today's included."""
+        from holdfast.worker.state.layout import Period, continued
+
+        known: list[Period] = []
+        if before:
+            states = {mark: fields["states"] for mark, fields in before["forms"].items()}
+            known = [Period(mark, at_ms, states[mark]) for mark, at_ms in before.get(PERIODS, [])]
+            if not known or known[-1].mark != before["current"]:
+                known.append(Period(before["current"], None, states[before["current"]]))
+        return continued(known, self.layout)
+
+    def blobs_left(self, before: Mapping[str, Any] | None) -> str | None:
+        """The kind of database that may have blobs and that the operator is not told of any more, if any."""
+        product = product_in((before or {}).get(BLOBS))
+        return None if self.blobs is not None and self.blobs.server.product == product else product
+
+
+# Whether key groups are stored so that Spark spreads them evenly over partitions.
+SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
+_SPREAD: Final = "spread"
+# The former names of states, as the versions so far have given them.
+RENAMED: Final = "renamed"
+# Through which times the state has had which form: fingerprints, and when the first run with each began.
+PERIODS: Final = "periods"
+# Of how many instances the state of an operator may be.
+INSTANCES: Final = "instances"
+_NAME: Final = re.compile(OPERATOR_NAME)
+
+# Every operator that this process has defined; a plan names its own by their place in here.
+_DEFINED: list[OperatorNote] = []
+
+
+def checked_name(name: str, *, where: str) -> str:
+    """An operator's name, which is part of its note's file name.
+
+    Raises:
+        Invalid: It is not a name.
+    """
+    if not _NAME.fullmatch(str(name)):
+        raise Invalid(
+            "an operator's name is needed to find its state again",
+            where=where,
+            found=repr(name),
+            expected="a letter, then letters, digits, '-', '_' and '.'",
+            hint='write one that stays: name="visits"',
+        )
+    return name
+
+
+def same_name(name: str, where: str) -> Invalid:
+    """Two operators of a query would share a note, and with it their state."""
+    return Invalid(
+        "two operators of a query have one name",
+        where=where,
+        found=name,
+        hint='give one of them another: name="…"; one that has state keeps its name',
+    )
+
+
+def define(operator: OperatorNote) -> int:
+    """Remember an operator, and give the number by which a plan names it."""
+    _DEFINED.append(operator)
+    return len(_DEFINED) - 1
+
+
+def defined_in(frame: DataFrame) -> list[OperatorNote]:
+    """The operators of ours in a frame's plan, the last step first."""
+    return [_DEFINED[number] for number in definitions_in(frame)]
+
+
+def keyed_names(frame: DataFrame) -> tuple[str, ...]:
+    """The names of a frame's keyed operators, in the order in which Spark numbers operators."""
+    return tuple(operator.layout.operator for operator in defined_in(frame) if isinstance(operator, Defined))
+
+
+def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNote, Mapping[str, Any] | None]]:
+    """Refuse a query whose operators would not find or could not read their state, and note what they are.
+
+    Call it while nobody uses the checkpoint. It reads and writes one small file for each operator.
+
+    Returns:
+        The operators, each with its note from before.
+
+    Raises:
+        Invalid: State would be lost or misread; the error says which and why.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    operators = defined_in(frame)
+    names = [operator.note_name for operator in operators]
+    checked: list[tuple[OperatorNote, Mapping[str, Any] | None]] = []
+    for operator in operators:
+        name = operator.note_name
+        if names.count(name) > 1:
+            raise same_name(name, checkpoint)
+        before = _noted(frame, checkpoint, name)
+        noted = operator.noted(before)
+        # Over Spark Connect nothing can be written there: workers then compare what they find in the state.
+        if noted is not None and not is_connect(frame):
+            write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
+        checked.append((operator, before))
+    return checked
+
+
+def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note that the state of an operator was seen to be of its number of instances.
+
+    Raises:
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    if operator.instances is not None:
+        _note(frame, checkpoint, operator, {INSTANCES: [operator.instances.count]})
+
+
+def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note where an operator has its blobs from now on, whose state was seen to have none elsewhere.
+
+    Raises:
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    blobs = None if operator.blobs is None else described(operator.blobs.server)
+    _note(frame, checkpoint, operator, {BLOBS: blobs})
+
+
+def _noted(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | None:
+    """Read an operator's note; None if there is none.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    text = read_text(frame.sparkSession, checkpoint, name)
+    return (
+        None if text is None else json_object(text, "the note of an operator", f"{checkpoint}/{OWN}/{name}")
+    )
+
+
+def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping[str, Any]) -> None:
+    noted = {**(_noted(frame, checkpoint, operator.note_name) or {}), **changes}
+    kept = {name: value for name, value in noted.items() if value is not None}
+    write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(kept))
+
+
+def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan | None:
+    """Return the plan of a query's code; None if this Spark's internals do not show it."""
+    described = describe(frame)
+    if described is None:
+        return None
+    return QueryPlan(*described, operators=keyed_names(frame), sink=sink, trigger=trigger)
+
+
+def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None:
+    """Note the plan of a query that is about to start, with the first batch that it could run.
+
+    Call it while nobody uses the checkpoint. Costs a listing of the commits, and a small file read and, where
+    the plan is new, written.
+
+    Raises:
+        Invalid: A keyed operator would be given the state of another.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    if plan is None:
+        return
+    spark = frame.sparkSession
+    text = read_text(spark, checkpoint, PLAN_NOTE)
+    noted = None if text is None else parse_note(text, f"{checkpoint}/{PLAN_NOTE}")
+    newest = newest_number(spark, checkpoint, "commits")
+    before = None if noted is None or newest is None else noted.at(newest)
+    if before is not None:
+        check_places(before.operators, plan.operators, checkpoint)
+    now = (noted or PlanNote()).with_plan(plan, 0 if newest is None else newest + 1)
+    if now != noted:
+        write_text(spark, checkpoint, PLAN_NOTE, now.render())
+
+
+def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> None:
+    """Refuse keyed operators that have changed places: Spark hands out state by number, not by name.
+
+    Raises:
+        Invalid: One would be given the state of another.
+    """
+    for name in now:
+        if name in before and before.index(name) != now.index(name):
+            raise Invalid(
+                "keyed operators have changed places, and each would be given the state of another",
+                where=where,
+                found=", ".join(now),
+                expected=f"{', '.join(before)}, as the checkpoint has",
+                hint="Spark finds the state of operators by their number, counted from the sink: put them"
+                " back in the order that they had",
+            )

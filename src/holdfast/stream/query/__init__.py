@@ -1,1 +1,0 @@
-"""A query's plan and state against the code, before it starts."""

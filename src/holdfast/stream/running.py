@@ -1,0 +1,558 @@
+"""`hf.running`: aggregates over the last stretch of event time.
+
+Sums are differences of running totals, which is exact only because the totals are: numbers are added as
+whole numbers of their smallest unit, floating-point ones too. What is retired leaves no trace in the last
+digits, and a result does not depend on the order in which rows arrived.
+
+Events are kept as they came, in chunks of a batch each, until no later event can look back at them. What is
+retired stays in its chunk until there is more of it than of the rest; then the key's chunks become one. So
+an event is written about twice, and a key holds at most twice what its window does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from holdfast.config.checks import one_of
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import timed_stream
+from holdfast.stream.keyed.keyed_stream import KEY_GROUPS, keyed
+from holdfast.worker.arrays import latest, offsets_of, whole
+from holdfast.worker.declarations.state_descriptors import KeyedTable, State, StateKind
+from holdfast.worker.runtime.table_columns import numbers_of, valid
+from holdfast.worker.runtime.timers import LAST_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.stream.measures import Measure
+
+    Numbers = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+_LOWEST = np.iinfo(np.int64).min
+_TOO_LARGE = 2**63
+
+
+def ranges_before(position: Numbers, at: Numbers, asked: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """Find for some rows the range of rows of their key that are no later, and earlier by at most `size`.
+
+    Args:
+        position: The key of each row; rows are sorted by it and then by their time.
+        at: The time of each row.
+        asked: Which rows to find it for.
+        size: How far back; that far exactly is in the range.
+
+    Returns:
+        The first row of each range, and the one after its last. Rows at the same time are all in it.
+    """
+    keys, times = position[asked], at[asked]
+    first = np.maximum(times, _LOWEST + size) - size
+    start = _rows_before(position, at, keys, first, same_time=False)
+    return start, _rows_before(position, at, keys, times, same_time=True)
+
+
+def aggregate(measure: Measure, column: pa.Array | None, start: Numbers, stop: Numbers) -> pa.Array:
+    """Compute one aggregate over ranges of a column.
+
+    Raises:
+        Invalid: A sum does not fit its type.
+    """
+    if column is None:
+        return pa.array(stop - start)
+    there = valid(column)
+    counts = _over(there.astype(np.int64), start, stop)
+    if measure.function == "count":
+        return pa.array(counts)
+    if measure.function in ("min", "max"):
+        return _extremes(column, there, start, stop, largest=measure.function == "max")
+    if kinds.is_floating(column.type):
+        return _float_results(measure, numbers_of(column), counts, start, stop)
+    units = _units(column, there)
+    return _whole_results(measure, _totals(units, start, stop), counts)
+
+
+def _rows_before(
+    position: Numbers, at: Numbers, keys: Numbers, times: Numbers, *, same_time: bool
+) -> Numbers:
+    """Count the rows before each pair of key and time; with `same_time` also those exactly there."""
+    rows = len(position)
+    side = np.repeat([0, 1] if same_time else [1, 0], [rows, len(keys)])
+    order = np.lexsort((side, np.concatenate([at, times]), np.concatenate([position, keys])))
+    is_row = order < rows
+    counts = np.empty(len(keys), np.int64)
+    counts[order[~is_row] - rows] = np.cumsum(is_row)[~is_row]
+    return counts
+
+
+def _over(values: Numbers, start: Numbers, stop: Numbers) -> Numbers:
+    """Sum each range. Totals may wrap around; a difference that fits 64 bits is right all the same."""
+    totals = offsets_of(values)
+    sums: Numbers = totals[stop] - totals[start]
+    return sums
+
+
+def _totals(units: Numbers | list[int], start: Numbers, stop: Numbers) -> Numbers | list[int]:
+    """The exact sum of each range, as numpy where they all fit 64 bits."""
+    if not len(start):
+        return np.zeros(0, np.int64)
+    if isinstance(units, np.ndarray):
+        largest = max(int(units.max()), -int(units.min()))
+        if largest * int((stop - start).max()) < _TOO_LARGE:
+            return _over(units, start, stop)
+        units = units.tolist()
+    totals = list(accumulate(units, initial=0))
+    return [totals[b] - totals[a] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+
+
+def _units(column: pa.Array, there: Mask) -> Numbers | list[int]:
+    """Whole numbers as they are, decimals in units of their last digit; 0 for null."""
+    if not kinds.is_decimal(column.type):
+        return numbers_of(column)
+    raw = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2)
+    low, high = np.where(there, raw[:, 0], 0), np.where(there, raw[:, 1], 0)
+    if (high == low >> 63).all():
+        return low
+    return [(h << 64) | b for h, b in zip(high.tolist(), low.view(np.uint64).tolist(), strict=True)]
+
+
+def _whole_results(measure: Measure, totals: Numbers | list[int], counts: Numbers) -> pa.Array:
+    """Sums or averages of whole numbers or decimals; null where there was nothing."""
+    none = counts == 0
+    if measure.function == "sum" and isinstance(totals, np.ndarray) and kinds.is_integer(measure.output):
+        return pa.array(totals, mask=none)
+    listed = totals.tolist() if isinstance(totals, np.ndarray) else totals
+    if measure.function == "sum":
+        return _exactly(measure, listed, none)
+    pairs = zip(listed, counts.tolist(), strict=True)
+    if not kinds.is_decimal(measure.output):
+        return pa.array([total / count if count else None for total, count in pairs], pa.float64())
+    scale = measure.input.scale if measure.input is not None else 0
+    factor = 10 ** (measure.output.scale - scale)
+    return _exactly(measure, [_half_up(total * factor, max(count, 1)) for total, count in pairs], none)
+
+
+def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
+    """Whole numbers, or units of a decimal's last digit, as a column of the measure's type."""
+    kind = measure.output
+    largest = 10**kind.precision - 1 if kinds.is_decimal(kind) else _TOO_LARGE - 1
+    least = -largest if kinds.is_decimal(kind) else -_TOO_LARGE
+    if any(not least <= value <= largest for value in values):
+        raise Invalid(
+            "a result does not fit its type",
+            where=f"{measure.function}({measure.column})",
+            expected=str(kind),
+            hint="cast the column to a decimal with fewer digits, or to double",
+        )
+    if not kinds.is_decimal(kind):
+        return pa.array(values, kind, mask=none)
+    data = pa.py_buffer(b"".join(value.to_bytes(16, "little", signed=True) for value in values))
+    column = pa.Array.from_buffers(kind, len(values), [None, data])
+    return pc.if_else(pa.array(~none), column, pa.scalar(None, kind))
+
+
+def _half_up(value: int, divisor: int) -> int:
+    """Divide, a half rounded away from zero as Spark does."""
+    rounded = (2 * abs(value) + divisor) // (2 * divisor)
+    return rounded if value >= 0 else -rounded
+
+
+def _float_results(
+    measure: Measure, values: NDArray[np.float64], counts: Numbers, start: Numbers, stop: Numbers
+) -> pa.Array:
+    """Sums or averages of floating-point numbers, rounded once."""
+    finite = np.isfinite(values)
+    units, power = _float_units(np.where(finite, values, 0.0))
+    totals = _totals(units, start, stop)
+    results: list[float | None] = []
+    for total, count in zip(map(int, totals), counts.tolist(), strict=True):
+        divisor = count if measure.function == "avg" else 1
+        results.append(_quotient(total, divisor, power) if count else None)
+    if not finite.all():
+        kept = {name: _over(of(values).astype(np.int64), start, stop) > 0 for name, of in _SPECIAL.items()}
+        for row in np.flatnonzero(kept["nan"] | kept["up"] | kept["down"]).tolist():
+            if kept["nan"][row] or (kept["up"][row] and kept["down"][row]):
+                results[row] = math.nan
+            else:
+                results[row] = math.inf if kept["up"][row] else -math.inf
+    return pa.array(results, pa.float64())
+
+
+_SPECIAL: dict[str, Any] = {"nan": np.isnan, "up": np.isposinf, "down": np.isneginf}
+
+
+def _float_units(values: NDArray[np.float64]) -> tuple[list[int], int]:
+    """Floating-point numbers as whole numbers, and the power of two by which these are too large."""
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    shifts = exponents.astype(np.int64) - 53
+    present = shifts[whole != 0]
+    least = min(int(present.min()), 0) if len(present) else 0
+    shifts = np.where(whole != 0, shifts - least, 0)
+    units = [number << shift for number, shift in zip(whole.tolist(), shifts.tolist(), strict=True)]
+    return units, -least
+
+
+def _quotient(total: int, divisor: int, power: int) -> float:
+    try:
+        return total / (divisor << power)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _extremes(column: pa.Array, there: Mask, start: Numbers, stop: Numbers, *, largest: bool) -> pa.Array:
+    """The least or largest value of each range; NaN is larger than every number, as in Spark SQL."""
+    order = pc.array_sort_indices(column, null_placement="at_end").to_numpy().astype(np.int64)
+    ranks = np.empty(len(column), np.int64)
+    ranks[order] = np.arange(len(column))
+    if largest:
+        ranks = np.where(there, ranks, -1)
+    rank = _least_of(-ranks, start, stop) if largest else _least_of(ranks, start, stop)
+    rank = -rank if largest else rank
+    none = (rank < 0) | (rank >= int(there.sum()))
+    return column.take(pa.array(order[np.where(none, 0, rank)], mask=none))
+
+
+def _least_of(ranks: Numbers, start: Numbers, stop: Numbers) -> Numbers:
+    """The least rank of each range, which is that of two overlapping stretches of a power of two."""
+    levels = np.frexp((stop - start).astype(np.float64))[1] - 1
+    lowest = np.empty(len(start), np.int64)
+    least = ranks
+    for level in range(int(levels.max(initial=-1)) + 1):
+        here = levels == level
+        width = 1 << level
+        lowest[here] = np.minimum(least[start[here]], least[stop[here] - width])
+        least = np.minimum(least[:-width], least[width:])
+    return lowest
+
+
+_MICROS = 1_000
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_NOT_YET = -(2**53)  # a watermark in milliseconds before all times, also in microseconds
+_NEVER = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAggregation:
+    """The aggregates over a range.
+
+    Attributes:
+        events: The columns of the events.
+        keys: Those of the key.
+        time: The one with the event time.
+        size_us: How far an event looks back.
+        measures: The aggregates.
+        stored: The columns that are kept.
+    """
+
+    events: pa.Schema
+    keys: tuple[str, ...]
+    time: str
+    size_us: int
+    measures: tuple[Measure, ...]
+    stored: tuple[str, ...]
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the result: those of the events, then the aggregates."""
+        added = [pa.field(measure.name, measure.output) for measure in self.measures]
+        return pa.schema([*(pa.field(field.name, field.type) for field in self.events), *added])
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRows:
+    """Events of some keys: which key each is of, its time in microseconds, and its columns."""
+
+    position: Numbers
+    at: Numbers
+    table: pa.Table
+
+    def take(self, order: Any) -> RangeRows:
+        """Some of them, in an order."""
+        return RangeRows(self.position[order], self.at[order], self.table.take(pa.array(order)))
+
+    def where(self, mask: Mask) -> RangeRows:
+        """Return the rows of a mask."""
+        return self.take(np.flatnonzero(mask))
+
+    def sorted(self) -> RangeRows:
+        """By key and time; those at one time in the order of their arrival."""
+        return self.take(np.lexsort((self.at, self.position)))
+
+
+class OverTable(KeyedTable):
+    """The base of both processors: the events of each key, stored in chunks."""
+
+    def __init__(self, over: RangeAggregation) -> None:
+        self._over = over
+
+    def _rows_of(self, events: pa.Table, state: Any) -> RangeRows:
+        columns = {name: events.column(name) for name in self._over.stored}
+        return RangeRows(state.position, micros(events.column(self._over.time)), pa.table(columns))
+
+    def _kept(self, state: Any) -> RangeRows:
+        """All that is stored for the keys, in the order of arrival within each."""
+        lists = state.rows.get()
+        chunks = lists.flatten()
+        rows = pa.RecordBatch.from_struct_array(chunks.flatten())
+        lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
+        sizes = chunks.value_lengths().to_numpy(zero_copy_only=False)
+        position = np.repeat(np.repeat(np.arange(state.size), lengths), sizes)
+        table = pa.Table.from_batches([rows])
+        return RangeRows(position, micros(table.column(self._over.time)), table)
+
+    def _keep(self, state: Any, rows: RangeRows, where: Mask) -> None:
+        """Add a chunk to some keys, made of their rows."""
+        rows = rows.where(where[rows.position])
+        rows = rows.take(np.argsort(rows.position, kind="stable"))
+        counts = np.bincount(rows.position, minlength=state.size)
+        fields = list(state_type(self._over).value_type)
+        arrays = [whole(rows.table.column(name)) for name in self._over.stored]
+        chunks = pa.ListArray.from_arrays(
+            pa.array(offsets_of(counts), pa.int32()),
+            pa.StructArray.from_arrays(arrays, fields=fields),
+        )
+        # A list takes a value of each event: the key's chunk goes with its first one.
+        first = np.zeros(len(state.position), np.bool_)
+        first[np.unique(state.position, return_index=True)[1]] = True
+        first &= (counts > 0)[state.position]
+        state.rows.append(chunks.take(pa.array(state.position, mask=~first)), where=first)
+
+    def _renewed(self, state: Any, rows: RangeRows, live: Mask) -> tuple[Mask, Numbers]:
+        """Empty the keys of whose rows half are retired; gives which, and how many rows of each are not."""
+        held = np.bincount(rows.position, minlength=state.size)
+        kept = np.bincount(rows.position[live], minlength=state.size)
+        anew = 2 * kept <= held
+        state.rows.clear(where=anew)
+        return anew, kept
+
+    def _retired(self, rows: RangeRows, now_us: int) -> Mask:
+        """Return a mask of the rows that no event in time can look back at."""
+        gone: Mask = rows.at <= max(now_us, _FIRST + self._over.size_us) - self._over.size_us
+        return gone
+
+    def _answered(self, rows: RangeRows, asked: Numbers) -> dict[str, pa.Array]:
+        """The aggregates of some of the rows, which are sorted."""
+        start, stop = ranges_before(rows.position, rows.at, asked, self._over.size_us)
+        results = {}
+        for measure in self._over.measures:
+            column = None if measure.column is None else whole(rows.table.column(measure.column))
+            results[measure.name] = aggregate(measure, column, start, stop)
+        return results
+
+
+class FinalOver(OverTable):
+    """Answers each event once, when the watermark has reached it and nothing in its range can come any more.
+
+    The states are those of `final_over`: `rows` in chunks, `due` the time of the key's timer, and `done` the
+    watermark up to which events were answered.
+    """
+
+    def on_batch(self, events: pa.Table, state: Any) -> None:
+        """Keep the events, and wake when the first of them is reached."""
+        rows = self._rows_of(events, state)
+        self._keep(state, rows, np.ones(state.size, np.bool_))
+        before = state.due.get()
+        due = np.minimum(before, timer_ms(lowest(rows, state.size)))
+        state.due = due
+        state.timer(due, where=due < before)
+
+    def on_timers(self, _timers: pa.Table, state: Any) -> pa.Table:
+        """Answer what the watermark has reached, and let go of what nobody looks back at."""
+        now_us = state.watermark_ms * _MICROS
+        stored = self._kept(state)
+        rows = stored.sorted()
+        done_us = state.done.get() * _MICROS
+        asked = np.flatnonzero((rows.at > done_us[rows.position]) & (rows.at <= now_us))
+        table = rows.table.take(pa.array(asked))
+        for name, column in zip(self._over.keys, state.keys.columns, strict=True):
+            if name not in self._over.stored:
+                table = table.append_column(name, column.take(pa.array(rows.position[asked])))
+        for name, column in self._answered(rows, asked).items():
+            table = table.append_column(name, column)
+        self._retire(state, stored, now_us)
+        return table
+
+    def _retire(self, state: Any, rows: RangeRows, now_us: int) -> None:
+        live = ~self._retired(rows, now_us)
+        anew, kept = self._renewed(state, rows, live)
+        self._keep(state, rows.where(live), anew)
+        waiting = lowest(rows.where(rows.at > now_us), state.size)
+        idle = waiting == _LAST
+        wake = timer_ms(np.where(idle, highest(rows, state.size, self._over.size_us), waiting))
+        some = kept > 0
+        state.due.set(wake, where=some)
+        state.done.set(np.full(state.size, state.watermark_ms), where=some)
+        state.timer(wake, where=some)
+        state.due.clear(~some)
+        state.done.clear(~some)
+
+
+class EarlyOver(OverTable):
+    """Answers each event in its batch, from what has come until then; the whole batch included."""
+
+    def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
+        """Answer the events, keep them, and wake when the last of them has been retired."""
+        # A query starts with its watermark at 1970, and no event is late yet.
+        now_us = state.watermark_ms * _MICROS if state.watermark_ms else _FIRST
+        before, new = self._kept(state), self._rows_of(events, state)
+        together = RangeRows(
+            np.concatenate([before.position, new.position]),
+            np.concatenate([before.at, new.at]),
+            pa.concat_tables([before.table.select(self._over.stored), new.table]),
+        )
+        order = np.lexsort((together.at, together.position))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        for name, column in self._answered(together.take(order), place[len(before.at) :]).items():
+            events = events.append_column(name, column)
+        anew, _ = self._renewed(state, before, ~self._retired(before, now_us))
+        fresh = np.arange(len(together.at)) >= len(before.at)
+        needed = fresh | (anew[together.position] & ~self._retired(together, now_us))
+        self._keep(state, together.where(needed), np.ones(state.size, np.bool_))
+        state.timer(timer_ms(highest(together, state.size, self._over.size_us)))
+        return events
+
+    def on_timers(self, _timers: pa.Table, state: Any) -> None:
+        """Forget keys that have been silent for as long as anybody looks back."""
+        state.rows.clear()
+
+
+def final_over(over: RangeAggregation) -> KeyedTable:
+    """Make the processor that waits for the watermark."""
+    due = State(StateKind.VALUE, pa.int64(), default=_NEVER)
+    done = State(StateKind.VALUE, pa.int64(), default=_NOT_YET)
+    return _made(FinalOver, over, due=due, done=done)
+
+
+def early_over(over: RangeAggregation) -> KeyedTable:
+    """Make the processor that answers at once."""
+    return _made(EarlyOver, over)
+
+
+def state_type(over: RangeAggregation) -> pa.DataType:
+    """The type of a chunk."""
+    return pa.list_(pa.struct([pa.field(name, over.events.field(name).type) for name in over.stored]))
+
+
+def _made(base: type[OverTable], over: RangeAggregation, **states: State) -> KeyedTable:
+    """A processor whose states fit the events: their types are known no earlier than here."""
+    body = {"__doc__": base.__doc__, "rows": State(StateKind.LIST, state_type(over)), **states}
+    made: KeyedTable = type("Running", (base,), body)(over)
+    return made
+
+
+def micros(times: pa.ChunkedArray) -> Numbers:
+    """Times in microseconds since 1970."""
+    ticks: Numbers = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    return ticks
+
+
+def timer_ms(us: Numbers) -> Numbers:
+    """The first millisecond at which the watermark has reached a time.
+
+    Never before the first one of 1970: a query starts with its watermark there, and no event is late yet.
+    """
+    ms: Numbers = np.clip(-(-us // _MICROS), 1, LAST_MS)
+    return ms
+
+
+def lowest(rows: RangeRows, size: int) -> Numbers:
+    """The earliest time of each key; the last one there is for a key without rows."""
+    earliest = np.full(size, _LAST)
+    np.minimum.at(earliest, rows.position, rows.at)
+    return earliest
+
+
+def highest(rows: RangeRows, size: int, more: int) -> Numbers:
+    """The latest time of each key, and so much later."""
+    later: Numbers = np.minimum(latest(rows.position, rows.at, size), _LAST - more) + more
+    return later
+
+
+_WHERE = "holdfast.running(…)"
+_WHY = "without one no event is ever retired"
+EMITS = ("final", "early")
+
+
+def running(
+    df: DataFrame,
+    *,
+    by: str | Iterable[str],
+    time: str,
+    size: Duration,
+    agg: Mapping[str, str],
+    emit: str = "final",
+    watermark: Duration | None = None,
+    name: str = "running",
+    side_outputs: bool = False,
+    key_groups: int = KEY_GROUPS,
+) -> DataFrame:
+    """Give each event the aggregates of its key over the last `size` of event time, itself included.
+
+    The range of an event at time t is [t - size, t], both ends included, and all events of the key at t are
+    in it: SQL's `OVER (PARTITION BY … ORDER BY … RANGE BETWEEN INTERVAL … PRECEDING AND CURRENT ROW)`.
+
+    Results are exact. Whole numbers and decimals are added exactly, floating-point numbers too and rounded
+    once at the end; nothing is left of events that were retired, and the order of arrival does not matter.
+
+    With `emit="final"` an event comes out once, when the watermark has reached it: then all events of its
+    range are there. With `emit="early"` it comes out in its own batch, with what has arrived until then, that
+    batch included; an event that comes in time but after it is not in its figures.
+
+    State: the events themselves, until nobody looks back at them; "final" keeps all their columns, "early"
+    the time and what is aggregated, so select what you need before. A batch reads what the keys it touches
+    keep. For one figure a window in place of one an event, `holdfast.windowed` with `slide` keeps sums alone.
+
+    Args:
+        df: A stream. Rows without a time are left out.
+        by: The key columns.
+        time: The column with the event time.
+        size: How far an event looks back.
+        agg: For each new column an aggregate: `{"mean": "avg(amount)", "orders": "count(*)"}`; of avg,
+            count, max, min and sum.
+        emit: "final" or "early".
+        watermark: How late a row may come. Leave it out if the frame has a watermark already.
+        name: The operator's name; one in each query.
+        side_outputs: Put late events out at the side, as `process` does.
+        key_groups: As in `holdfast.keyed`.
+
+    Returns:
+        A stream of the columns of `df` and the aggregates. It has no watermark.
+
+    Raises:
+        Invalid: A column, duration, aggregate or choice is wrong, or there is no watermark.
+    """
+    from holdfast.stream.measures import measures_of
+    from holdfast.worker.declarations.types import schema_of
+
+    at_rest = "pyspark.sql.Window with rangeBetween"
+    keys, timed = timed_stream(df, by, time, watermark, where=_WHERE, why=_WHY, at_rest=at_rest)
+    final = one_of(emit, f"{_WHERE}: emit", EMITS) == "final"
+    size_us = parse_duration(size, f"{_WHERE}: size") * 1_000
+    schema = schema_of(df.schema)
+    measures = measures_of(agg, schema, schema.names, where=_WHERE)
+    measured = [measure.column for measure in measures if measure.column is not None]
+    needed = [column for column in schema.names if column not in keys] if final else [time]
+    stored = tuple(dict.fromkeys([*needed, *measured]))
+    over = RangeAggregation(schema, tuple(keys), time, size_us, measures, stored)
+    return keyed(timed, by=keys, key_groups=key_groups).process(
+        final_over(over) if final else early_over(over),
+        output=over.output,
+        name=name,
+        side_outputs=side_outputs,
+    )

@@ -1,0 +1,371 @@
+"""`hf.sessions`: sessions of each key in event time.
+
+Events wait until the watermark has reached them and are then taken in the order of their times. So no session
+has to be merged with another or moved afterwards, and what comes out does not depend on how events arrived.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import quoted, timed_stream
+from holdfast.stream.keyed.keyed_stream import KEY_GROUPS, keyed
+from holdfast.stream.measures import Measure
+from holdfast.worker.declarations.state_descriptors import Keyed, State, StateKind, greatest, least
+from holdfast.worker.declarations.types import UTC_TIMESTAMP
+from holdfast.worker.runtime.timers import EPOCH, LAST_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+ENDS = ("session_start", "session_end")
+PHASE = "session"
+OPEN, CLOSED = "open", "closed"
+# Python rounds to 28 digits otherwise. A sum has 38, and its share of a count must not be rounded twice.
+_WIDE = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """The specification of sessions.
+
+    Attributes:
+        events: The columns of the events.
+        keys: Those of the key.
+        time: The one with the event time.
+        gap_us: The silence that ends a session.
+        longest_us: How long one may be at most; None: for ever.
+        opened: Whether a row comes out when a session opens.
+        measures: The aggregates.
+    """
+
+    events: pa.Schema
+    keys: tuple[str, ...]
+    time: str
+    gap_us: int
+    longest_us: int | None
+    opened: bool
+    measures: tuple[Measure, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are stored of an event besides its time."""
+        return tuple(dict.fromkeys(measure.column for measure in self.measures if measure.column is not None))
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the result."""
+        fields = [pa.field(key, self.events.field(key).type) for key in self.keys]
+        fields += [pa.field(name, UTC_TIMESTAMP) for name in ENDS]
+        fields += [pa.field(PHASE, pa.string())] if self.opened else []
+        return pa.schema([*fields, *(pa.field(measure.name, measure.output) for measure in self.measures)])
+
+    def end(self, start: int, last: int) -> int:
+        """Return the end of a session from its start and its last event."""
+        end = last + self.gap_us
+        return end if self.longest_us is None else min(end, start + self.longest_us)
+
+    def goes_on(self, start: int, last: int, at: int) -> bool:
+        """Return whether an event belongs to the session, its end included."""
+        return at <= self.end(start, last)
+
+
+class SessionTracker(Keyed):
+    """Tracks sessions; its states are those of `tracker`.
+
+    `waiting` are events that the watermark has not reached, and some that were taken in already; `done` the
+    time up to which they were. `current` is the open session: start, last event, accumulators. `due` is when
+    the key's timer fires.
+    """
+
+    def __init__(self, tracked: SessionSpec) -> None:
+        self._tracked = tracked
+        self._columns = tracked.columns
+        places = {column: place for place, column in enumerate(self._columns, 1)}
+        self._tallies = [_Tally(measure, places.get(measure.column or "")) for measure in tracked.measures]
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        """Let the event wait for the watermark."""
+        at = _micros(event[self._tracked.time])
+        state.waiting.append((at, *(event[column] for column in self._columns)))
+        self._wake(state, ctx, at)
+
+    def on_timer(self, _timer: Any, state: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        """Take in what the watermark has reached, and close what it has ended."""
+        tracked, now, done = self._tracked, ctx.watermark_ms * 1_000, state.done
+        rows = list(state.waiting)
+        ripe = sorted((row for row in rows if done < row[0] <= now), key=_time)
+        session = _opened(state.current, self._tallies)
+        for row in ripe:
+            at = row[0]
+            if session is not None and not tracked.goes_on(session.start, session.last, at):
+                yield self._closed(session, ctx)
+                session = None
+            if session is None:
+                session = _Session(at, at, [tally.fresh() for tally in self._tallies])
+                if tracked.opened:
+                    yield self._row(ctx, session.start, None, OPEN, [None] * len(self._tallies))
+            session.last = at
+            for tally, cells in zip(self._tallies, session.cells, strict=True):
+                tally.add(cells, row)
+        if session is not None and tracked.end(session.start, session.last) <= now:
+            yield self._closed(session, ctx)
+            session = None
+        self._leave(state, ctx, rows, session, now)
+
+    def _leave(self, state: Any, ctx: Any, rows: list[Any], session: _Session | None, now: int) -> None:
+        """Keep what is left, and wake when there is more to do."""
+        left = [row for row in rows if row[0] > now]
+        if not left:
+            state.waiting.clear()
+        elif 2 * len(left) <= len(rows):
+            state.waiting.set(left)
+        del state.due
+        if session is None:
+            del state.current
+        else:
+            cells = [cell for of_measure in session.cells for cell in of_measure]
+            state.current = (session.start, session.last, *cells)
+            self._wake(state, ctx, self._tracked.end(session.start, session.last))
+        if left:
+            state.done = now
+            self._wake(state, ctx, min(map(_time, left)))
+        else:
+            del state.done
+
+    @staticmethod
+    def _wake(state: Any, ctx: Any, at: int) -> None:
+        """Have the timer fire when the watermark has reached a time, if it does not fire before.
+
+        Never before the first millisecond of 1970: a query's watermark starts there.
+        """
+        due = min(max(-(-at // 1_000), 1), LAST_MS)
+        if state.due is None or due < state.due:
+            state.due = due
+            ctx.timer(due)
+
+    def _closed(self, session: _Session, ctx: Any) -> dict[str, Any]:
+        end = self._tracked.end(session.start, session.last)
+        pairs = zip(self._tallies, session.cells, strict=True)
+        return self._row(ctx, session.start, end, CLOSED, [tally.result(cells) for tally, cells in pairs])
+
+    def _row(self, ctx: Any, start: int, end: int | None, phase: str, results: list[Any]) -> dict[str, Any]:
+        tracked = self._tracked
+        row: dict[str, Any] = dict(zip(tracked.keys, ctx.key, strict=True))
+        row |= zip(ENDS, (_moment(start), None if end is None else _moment(end)), strict=True)
+        if tracked.opened:
+            row[PHASE] = phase
+        names = (measure.name for measure in tracked.measures)
+        return row | dict(zip(names, results, strict=True))
+
+
+@dataclass(slots=True)
+class _Session:
+    """The open session of the key in hand."""
+
+    start: int
+    last: int
+    cells: list[list[Any]]
+
+
+class _Tally:
+    """Keeps one aggregate in one or two cells.
+
+    Args:
+        measure: What is computed.
+        place: Where the column is in a waiting row; None for `count(*)`.
+    """
+
+    def __init__(self, measure: Measure, place: int | None) -> None:
+        self._measure = measure
+        self._place = place
+        self._decimal = measure.input is not None and kinds.is_decimal(measure.input)
+        self._pick = {"min": least, "max": greatest}.get(measure.function, self._sum)
+        self.width = 2 if measure.function == "avg" else 1
+
+    def fresh(self) -> list[Any]:
+        """The cells of a session without events."""
+        return [0] if self._measure.function == "count" else [None, 0][: self.width]
+
+    def add(self, cells: list[Any], row: Any) -> None:
+        """Take in a waiting row; nulls count as nothing."""
+        value = 1 if self._place is None else row[self._place]
+        if value is None:
+            return
+        if self._measure.function == "count":
+            cells[0] += 1
+            return
+        cells[0] = value if cells[0] is None else self._pick(cells[0], value)
+        if self.width == 2:
+            cells[1] += 1
+
+    def result(self, cells: list[Any]) -> Any:
+        """Return the current result of the aggregate."""
+        if self.width == 1 or cells[0] is None:
+            return cells[0]
+        total, count = cells
+        if not self._decimal:
+            return total / count
+        unit = decimal.Decimal(1).scaleb(-self._measure.output.scale)
+        return _WIDE.divide(total, decimal.Decimal(count)).quantize(unit, context=_WIDE)
+
+    def _sum(self, one: Any, other: Any) -> Any:
+        return _WIDE.add(one, other) if self._decimal else one + other
+
+
+def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
+    """The columns of the result but the aggregates.
+
+    Raises:
+        Invalid: A key has the name of one of them.
+    """
+    own = [*ENDS, *([PHASE] if opened else [])]
+    names = [*keys, *own]
+    if len(set(names)) < len(names):
+        raise Invalid(
+            "a key has the name of a column of the result",
+            where="holdfast.sessions(…): by",
+            found=", ".join(keys),
+            expected=f"names other than {', '.join(own)}",
+            hint="rename the key first: .withColumnRenamed(…)",
+        )
+    return names
+
+
+def tracker(tracked: SessionSpec) -> SessionTracker:
+    """Make the processor; its states have types that are known no earlier than here."""
+    columns = enumerate(tracked.columns)
+    waiting = [pa.field(f"c{at}", tracked.events.field(name).type) for at, name in columns]
+    cells = [kind for measure in tracked.measures for kind in _cell_types(measure)]
+    current = [pa.field("start", pa.int64()), pa.field("last", pa.int64())]
+    current += [pa.field(f"a{at}", kind) for at, kind in enumerate(cells)]
+    body = {
+        "__doc__": SessionTracker.__doc__,
+        "waiting": State(StateKind.LIST, pa.struct([pa.field("at", pa.int64()), *waiting])),
+        "current": State(StateKind.VALUE, pa.struct(current)),
+        "due": State(StateKind.VALUE, pa.int64()),
+        "done": State(StateKind.VALUE, pa.int64(), default=-(2**63)),
+    }
+    made: SessionTracker = type("Sessions", (SessionTracker,), body)(tracked)
+    return made
+
+
+def _cell_types(measure: Measure) -> list[pa.DataType]:
+    if measure.function == "avg":
+        return [measure.sum_type, pa.int64()]
+    return [measure.output]
+
+
+def _opened(current: Any, tallies: list[_Tally]) -> _Session | None:
+    if current is None:
+        return None
+    start, last, *cells = current
+    split, at = [], 0
+    for tally in tallies:
+        split.append(cells[at : at + tally.width])
+        at += tally.width
+    return _Session(start, last, split)
+
+
+def _time(row: Any) -> int:
+    at: int = row[0]
+    return at
+
+
+def _micros(at: dt.datetime) -> int:
+    return (at - EPOCH) // _MICROSECOND
+
+
+def _moment(us: int) -> dt.datetime:
+    return EPOCH + us * _MICROSECOND
+
+
+_WHERE = "holdfast.sessions(…)"
+_WHY = "without one no session ever ends"
+
+
+def sessions(
+    df: DataFrame,
+    *,
+    by: str | Iterable[str],
+    time: str,
+    gap: Duration,
+    agg: Mapping[str, str],
+    longest: Duration | None = None,
+    opened: bool = False,
+    watermark: Duration | None = None,
+    name: str = "sessions",
+    side_outputs: bool = False,
+    key_groups: int = KEY_GROUPS,
+) -> DataFrame:
+    """Follow the sessions of each key: events of which each comes at most `gap` after the one before it.
+
+    A session comes out when it is closed, that is when the watermark has reached its end: `session_start` is
+    its first event, `session_end` the last one plus `gap`. An event exactly at the end still belongs to it.
+
+    Events are taken in by their times, when the watermark has reached them. So an event out of order that
+    joins what looked like two sessions makes one, and rows do not depend on how the stream was cut into
+    batches. With `opened=True` a row comes out as well when a session opens; it is never taken back, and the
+    row that closes the session has the same key and start.
+
+    State: the events that the watermark has not reached, with the columns that are aggregated; one row for
+    the open session. Decimals and whole numbers are added exactly, floating-point numbers in the order of
+    the event times.
+
+    `holdfast.windowed` with `gap` gives sessions too, in Spark's own plan, with any aggregate. This operator
+    is for a row at the start, for a longest session, and for late events at the side.
+
+    Args:
+        df: A stream. Rows without a time are left out.
+        by: The key columns.
+        time: The column with the event time.
+        gap: The silence that ends a session.
+        agg: For each new column an aggregate: `{"events": "count(*)", "spend": "sum(amount)"}`; of avg,
+            count, max, min and sum.
+        longest: How long a session may be. It ends at its start plus this at the latest; the next event
+            opens another.
+        opened: Add the column `session`, and rows with "open" in it beside those with "closed". An open row
+            has no end and no aggregates.
+        watermark: How late a row may come. Leave it out if the frame has a watermark already.
+        name: The operator's name; one in each query.
+        side_outputs: Put late events out at the side, as `process` does.
+        key_groups: As in `holdfast.keyed`.
+
+    Returns:
+        A stream of the key columns, `session_start`, `session_end`, `session` if asked for, and the
+        aggregates. It has no watermark.
+
+    Raises:
+        Invalid: A column, duration, aggregate or name is wrong, or there is no watermark.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.stream.measures import measures_of
+    from holdfast.worker.declarations.types import schema_of
+
+    at_rest = 'holdfast.windowed(df, time=…, gap="30 minutes")'
+    keys, rows = timed_stream(df, by, time, watermark, where=_WHERE, why=_WHY, at_rest=at_rest)
+    schema = schema_of(df.schema)
+    gap_us = parse_duration(gap, f"{_WHERE}: gap") * 1_000
+    longest_us = None if longest is None else parse_duration(longest, f"{_WHERE}: longest") * 1_000
+    taken = result_names(keys, opened=opened)
+    measures = measures_of(agg, schema, taken, where=_WHERE)
+    tracked = SessionSpec(schema, tuple(keys), time, gap_us, longest_us, opened, measures)
+    if not side_outputs:
+        rows = rows.select(
+            *(F.col(quoted(column)) for column in dict.fromkeys([*keys, time, *tracked.columns]))
+        )
+    return keyed(rows, by=keys, key_groups=key_groups).process(
+        tracker(tracked), output=tracked.output, name=name, side_outputs=side_outputs
+    )

@@ -1,1 +1,0 @@
-"""The databases that a ledger and its tables may be in."""

@@ -1,1 +1,0 @@
-"""A topic of Kafka as a sink, and readers that drop what a batch wrote again."""

@@ -1,0 +1,618 @@
+"""The batch ledger's database in MySQL or MariaDB, through PyMySQL.
+
+The driver writes values one by one in Python. Here Arrow writes a column at once.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.formats.sql_names import sql_identifier
+from holdfast.stream.sinks.database import (
+    TASK,
+    Change,
+    Database,
+    PartitionLoader,
+    StagedMove,
+    breaks_rule,
+    came_between,
+    does_not_fit,
+    gone,
+    identifiers,
+    lacks_column,
+    sink_digest,
+)
+
+LOCKED: Final = frozenset((1205,))  # lock wait timeout
+CAME_BETWEEN: Final = frozenset((1020, 1213))  # record has changed, deadlock
+REPEATED: Final = frozenset((1062, 1169, 1557, 1586))  # a second row of a unique key
+_FULL: Final = frozenset((1021, 1114))  # disk full, table is full
+_GONE: Final = frozenset((1146,))  # no such table
+_LACKS_COLUMN: Final = frozenset((1054,))  # unknown column
+_BREAKS_RULE: Final = frozenset(
+    (
+        *(1048, 1364),  # null, or no value for a column that has no default
+        *REPEATED,
+        *(1216, 1217, 1451, 1452),  # foreign keys
+        *(3819, 4025),  # CHECK, of MySQL and of MariaDB
+    )
+)
+_DOES_NOT_FIT: Final = frozenset(
+    (
+        *(1153, 1406),  # larger than a packet, or than the column
+        *(1264, 1367, 1690),  # a number that is too large
+        *(1265, 1292, 1366, 1411, 3140, 3854),  # no value of the type
+    )
+)
+_AWAY: Final = frozenset(
+    (
+        *(0, *range(2000, 2062)),  # the client's own: no connection, or one that was lost
+        *(1040, 1129, 1203, 1226),  # too many connections
+        *(1042, 1043, 1044, 1045, 1049, 1130),  # not let in, or no such database
+        *(1053, 1077, 1079),  # shutting down
+        *(1152, 1158, 1159, 1160, 1161, 1184),  # the network
+        *(1290, 1792, 1836),  # read-only, such as a standby
+        *(1317, 1927, 3169, 4031),  # ended by somebody
+    )
+)
+
+
+def numbered(error: BaseException) -> tuple[int, str]:
+    """The number of a driver's error, and what it says in one line."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else -1
+    text = str(error.args[1] if len(error.args) > 1 else error)
+    return number, text.partition("\n")[0] or type(error).__name__
+
+
+def of_server(error: BaseException, address: str, patience_s: float) -> HoldfastError | None:
+    """The error for a server that is away, full or locked; None for a wrong statement."""
+    number, text = numbered(error)
+    if number in LOCKED:
+        return Unavailable(
+            "the ledger is locked by another session",
+            where=address,
+            found=f"still locked after {patience_s:g} s",
+            hint="see SHOW PROCESSLIST for the session",
+        )
+    if number in CAME_BETWEEN:
+        return came_between(address, text)
+    if number in _FULL:
+        return Unavailable(
+            "the disk of the MySQL server is full",
+            where=address,
+            found=text,
+            hint="make room on the server's disk, then start the query again: it repeats the batch",
+        )
+    if number in _AWAY:
+        return Unavailable(
+            "the ledger's MySQL server cannot be reached, or ended the session",
+            where=address,
+            found=text,
+            hint="see whether the server runs: `mysqladmin ping`; the query goes on where it stopped",
+        )
+    return None
+
+
+def of_table(error: BaseException, address: str, table: str) -> HoldfastError | None:
+    """The error for a table that does not take a batch's rows; None if that is not why it failed."""
+    number, text = numbered(error)
+    for numbers, told in (
+        (_GONE, gone),
+        (_LACKS_COLUMN, lacks_column),
+        (_BREAKS_RULE, breaks_rule),
+        (_DOES_NOT_FIT, does_not_fit),
+    ):
+        if number in numbers:
+            return told(table, address, text)
+    return None
+
+
+# A server takes 16 MiB or more in a packet, unless told otherwise. A longer row is a statement of its own.
+MOST_CHARACTERS: Final = 1 << 20
+
+
+def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
+    """Statements that insert a batch's rows into a staging table, each of many rows.
+
+    Args:
+        table: The table, as SQL names it.
+        batch: An Arrow record batch.
+        task: What the column of the task holds.
+
+    Raises:
+        Invalid: A number is infinite, which MySQL has no value for.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = ", ".join([*map(sql_identifier, batch.schema.names), TASK])
+    head = f"INSERT INTO {table} ({names}) VALUES "  # noqa: S608  quoted names
+    parts = [pc.fill_null(_literals(column), "NULL") for column in batch.columns]
+    rows = pc.binary_join_element_wise(*parts, pa.scalar(f"{task})"), ",").to_pylist()
+    begin, length = 0, 0
+    for at, row in enumerate(rows):
+        if at > begin and length + len(row) > MOST_CHARACTERS:
+            yield head + "(" + ",(".join(rows[begin:at])
+            begin, length = at, 0
+        length += len(row) + 2
+    if rows:
+        yield head + "(" + ",(".join(rows[begin:])
+
+
+def _literals(column: Any) -> Any:
+    """A column's values as literals; null stays null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_floating(kind):
+        if pc.any(pc.is_inf(column)).as_py():
+            raise Invalid(
+                "MySQL has no value for infinity",
+                found="an infinite number in a row",
+                hint="filter such rows out, or make them null; no row of the batch is in the table",
+            )
+        number = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
+        return number.cast(pa.float64()).cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        values = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
+        return pa.array(values, pa.string())
+    if pa.types.is_timestamp(kind):
+        # A time comes without its zone, as UTC has it.
+        column = column.cast(pa.timestamp("us"))
+    text = column.cast(pa.string())
+    for sign in ("\\", "'"):
+        text = pc.replace_substring(text, sign, "\\" + sign)
+    return pc.binary_join_element_wise("'", text, "'", "")
+
+
+_LOGIN: Final = ("user", "password")
+# What an option `ssl-…` names.
+_CERTIFICATES: Final = ("ca", "capath", "cert", "key", "password", "cipher")
+
+
+def client_options() -> dict[str, Any]:
+    """Return the login and the certificates for the driver, from group `[client]` of `~/.my.cnf`.
+
+    Not where: a `socket` would lead to another server than the one that a ledger's address names.
+
+    Raises:
+        Invalid: The file cannot be read.
+    """
+    file = os.path.expanduser("~/.my.cnf")  # noqa: PTH111  that of Path fails for a user without a home
+    parser = _Options(allow_no_value=True, strict=False)
+    try:
+        parser.read(file, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        raise Invalid(
+            "the user's file of options for MySQL cannot be read",
+            where=file,
+            expected="[client], and lines such as password=…",
+            hint="mend the file; `mysql --print-defaults` shows what it says",
+        ) from None  # the error repeats a line, password and all
+    found: dict[str, Any] = {name: parser.option(name) for name in _LOGIN}
+    found["ssl"] = {name: value for name in _CERTIFICATES if (value := parser.option(f"ssl-{name}"))}
+    return {name: value for name, value in found.items() if value}
+
+
+class _Options(configparser.RawConfigParser):
+    """MySQL takes `_` for `-` in a name, and quotes around a value."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr.lower().replace("_", "-")
+
+    def option(self, name: str) -> str | None:
+        value = self.get("client", name, fallback=None)
+        quoted = value and len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+        return value[1:-1] if value and quoted else value
+
+
+COLUMN_TYPES: Final = {
+    "tinyint": "SMALLINT",  # MySQL's TINYINT(1) is a boolean to many clients
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "DOUBLE",  # FLOAT is shown with six digits
+    "double": "DOUBLE",
+    "decimal": "DECIMAL",
+    "string": "LONGTEXT",
+    "boolean": "BOOLEAN",
+    "timestamp": "DATETIME(6)",  # TIMESTAMP ends in 2038
+    "timestamp_ntz": "DATETIME(6)",
+    "date": "DATE",
+    "binary": "LONGBLOB",
+}
+# A decimal of Spark's may have more digits behind the point than MySQL has.
+MOST_SCALE: Final = 30
+# A key has 3,072 bytes at the most, and a character up to four. The rest is for the numbers beside them.
+KEY_CHARACTERS: Final = 700
+OLDEST: Final = {"MySQL": (8, 0, 17), "MariaDB": (10, 2, 0)}
+# Compares texts byte by byte, blanks at the end included.
+COLLATIONS: Final = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
+# Strict, or a value that does not fit would be cut; and names in double quotes, as everywhere else here.
+MODE: Final = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
+
+
+def driver() -> ModuleType:
+    """The pymysql module, loaded when the first ledger needs it.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    try:
+        import pymysql
+    except ImportError as error:
+        raise Unavailable(
+            "the MySQL driver is not installed", found=str(error), hint="pip install 'holdfast[mysql]'"
+        ) from error
+    module: ModuleType = pymysql
+    return module
+
+
+class MySQLSession:
+    """A connection of PyMySQL, with the method `execute` that other drivers have."""
+
+    def __init__(self, connection: Any) -> None:
+        self.raw = connection
+
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        """Run a statement and return the driver's cursor."""
+        cursor = self.raw.cursor()
+        # None and not an empty tuple: with values the driver looks for its marks, and a name may hold a `%`.
+        cursor.execute(statement, values or None)
+        return cursor
+
+    def cursor(self) -> Any:
+        """A cursor of the driver's."""
+        return self.raw.cursor()
+
+    def close(self) -> None:
+        """Close it; what was not committed is rolled back."""
+        if self.raw.open:
+            self.raw.close()
+
+
+@dataclass(frozen=True, slots=True)
+class MySQL(Database):
+    """One database. A batch locks the row of its sink, nothing else of the ledger."""
+
+    mark = "%s"
+    begins = "START TRANSACTION"
+    row_lock = " FOR UPDATE"
+    own_schema = "database()"
+    drops_within = False  # DROP TABLE would commit the batch
+    claims = """
+        INSERT INTO holdfast_fence (sink, token, claimed_ms, owner)
+        SELECT sink, token, claimed_ms, owner FROM (
+            SELECT ? AS sink, ? AS token, ? AS claimed_ms, ? AS owner, ? AS above) AS claim
+        ON DUPLICATE KEY UPDATE
+          claimed_ms = IF(holdfast_fence.token < claim.above, claim.claimed_ms, holdfast_fence.claimed_ms),
+          owner = IF(holdfast_fence.token < claim.above, claim.owner, holdfast_fence.owner),
+          token = IF(holdfast_fence.token < claim.above,
+                     GREATEST(holdfast_fence.token + 1, claim.token), holdfast_fence.token)"""
+
+    url: str = field(repr=False)  # may hold a password
+    patience_s: float
+
+    def __post_init__(self) -> None:
+        driver()
+        _arguments(self.url)
+
+    @property
+    def address(self) -> str:
+        """Host, port and database."""
+        parts = _arguments(self.url)
+        return f"mysql://{parts['host']}:{parts['port']}/{parts['database']}"
+
+    def connect(self, sink: str, token: int | None = None) -> MySQLSession:
+        """Connect; the session of an owner holds a lock by which a later one can find it and end it."""
+        session = self._open()
+        try:
+            _make_tables(session, self.table_options(session))
+            if token is not None:
+                with suppress(driver().Error):  # some clusters know no such locks: there nobody can be ended
+                    session.execute("SELECT GET_LOCK(%s, 0)", (_label(sink, token),))
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def in_transaction(self, connection: MySQLSession) -> bool:
+        """Not after a deadlock. The answer to a statement says so, that of one which failed does not."""
+        connection.execute("DO 0")
+        return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+    def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:
+        """A deadlock, or a row that is not as it was read; of an upsert, a row that has come since."""
+        passing = CAME_BETWEEN | REPEATED if change == "upsert" else CAME_BETWEEN
+        return error is not None and numbered(error)[0] in passing
+
+    def evict(self, sink: str) -> bool:
+        """End the session of the sink's owner. Needs the same user, or the right to end others' sessions."""
+        try:
+            session = self._open()
+        except (driver().Error, HoldfastError):
+            return False  # the claim's own error says more
+        try:
+            row = session.execute("SELECT token FROM holdfast_fence WHERE sink = %s", (sink,)).fetchone()
+            if row is None:
+                return False
+            label = _label(sink, row[0])
+            (owner,) = session.execute("SELECT IS_USED_LOCK(%s)", (label,)).fetchone()
+            if owner is None:
+                return False
+            session.execute(f"KILL {int(owner)}")
+            # The lock is free once the session has ended, and all that it did is rolled back.
+            (ended,) = session.execute("SELECT GET_LOCK(%s, 5)", (label,)).fetchone()
+        except driver().Error:
+            return False
+        finally:
+            session.close()
+        return bool(ended)
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        """Tell a server that is away or locked from a wrong statement."""
+        if not isinstance(error, driver().Error):
+            return None
+        return of_server(error, self.address, self.patience_s)
+
+    def refused(self, error: BaseException, table: str) -> HoldfastError | None:
+        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        return of_table(error, self.address, table) if isinstance(error, driver().Error) else None
+
+    def loader(self) -> PartitionLoader:
+        """The executors connect by themselves."""
+        return self
+
+    def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
+        """Insert Arrow batches with statements of many rows, which Arrow writes without a loop in Python."""
+        count, session = 0, self._open()
+        try:
+            session.execute(self.begins)
+            for batch in batches:
+                for statement in insert_statements(table, batch, task):
+                    session.execute(statement)
+                count += batch.num_rows
+            session.execute("COMMIT")
+        finally:
+            session.close()
+        return count
+
+    def column_type(self, kind: str) -> str | None:
+        """The type of a column; a decimal keeps its precision and scale."""
+        base, bracket, rest = kind.partition("(")
+        name = COLUMN_TYPES.get(base)
+        if name is None or (bracket and int(rest.rstrip(")").rpartition(",")[2]) > MOST_SCALE):
+            return None
+        return name + bracket + rest
+
+    def key_type(self, kind: str, keys: int) -> str | None:
+        """A text of a key has a greatest length."""
+        if kind == "string":
+            return f"VARCHAR({KEY_CHARACTERS // keys})"
+        if kind == "binary":
+            return f"VARBINARY({KEY_CHARACTERS // keys})"
+        return self.column_type(kind)
+
+    def table_options(self, connection: MySQLSession) -> str:
+        """With transactions, and texts as different as their bytes."""
+        return f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={COLLATIONS[_product(connection)]}"
+
+    def check_table(self, connection: MySQLSession, table: str, keys: Sequence[str]) -> None:
+        """A table has to keep transactions, and a rule that makes the key unique."""
+        schema, _, name = table.rpartition(".")
+        (engine, keeps) = connection.execute(
+            """SELECT t.engine, e.transactions FROM information_schema.tables AS t
+               LEFT JOIN information_schema.engines AS e ON e.engine = t.engine
+               WHERE t.table_schema = coalesce(%s, database()) AND t.table_name = %s""",
+            (schema or None, name),
+        ).fetchone() or (None, None)
+        if keeps != "YES":
+            raise Invalid(
+                f"the table {table!r} has an engine without transactions",
+                where=self.address,
+                found=str(engine),
+                hint=f"ALTER TABLE {table} ENGINE=InnoDB",
+            )
+        if keys and frozenset(name.lower() for name in keys) not in _unique_keys(connection, schema, name):
+            raise Invalid(
+                f"the table {table!r} has no unique key of the columns {', '.join(keys)}",
+                where=self.address,
+                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by the table's own key",
+            )
+
+    def stage_types(
+        self, connection: MySQLSession, table: str, types: Sequence[tuple[str, str]], keys: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """The key has the table's own types: its index finds the rows, and equal keys have equal bytes."""
+        schema, _, name = table.rpartition(".")
+        rows = connection.execute(
+            """SELECT lower(column_name), column_type, character_set_name, collation_name
+               FROM information_schema.columns
+               WHERE table_schema = coalesce(%s, database()) AND table_name = %s""",
+            (schema or None, name),
+        ).fetchall()
+        own = {
+            column: kind + (f" CHARACTER SET {charset} COLLATE {collation}" if collation else "") + " NULL"
+            for column, kind, charset, collation in rows
+        }
+        return [(column, own.get(column.lower(), kind) if column in keys else kind) for column, kind in types]
+
+    def makes_stage(self, connection: MySQLSession, stage: str, columns: str) -> str:
+        """With a primary key, which some servers ask of every table."""
+        row = "holdfast_row BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
+        return f"CREATE TABLE {stage} ({columns}, {row}){self.table_options(connection)}"
+
+    def drop_stage(self, connection: MySQLSession, stage: str) -> None:
+        """Wait a second at most for a task that writes to it."""
+        connection.execute("SET SESSION lock_wait_timeout = 1")
+        try:
+            connection.execute(f"DROP TABLE IF EXISTS {stage}")
+        except driver().Error as error:
+            if numbered(error)[0] not in LOCKED:
+                raise
+        finally:
+            connection.execute("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def moves(self, move: StagedMove) -> tuple[str, ...]:
+        """An upsert in two statements: ON DUPLICATE KEY would take any unique key of the table for the row's.
+
+        The insert comes first: it goes by what was committed before it, the update also by what was since.
+        The other way round a row that another writer adds between the two is missed by both.
+
+        Keys that differ only by what the table takes for the same letter are told apart, so that the table
+        refuses the second and does not write over the first.
+        """
+        if move.change != "upsert":
+            return super(MySQL, self).moves(move)
+        names, first = identifiers(move.names), sql_identifier(move.keys[0])
+        news = ", ".join(f"new.{sql_identifier(name)}" for name in move.names)
+        same = " AND ".join(
+            f"old.{name} = new.{name} AND CAST(old.{name} AS BINARY) = CAST(new.{name} AS BINARY)"
+            for name in map(sql_identifier, move.keys)
+        )
+        staged = f"(SELECT {names} FROM {move.stage} WHERE {move.condition}) AS new"  # noqa: S608  quoted names
+        insert = (
+            f"INSERT INTO {move.table} ({names}) SELECT {news} FROM {staged}"  # noqa: S608  quoted names
+            f" LEFT JOIN {move.table} AS old ON {same} WHERE old.{first} IS NULL"
+        )
+        if not move.others:
+            return (insert,)
+        sets = ", ".join(f"old.{name} = new.{name}" for name in map(sql_identifier, move.others))
+        update = f"UPDATE {move.table} AS old JOIN {staged} ON {same} SET {sets}"  # noqa: S608  quoted names
+        return (insert, update)
+
+    def _open(self) -> MySQLSession:
+        parts = {**client_options(), **_arguments(self.url)}
+        tls = parts.pop("tls")
+        if tls is not None:
+            parts["ssl"] = _context(tls)
+        patience = max(1, round(self.patience_s))
+        raw = driver().connect(
+            **parts,
+            autocommit=True,
+            charset="utf8mb4",
+            connect_timeout=max(2, patience),
+            sql_mode=MODE,
+        )
+        session = MySQLSession(raw)
+        try:
+            _require_known(session, self.address)
+            session.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            session.execute(f"SET SESSION time_zone = '+00:00', innodb_lock_wait_timeout = {patience}")
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+def _arguments(url: str) -> dict[str, Any]:
+    """Return the driver's arguments for an address.
+
+    `tls` is None, or the file of certificates: empty for those of the system.
+    """
+    wrong = Invalid(
+        "the address of the MySQL ledger cannot be understood",
+        expected="mysql://user@host:port/database, with ?tls=on or ?tls=/path/to/ca.pem",
+        hint="percent-encode other signs than letters and digits; keep the password in ~/.my.cnf",
+    )
+    try:
+        parts = urlsplit(url)
+        asked = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        port = parts.port or 3306
+    except ValueError:
+        raise wrong from None  # its text repeats the address, password and all
+    database = unquote(parts.path.removeprefix("/"))
+    tls = asked.pop("tls", [None])[-1]
+    if not parts.hostname or not database or "/" in database or asked or tls == "" or parts.fragment:
+        raise wrong
+    found: dict[str, Any] = {"host": parts.hostname, "port": port, "database": database}
+    found["tls"] = "" if tls == "on" else tls
+    if parts.username:
+        found["user"] = unquote(parts.username)
+    if parts.password:
+        found["password"] = unquote(parts.password)
+    return found
+
+
+def _context(certificates: str) -> ssl.SSLContext:
+    """Return the TLS context that checks the server's certificate; without a file, by those of the system."""
+    try:
+        return ssl.create_default_context(cafile=certificates or None)
+    except OSError as error:  # an SSLError is one
+        raise Invalid(
+            "the file of certificates cannot be read",
+            where=certificates,
+            found=str(error),
+            expected="certificates in PEM",
+            hint="name the file of the authority that signed the server's certificate, or write ?tls=on",
+        ) from error
+
+
+def _product(session: MySQLSession) -> str:
+    return "MariaDB" if "MariaDB" in session.raw.get_server_info() else "MySQL"
+
+
+def _require_known(session: MySQLSession, address: str) -> None:
+    """Refuse a server that has not what the tables rely on."""
+    product, said = _product(session), session.raw.get_server_info()
+    # An older MariaDB calls itself 5.5.5 first, for clients that know no greater number.
+    numbers = said.removeprefix("5.5.5-").partition("-")[0].split(".")
+    version = tuple(int(number) for number in numbers if number.isdecimal())
+    if version < OLDEST[product]:
+        raise Unsupported(
+            f"the server is too old for a ledger: {product} {'.'.join(map(str, version))}",
+            where=address,
+            expected=" or ".join(f"{name} {'.'.join(map(str, least))}" for name, least in OLDEST.items()),
+            hint="use a newer server, or a ledger in PostgreSQL or SQLite",
+        )
+
+
+def _label(sink: str, token: int) -> str:
+    """The lock that the sessions of a sink's owner hold; a name has 64 characters at most, so a digest."""
+    return f"holdfast:{sink_digest(sink)}:{token}"
+
+
+def _make_tables(session: MySQLSession, options: str) -> None:
+    (there,) = session.execute(
+        """SELECT count(*) FROM information_schema.tables WHERE table_schema = database()
+           AND table_name IN ('holdfast_fence', 'holdfast_batches')"""
+    ).fetchone()
+    if there == 2:
+        return  # a user who may only use the tables need not be able to make them
+    session.execute(
+        f"""CREATE TABLE IF NOT EXISTS holdfast_fence (
+              sink VARCHAR(500) PRIMARY KEY, token BIGINT NOT NULL, claimed_ms BIGINT NOT NULL,
+              owner LONGTEXT NOT NULL){options}"""
+    )
+    session.execute(
+        f"""CREATE TABLE IF NOT EXISTS holdfast_batches (
+              sink VARCHAR(500) NOT NULL, query_id VARCHAR(200) NOT NULL, batch_id BIGINT NOT NULL,
+              token BIGINT NOT NULL, "rows" BIGINT, committed_ms BIGINT NOT NULL,
+              PRIMARY KEY (sink, query_id, batch_id)){options}"""
+    )
+
+
+def _unique_keys(session: MySQLSession, schema: str, table: str) -> set[frozenset[str]]:
+    """The sets of columns that are unique in a table, of their whole values."""
+    rows = session.execute(
+        """SELECT index_name, lower(column_name), sub_part FROM information_schema.statistics
+           WHERE table_schema = coalesce(%s, database()) AND table_name = %s AND non_unique = 0""",
+        (schema or None, table),
+    ).fetchall()
+    columns: dict[str, set[str]] = {}
+    for index, column, part in rows:
+        # Of an expression or the beginning of a text it says nothing.
+        columns.setdefault(index, set()).add("" if part is not None or column is None else column)
+    return {frozenset(names) for names in columns.values()}

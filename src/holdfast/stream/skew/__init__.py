@@ -1,1 +1,0 @@
-"""Find hot keys, and split them."""

@@ -1,0 +1,297 @@
+"""Aggregates that can be put together from parts, exactly.
+
+A Spark column does not tell what it computes, so these are values of our own. `native` is what Spark
+computes for a stream; for a batch frame with hot keys an aggregate is taken apart into sums, counts,
+minima and maxima of the parts, and put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import quoted, refuse_repeated, require_columns, type_of
+from holdfast.stream.keyed.hot_keys import PART, HotKeys
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+Kind = Literal[
+    "count", "sum", "min", "max", "avg", "variance", "var_pop", "stddev", "stddev_pop", "count_distinct"
+]
+
+_WHERE: Final = "holdfast.split_hot(…).agg(…)"
+_WHOLE: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+# A sum of decimals has ten digits more than they have, and a decimal has 38 at most.
+_SUM_DIGITS: Final = 28
+_AVG_DIGITS: Final = 23
+# Squares have twice the digits, and sums of squares are multiplied by a count.
+_SQUARE_DIGITS: Final = 10
+_SPREADS: Final = ("variance", "var_pop", "stddev", "stddev_pop")
+_PREFIX: Final = "_holdfast_"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of `hf.split_hot(…).agg(…)`.
+
+    Attributes:
+        kind: What is computed.
+        column: Of which column; None counts rows.
+        name: What the result is called.
+    """
+
+    kind: Kind
+    column: str | None
+    name: str
+
+    def alias(self, name: str) -> Aggregate:
+        """The same under another name."""
+        return replace(self, name=name)
+
+
+def _made(kind: Kind, column: str) -> Aggregate:
+    return Aggregate(kind, column, f"{kind}({column})")
+
+
+def count(column: str | None = None) -> Aggregate:
+    """Count the rows, or the non-null values of a column."""
+    return Aggregate("count", column, "count" if column is None else f"count({column})")
+
+
+def total(column: str) -> Aggregate:
+    """The sum of whole numbers or decimals, as `hf.skew.sum`."""
+    return _made("sum", column)
+
+
+def least(column: str) -> Aggregate:
+    """The smallest value, as `hf.skew.min`."""
+    return _made("min", column)
+
+
+def greatest(column: str) -> Aggregate:
+    """The largest value, as `hf.skew.max`."""
+    return _made("max", column)
+
+
+def avg(column: str) -> Aggregate:
+    """The mean of whole numbers (a double) or of decimals of at most 23 digits (a decimal)."""
+    return _made("avg", column)
+
+
+def variance(column: str, *, population: bool = False) -> Aggregate:
+    """The variance of whole numbers or decimals of at most 10 digits, worked out from exact sums.
+
+    Spark's own depends in its last digits on the order of rows; of a batch frame this one does not.
+    """
+    return _made("var_pop" if population else "variance", column)
+
+
+def stddev(column: str, *, population: bool = False) -> Aggregate:
+    """The square root of `variance`."""
+    return _made("stddev_pop" if population else "stddev", column)
+
+
+def count_distinct(column: str) -> Aggregate:
+    """Count the distinct non-null values exactly; one in each call of `agg`."""
+    return _made("count_distinct", column)
+
+
+def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
+    """Spark's own aggregation, whatever is hot; a count of distinct values behind a deduplication."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    _check(frame, hot, aggregates)
+    distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
+    if distinct and len(aggregates) > 1:
+        raise Invalid(
+            "a stream that is deduplicated to count values has lost the rows for other aggregates",
+            where=_WHERE,
+            found=", ".join(aggregate.name for aggregate in aggregates),
+            expected="count_distinct alone",
+            hint="make two queries of it",
+        )
+    if distinct:
+        column = str(distinct[0].column)
+        frame = frame.dropDuplicates(list(dict.fromkeys([*hot.by, column])))
+        aggregates = [replace(distinct[0], kind="count")]
+    groups = [F.col(quoted(name)) for name in hot.by]
+    return frame.groupBy(*groups).agg(*(_native(aggregate).alias(aggregate.name) for aggregate in aggregates))
+
+
+def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
+    """The parts of each key, then the keys; in one phase where nothing is hot."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    _check(frame, hot, aggregates)
+    for aggregate in aggregates:
+        _check_type(frame, aggregate)
+    distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
+    if len(distinct) > 1:
+        raise Invalid(
+            "the parts of a key can be split by the values of one column",
+            where=_WHERE,
+            found=", ".join(aggregate.name for aggregate in distinct),
+            expected="one count_distinct",
+            hint="call agg once for each column, and join the results by the key",
+        )
+    taken = [_taken_apart(frame, aggregate, at) for at, aggregate in enumerate(aggregates)]
+    groups = [F.col(quoted(name)) for name in hot.by]
+    if hot.keys:
+        salt = F.xxhash64(F.col(quoted(str(distinct[0].column)))) if distinct else None
+        groups_and_part = [*groups, F.col(PART)]
+        parts = hot.split(frame, salt).groupBy(*groups_and_part)
+    else:
+        parts = frame.groupBy(*groups)
+    counted = parts.agg(*(column for apart in taken for column in apart.parts))
+    if hot.keys:
+        counted = counted.groupBy(*groups).agg(*(column for apart in taken for column in apart.together))
+    results = (apart.result.alias(aggregate.name) for apart, aggregate in zip(taken, aggregates, strict=True))
+    return counted.select(*groups, *results)
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenApart:
+    """An aggregate as columns over rows, over parts (of the same names), and over the whole."""
+
+    parts: tuple[Column, ...]
+    together: tuple[Column, ...]
+    result: Column
+
+
+def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart:
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
+    name = partial("{}{}_{}".format, _PREFIX, at)
+    kind = aggregate.kind
+    if kind in ("min", "max"):
+        find = F.min if kind == "min" else F.max
+        extreme = find(F.col(name("m"))).alias(name("m"))
+        return _TakenApart((find(value).alias(name("m")),), (extreme,), F.col(name("m")))
+    if kind in ("count", "count_distinct"):
+        number = F.count(value) if kind == "count" else F.count_distinct(value)
+        added = F.sum(F.col(name("n"))).alias(name("n"))
+        return _TakenApart((number.alias(name("n")),), (added,), F.col(name("n")))
+    column_type = type_of(frame, str(aggregate.column))
+    digits, scale = _digits(column_type)
+    if kind == "sum":
+        # The sum of sums has more digits than the sum, in its type though not in its values.
+        kept = "bigint" if column_type in _WHOLE else f"decimal({digits + 10},{scale})"
+        added = F.sum(F.col(name("s"))).cast(kept).alias(name("s"))
+        return _TakenApart((F.sum(value).alias(name("s")),), (added,), F.col(name("s")))
+    return _from_sums(value, column_type, kind, name)
+
+
+def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
+    """Means, and with the sum of squares variances, from sums that are exact in any order."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    digits, scale = _digits(found)
+    spread = kind in _SPREADS
+    # Squares are those of whole numbers: of the value without its point.
+    exact = value.cast(f"decimal({digits},{scale})")
+    if spread:
+        exact = (value * F.lit(10**scale)).cast(f"decimal({digits},0)") if scale else exact
+    sums = {"n": F.count(value), "s": F.sum(exact)}
+    if spread:
+        sums["q"] = F.sum(exact * exact)
+    parts = tuple(column.alias(name(key)) for key, column in sums.items())
+    together = []
+    for key in sums:
+        width = 38 if key == "q" else digits + 10
+        kept = "bigint" if key == "n" else f"decimal({min(38, width)},{0 if spread else scale})"
+        together.append(F.sum(F.col(name(key))).cast(kept).alias(name(key)))
+    n, s = F.col(name("n")), F.col(name("s"))
+    if not spread:
+        mean = s.cast("double") / n if found in _WHOLE else _decimal_mean(s, n, digits, scale)
+        return _TakenApart(parts, tuple(together), F.when(n > 0, mean))
+    # n Σx² - (Σx)² is whole, and so exact; only then is anything rounded.
+    above = (n.cast("decimal(18,0)") * F.col(name("q"))).cast("decimal(38,0)")
+    above = (above - (s * s).cast("decimal(38,0)")).cast("double") / F.lit(float(100**scale))
+    size = n.cast("double")
+    least_rows = 0 if kind.endswith("_pop") else 1
+    found_variance = F.when(n > least_rows, above / (size * (size - F.lit(float(least_rows)))))
+    result = F.sqrt(found_variance) if kind.startswith("stddev") else found_variance
+    return _TakenApart(parts, tuple(together), result)
+
+
+def _decimal_mean(s: Column, n: Column, digits: int, scale: int) -> Column:
+    """The mean in the type that Spark gives it; a quotient of at most 23 digits has enough to be rounded."""
+    return (s / n.cast("decimal(20,0)")).cast(f"decimal({min(38, digits + 4)},{scale + 4})")
+
+
+def _native(aggregate: Aggregate) -> Column:
+    """Return Spark's own form of an aggregate."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
+    sparks = {"variance": "var_samp", "stddev": "stddev_samp"}
+    computed: Column = getattr(F, sparks.get(aggregate.kind, aggregate.kind))(value)
+    return computed
+
+
+def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
+    if not aggregates:
+        raise Invalid(
+            "there is nothing to compute",
+            where=_WHERE,
+            found="no aggregate",
+            hint="say what: hf.skew.count()",
+        )
+    for aggregate in aggregates:
+        if not isinstance(aggregate, Aggregate):
+            raise Invalid(
+                "only aggregates that can be put together from parts are split, and Spark's columns do not "
+                "say what they are",
+                where=_WHERE,
+                found=str(aggregate),
+                expected="hf.skew.count(), .sum, .min, .max, .avg, .variance, .stddev or .count_distinct",
+                hint="of first, last, collect_list, percentiles and functions that are not known no exact "
+                "split exists; compute them with df.groupBy(…).agg(…)",
+            )
+        if aggregate.column is not None:
+            require_columns(frame, [aggregate.column], where=_WHERE)
+    names = [*hot.by, *(aggregate.name for aggregate in aggregates)]
+    refuse_repeated(names, where=_WHERE, hint="name an aggregate, as in .alias(…)")
+
+
+def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
+    most = {"sum": _SUM_DIGITS, "avg": _AVG_DIGITS}
+    limit = most.get(aggregate.kind, _SQUARE_DIGITS if aggregate.kind in _SPREADS else None)
+    if limit is None:
+        return
+    column_type = type_of(frame, str(aggregate.column))
+    if column_type in ("float", "double"):
+        raise Invalid(
+            f"the {aggregate.kind} of floating-point numbers depends on the order in which they are added, "
+            "so no exact split exists",
+            where=_WHERE,
+            found=f"`{aggregate.column}` {column_type}",
+            expected="whole numbers or decimals",
+            hint=f'cast it first: .withColumn("{aggregate.column}", F.col("{aggregate.column}")'
+            '.cast("decimal(18,4)"))',
+        )
+    digits, _ = _digits(column_type)
+    if digits == 0 or digits > limit:
+        raise Invalid(
+            f"the {aggregate.kind} of this type cannot be put together from parts exactly",
+            where=_WHERE,
+            found=f"`{aggregate.column}` {column_type}",
+            expected=f"a whole number or decimal of at most {limit} digits",
+            hint=f'cast it to a narrower type, such as "decimal({limit},0)"',
+        )
+
+
+def _digits(found: str) -> tuple[int, int]:
+    """Return the number of digits of a type, and those behind the point; None if it is not exact."""
+    if found in _WHOLE:
+        return _WHOLE[found], 0
+    if not found.startswith("decimal("):
+        return 0, 0
+    digits, scale = found.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(digits), int(scale)

@@ -1,0 +1,283 @@
+"""Split the rows of the few keys that have too many, with a result that is exactly that of the unsplit run.
+
+A key's rows meet in one task of the shuffle. Where a key has half of all rows, that task has half of the
+work, whatever the number of the others. Only the keys that are named are split; rows of all others stay
+where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.config.checks import one_of, whole
+from holdfast.config.units import Duration
+from holdfast.engine.connect import refuse_connect
+from holdfast.engine.planned_state import marked
+from holdfast.errors import Invalid
+from holdfast.layout import split_note
+from holdfast.stream.event_time import NOT_KEYS, key_columns
+from holdfast.stream.joins import JoinKind, Parted, bounded_join, same_keys
+from holdfast.stream.keyed.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys
+from holdfast.stream.keyed.keyed_stream import keyed
+from holdfast.stream.operator_check import checked_name, define
+from holdfast.stream.split_aggregates import Aggregate, aggregate_stream, aggregate_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from holdfast.worker.declarations.state_descriptors import Keyed
+
+
+Side = Literal["left", "right"]
+
+_WHERE: Final = "holdfast.split_hot(…)"
+# Which side may be split, so that each row of the result is made in one part only.
+_SIDES: Final[Mapping[str, tuple[Side, ...]]] = {
+    "inner": ("left", "right"),
+    "left": ("left",),
+    "semi": ("left",),
+    "right": ("right",),
+    "full": (),
+}
+_KEEPS: Final[Mapping[str, str]] = {
+    "left": "a left row without a partner would be put out once for each part",
+    "semi": "a left row would be put out once for each part in which it meets somebody",
+    "right": "a right row without a partner would be put out once for each part",
+    "full": "rows without a partner are kept on both sides, and one of them would be in every part",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHot:
+    """Rows whose hot keys are to be split, waiting for what is done with them; made by `split_hot`.
+
+    Attributes:
+        frame: The rows.
+        hot: The keys that are split, and how.
+    """
+
+    frame: DataFrame
+    hot: HotKeys
+
+    def join_within(
+        self,
+        other: DataFrame,
+        *,
+        times: tuple[str, str],
+        bound: Duration | tuple[Duration, Duration],
+        kind: JoinKind = "inner",
+        watermark: Duration | tuple[Duration, Duration] | None = None,
+        prefixes: tuple[str, str] | None = None,
+        split: Side | None = None,
+        name: str = "join",
+    ) -> DataFrame:
+        """Join as `hf.join_within` does, with this frame on the left, and get the same rows.
+
+        On one side each row of a hot key goes into one of the parts, by the hash of its columns; on the
+        other side such a row goes into all of them. So each pair meets exactly once. That is exact where a
+        row without a partner is kept on the split side alone, or on none:
+
+        | kind | is split | is in every part |
+        |---|---|---|
+        | `inner` | the left side, or `split="right"` | the other |
+        | `left`, `semi` | the left side | the right |
+        | `right` | the right side | the left |
+        | `full` | has no exact split and is refused | |
+
+        Split the side that has the many rows. The other side's rows of hot keys are kept, and counted
+        as late, once for each part. Rows that are equal in every column are in one part: a key whose rows
+        are all equal is not split by this.
+
+        Which keys are hot, and into how many parts they are split, decides where Spark keeps their rows.
+        A query that Holdfast starts notes both at its first start, and is refused if they have changed. Of
+        a query that you start with `writeStream.start()` nobody checks that: rows that wait for a
+        partner would not be found, with no error.
+
+        Args:
+            other: The right side.
+            times: The column with the event time, left and right.
+            bound: How long after the left row the right one may be, or both ends.
+            kind: `inner`, `left`, `right` or `semi`.
+            watermark: How late a row may come, for both sides or one for each.
+            prefixes: What to put before names that both sides have.
+            split: The side whose rows are put into parts; it follows from `kind`, but for `inner`.
+            name: What the join is called in the checkpoint; one in each query.
+
+        Raises:
+            Invalid: The kind has no exact split, or not of this side, or what `hf.join_within` refuses.
+        """
+        checked_name(name, where=f"{_WHERE}.join_within(…, name=…)")
+        chosen = _side(kind, split)
+        parted = self._parted(chosen) if self.hot.keys else None
+        joined = bounded_join(
+            self.frame,
+            other,
+            by=self.hot.by,
+            times=times,
+            bound=bound,
+            kind=kind,
+            watermark=watermark,
+            prefixes=prefixes,
+            parted=parted,
+        )
+        if not self.frame.isStreaming:
+            return joined
+        refuse_connect(
+            self.frame,
+            "a join of streams with split keys",
+            where=f"{_WHERE}.join_within(…)",
+            hint="which keys are split must be noted in the checkpoint, and a client cannot write there: use"
+            " hf.join_within, or start the query in a classic session",
+        )
+        return marked(joined, define(SplitJoin(name, self.hot, chosen)))
+
+    def process(self, processor: Keyed, *, output: Any, name: str, **choices: Any) -> DataFrame:
+        """Run a processor with `merge`, as `hf.keyed(…).split_hot(…).process(…)` does.
+
+        Args:
+            processor: An instance of a class of yours that says how states are merged.
+            output: The columns that it puts out.
+            name: What the operator is called.
+            **choices: As in `process` of a keyed stream.
+
+        Raises:
+            Invalid: The processor has no `merge`, or what `process` refuses.
+        """
+        stream = keyed(self.frame, by=self.hot.by).split_hot(self.hot.keys)
+        return stream.process(processor, output=output, name=name, **choices)
+
+    def agg(self, *aggregates: Aggregate) -> DataFrame:
+        """Aggregate by the key: the key's columns and one column for each aggregate.
+
+        **Of a batch frame** the hot keys are aggregated in two phases: each part by itself, then the parts
+        together. That is exact for counts, sums of whole numbers and decimals, `min`, `max`, and what
+        follows from sums: `avg`, `variance`, `stddev`; and for one `count_distinct`, of which the parts
+        are split by its value.
+
+        **Of a stream** nothing is split: the plan is Spark's own `groupBy(…).agg(…)`, and the hot keys do
+        not matter. Spark combines the rows of each task before the shuffle, so that a hot key sends one
+        row from each of them, and no task has more to do than another; and two running aggregates behind
+        each other would be wrong in update mode. `hf.skew.count_distinct`, which Spark does not have for
+        streams, is a deduplication by key and value, which spreads a hot key by its values, and a count.
+        It remembers each value of each key for as long as the query has its checkpoint.
+
+        Splitting is pointless for a batch frame as well, for the same reason, as long as the rows of a
+        task can be combined; `holdfast bench skew` shows by how much.
+
+        Args:
+            aggregates: Made by `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Any other function is
+                refused: of `first`, `collect_list`, percentiles or one that is not known, no exact split
+                exists.
+
+        Raises:
+            Invalid: An aggregate has no exact split, or a name or a column is wrong.
+        """
+        make: Callable[..., DataFrame] = aggregate_stream if self.frame.isStreaming else aggregate_table
+        return make(self.frame, self.hot, aggregates)
+
+    def _parted(self, side: Side) -> Parted:
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+        def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
+            # The part of the many rows is worked out where they are compared: as a column it would be kept
+            # with each of them, of whatever key.
+            if side == "left":
+                right = self.hot.replicate(right)
+                same_part = self.hot.part(left, of="l.") == F.col(f"r.{PART}")
+            else:
+                left = self.hot.replicate(left)
+                same_part = F.col(f"l.{PART}") == self.hot.part(right, of="r.")
+            return left, right, same_keys(self.hot.by) & same_part
+
+        return parted
+
+
+@dataclass(frozen=True, slots=True)
+class SplitJoin:
+    """The note in a checkpoint about a join whose hot keys are split."""
+
+    name: str
+    hot: HotKeys
+    side: Side
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name."""
+        return split_note(self.name)
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The split as it is at the first start.
+
+        Raises:
+            Invalid: It has changed since.
+        """
+        now = {**self.hot.note(), "side": self.side if self.hot.keys else None}
+        if before is None:
+            return now
+        changes = list(_changes(before, now))
+        if changes:
+            raise Invalid(
+                "the split of a join has changed: rows that wait for a partner would not be found again",
+                where=f"split join {self.name}",
+                found="; ".join(changes),
+                expected="the split of the first start",
+                hint="write the hot keys down in the job, as they were; other ones need a new checkpoint",
+            )
+        return None
+
+
+def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitHot:
+    """Name the keys that have too many rows, so that what follows splits them, exactly.
+
+    Where nothing is hot, nothing is split and nothing is paid: with no keys the plan is that of
+    `hf.join_within` or of a plain aggregate.
+
+    Args:
+        df: The rows, streaming or not.
+        by: The columns of the key.
+        hot: The keys to split: values, or tuples where the key has several columns. `hf.skew.find(…)`
+            finds them in a batch frame. Null is a key like any other.
+        parts: Into how many parts each is split. The number of shuffle partitions is best: then each
+            task gets one part.
+
+    Raises:
+        Invalid: A column or a key is wrong, or there are too many keys or parts.
+    """
+    keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
+    whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)
+    if isinstance(hot, (str, bytes)):
+        raise Invalid(
+            "hot keys are a list", where=f"{_WHERE}: hot", found=repr(hot), hint=f"write hot=[{hot!r}]"
+        )
+    return SplitHot(df, hot_keys(df, keys, hot, parts, where=_WHERE))
+
+
+def _side(kind: str, split: str | None) -> Side:
+    """The side to split, for kinds that `join_within` knows."""
+    allowed = _SIDES.get(kind, ("left", "right"))
+    if split is not None:
+        one_of(split, f"{_WHERE}: split", ("left", "right"))
+    if not allowed or (split is not None and split not in allowed):
+        raise Invalid(
+            f"a {kind} join has no exact split" + (f" of its {split} side" if allowed else ""),
+            where=f"{_WHERE}.join_within(…)",
+            found=f"kind={kind!r}" + (f", split={split!r}" if split is not None else ""),
+            expected=f'split="{allowed[0]}"' if allowed else "inner, left, right or semi",
+            hint=f"{_KEEPS[kind]}; "
+            + ("leave `split=` out" if allowed else "join in full with hf.join_within"),
+        )
+    return "left" if "left" in allowed and split != "right" else "right"
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[str]:
+    for what in ("by", "parts", "side"):
+        if before[what] != now[what]:
+            yield f"{what} was {before[what]!r}, is {now[what]!r}"
+    gone = [key for key in before["hot"] if key not in now["hot"]]
+    added = [key for key in now["hot"] if key not in before["hot"]]
+    if gone:
+        yield f"no longer hot: {', '.join(gone)}"
+    if added:
+        yield f"newly hot: {', '.join(added)}"

@@ -1,0 +1,224 @@
+"""Windows over event time: tumbling, sliding and session, as Spark's own aggregation.
+
+Nothing here runs Python on a row. `windowed(…).agg(…)` is `groupBy(window, …).agg(…)` with the two ends
+of the window as plain columns, and its plan is the plan of that query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import (
+    names_of,
+    quoted,
+    refuse_repeated,
+    require_columns,
+    require_time,
+    require_watermark,
+    spark_interval,
+    watermarks,
+    with_watermark,
+)
+from holdfast.stream.late import check_side_outputs, late_side, with_late_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+_WHERE = "holdfast.windowed(…)"
+_ENDS = ("window_start", "window_end")
+_Fixed = tuple[str, "str | None", "str | None"]
+# The window of a late row, which the frame may have no column of the name of.
+_MISSED = "holdfast_missed_window"
+_MERGES_EARLY = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Rows put into windows, waiting for aggregates; made by `windowed`.
+
+    Attributes:
+        frame: The rows.
+        window: The window of a row, as a column named `window` (`session_window` for sessions).
+        by: The further columns that rows are grouped by.
+        name: The name of the window column.
+        side_outputs: Whether late rows are put out at the side.
+        session: Of a session its time column and its gap as Spark writes it.
+    """
+
+    frame: DataFrame
+    window: Column
+    by: tuple[str, ...]
+    name: str
+    side_outputs: bool = False
+    session: tuple[str, str] | None = None
+
+    def agg(self, *aggregates: Column) -> DataFrame:
+        """Aggregate each window.
+
+        Returns a frame of `window_start`, `window_end`, the grouping columns and the aggregates, each
+        under the name that `.alias(…)` gave it. The ends are plain times and carry no watermark: to put
+        a second time operator behind this one, write both with `F.window` and `F.window_time`.
+
+        Spark keeps one row of state per window and group. Output mode `append` (a window once, when the
+        watermark has passed its end) and `update` (a window whenever it changed) both work; a session
+        window knows `append` only.
+
+        With `side_outputs=True` a late row comes out once for each window that it missed, with the ends of
+        that window and the grouping columns, and nulls for the aggregates.
+
+        Raises:
+            Invalid: There is no aggregate, or two columns of the result would have one name; or late rows
+                cannot be put out at the side of this frame.
+        """
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+        if not aggregates:
+            raise Invalid(
+                "a window needs something to compute",
+                where=f"{_WHERE}.agg(…)",
+                found="no aggregate",
+                hint='say what, as in .agg(F.count("*").alias("visits"))',
+            )
+        groups = [F.col(quoted(name)) for name in self.by]
+        counted = self.frame.groupBy(self.window, *groups).agg(*aggregates)
+        computed = counted.columns[1 + len(self.by) :]
+        hint = f"name the aggregates with .alias(…): they are {', '.join(computed)}"
+        names = [*_ENDS, *self.by, *computed]
+        fact = "a name is taken by the window or by two columns of the result"
+        refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, taken=[self.name], fact=fact)
+        main = counted.select(
+            F.col(f"{self.name}.start").alias(_ENDS[0]),
+            F.col(f"{self.name}.end").alias(_ENDS[1]),
+            *(F.col(quoted(name)) for name in [*self.by, *computed]),
+        )
+        if not self.side_outputs:
+            return main
+        check_side_outputs([self.frame], names, where=f"{_WHERE}.agg(…)")
+        return with_late_rows(main, [self._late()])
+
+    def _late(self) -> DataFrame:
+        """The late rows, each once for every window that it missed."""
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+        if self.session is None:
+            rows = self.frame.select("*", self.window.alias(_MISSED))
+            start, end = F.col(f"{_MISSED}.start"), F.col(f"{_MISSED}.end")
+        else:
+            time, gap = self.session
+            rows, start = self.frame, F.col(quoted(time))
+            end = start + F.expr(f"INTERVAL {gap}")
+        shown = {_ENDS[0]: start, _ENDS[1]: end, **{name: F.col(quoted(name)) for name in self.by}}
+        return late_side(rows, end, stream="event", event=self.frame.columns, shown=shown)
+
+
+def windowed(
+    df: DataFrame,
+    *,
+    time: str,
+    size: Duration | None = None,
+    by: str | Iterable[str] = (),
+    slide: Duration | None = None,
+    gap: Duration | None = None,
+    offset: Duration | None = None,
+    watermark: Duration | None = None,
+    side_outputs: bool = False,
+) -> Windowed:
+    """Put rows into windows of event time.
+
+    `size` alone makes tumbling windows, `size` and `slide` sliding ones (a row is in each window that
+    covers it), `gap` makes sessions: a window that ends when nothing came for that long.
+
+    A window holds its start and not its end. Windows begin at whole multiples of their size (or slide)
+    after 1970-01-01T00:00Z, a Thursday: weeks from Monday want `size="7 days", offset="4 days"`.
+
+    Without a watermark the state of a stream grows for ever, and output mode `append` is refused by
+    Spark. With one, a row whose window ended before the watermark is late and is dropped; a row older
+    than the watermark whose window is still open is counted. A filter on other columns than the time
+    runs *below* the watermark, wherever it is written, so that rows it takes out do not advance it.
+
+    Args:
+        df: The rows, streaming or not.
+        time: The column with the event time.
+        size: The length of a window.
+        by: Further columns to group by.
+        slide: How far apart windows begin; at most `size`.
+        gap: The silence that ends a session.
+        offset: Where the first window begins, after 1970-01-01T00:00Z.
+        watermark: How late a row may come. Leave it out if the frame has a watermark already.
+        side_outputs: Put late rows out as well. The columns `side` ("late", or null for a window),
+            `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added. The stream
+            is read a second time for it, so Spark counts its rows twice; set it at the first start.
+
+    Raises:
+        Invalid: A column or a duration is wrong, `size` and `gap` are mixed up, or the frame has a
+            watermark already, or has it on another column, or has none and late rows are asked for.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    groups = names_of(by, where=_WHERE)
+    require_time(df, time, where=_WHERE)
+    require_columns(df, groups, where=_WHERE)
+    frame = with_watermark(df, time, watermark, where=_WHERE)
+    if watermarks(frame):
+        require_watermark(frame, time, where=_WHERE, why="by another no window would ever be complete")
+    elif side_outputs:
+        require_watermark(frame, time, where=_WHERE, why="without one no row is late")
+    if gap is not None:
+        if size is not None or slide is not None or offset is not None:
+            raise Invalid(
+                "a session has no size, slide or offset",
+                where=_WHERE,
+                found="`gap` together with them",
+                expected="`gap` alone, or `size` with `slide` and `offset` at will",
+                hint="leave the others out for sessions, or `gap` for windows of one length",
+            )
+        length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
+        if side_outputs:
+            _refuse_early_merges(frame)
+        return Windowed(
+            frame, F.session_window(quoted(time), length), tuple(groups), "session_window",
+            side_outputs, (time, length),
+        )  # fmt: skip
+    length, step, start = _fixed(size, slide, offset)
+    window = F.window(quoted(time), length, step, start)
+    return Windowed(frame, window, tuple(groups), "window", side_outputs)
+
+
+def _refuse_early_merges(frame: DataFrame) -> None:
+    """Refuse sessions that are merged before lateness is judged: then no row is late by itself."""
+    if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
+        raise Invalid(
+            "sessions are merged before late ones are dropped, so which rows are late is not known",
+            where=_WHERE,
+            found=f"{_MERGES_EARLY}=true",
+            hint="set it to false, or leave side_outputs=True out",
+        )
+
+
+def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | None) -> _Fixed:
+    if size is None:
+        raise Invalid(
+            "a window needs a length",
+            where=_WHERE,
+            expected="`size`, or `gap` for sessions",
+            hint='say how long: size="1 hour"',
+        )
+    size_ms = parse_duration(size, f"{_WHERE}: size")
+    step_ms = size_ms if slide is None else parse_duration(slide, f"{_WHERE}: slide")
+    if step_ms > size_ms:
+        raise Invalid(
+            "the slide is longer than the window, so rows between two windows would be lost",
+            where=_WHERE,
+            found=f"slide of {spark_interval(step_ms)}",
+            expected=f"at most {spark_interval(size_ms)}",
+            hint="leave `slide` out for windows that follow one another",
+        )
+    start = None
+    if offset is not None:
+        start = spark_interval(parse_duration(offset, f"{_WHERE}: offset", allow_zero=True) % step_ms)
+    return spark_interval(size_ms), None if slide is None else spark_interval(step_ms), start

@@ -1,0 +1,416 @@
+"""Packets of events by key group: packed before the shuffle, unpacked next to the state.
+
+`Lane` is all that the workers of one operator must know. It is pickled with the plan.
+
+A group is a range of hashes. A key that is placed keeps the rest of its own hash and gets the range of the
+group that the function names, so everything below goes on as it would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.arrays import distinct, numbers, of_type, starts_of
+from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
+from holdfast.worker.interface import Moment
+from holdfast.worker.runtime.columns import EventRecord, records
+from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, key_text, line_of
+from holdfast.worker.runtime.runner_spec import INSTANCE
+from holdfast.worker.state.group_numbers import Numbering
+from holdfast.worker.state.layout import Layout, group_of, numbers_of, range_of
+from holdfast.worker.task_facts import batch_number, partition_id
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.arrays import Hashes
+    from holdfast.worker.runtime.broadcast import Broadcast
+    from holdfast.worker.runtime.partial_aggregates import Splitter
+    from holdfast.worker.runtime.runner_spec import Instances
+
+
+HASH = "__holdfast_h"
+NOW = "__holdfast_now"  # the batch's processing time, where events are run before the shuffle
+WAKE = -1  # the stream number of a packet that only wakes its group
+PACKET = ("key_group", "stream", "part", "seq", "payload")
+SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
+# Packing waits for so many bytes or the end of the input, so that a group gets few packets.
+PACK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InputStream:
+    """One input of an operator.
+
+    Attributes:
+        name: The user's name of it.
+        schema: Its columns, without the hash.
+        keys: Its key columns, in the order of the operator's.
+        time: The column with the event time, where the stream has a watermark.
+        counts: The column that says of how many events a row is, where it is of several.
+    """
+
+    name: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    time: str | None = None
+    counts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The shared configuration of one operator's workers.
+
+    Attributes:
+        layout: What fixes its state.
+        streams: Its inputs, as connected; after them the parts of hot keys, where these are split.
+        output: The columns of its result, with those of the side output where asked for.
+        keep_late: Whether late events are handed to the processor all the same.
+        side_outputs: Whether late and failed events are put out in columns of their own.
+        broadcast: The stream that reaches every key group; its packets bear the number after the streams'.
+    """
+
+    layout: Layout
+    streams: tuple[InputStream, ...]
+    output: pa.Schema
+    keep_late: bool = False
+    side_outputs: bool = False
+    broadcast: Broadcast | None = None
+
+    @property
+    def count_names(self) -> tuple[str, ...]:
+        """Return the names of the tasks' counts, in their order."""
+        states = (name for name in self.layout.form.states if not name.startswith(OWN_PREFIX))
+        of_states = (count_of(name, what) for name in states for what in (EXPIRED, ENTRIES, BYTES))
+        return (*COUNTS, *TOTALS, *of_states)
+
+
+class Spreader:
+    """Packs a broadcast stream's rows for every key group, in the tasks before the shuffle."""
+
+    def __init__(self, schema: pa.Schema, stream: int, layout: Layout) -> None:
+        self._schema = schema
+        self._stream = stream
+        self._layout = layout
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into packets, the same for each group."""
+        part = partition_id() or 0
+        for seq, batch in enumerate(filled for filled in batches if filled.num_rows):
+            yield from self.packets(batch, part, seq)
+
+    def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
+        """The packets of one batch of rows, few enough at a time to be small."""
+        payload = conform(batch, self._schema).serialize().to_pybytes()
+        every = numbers_of(self._layout.key_groups, self._layout.numbering)
+        step = max(1, PACK_BYTES // len(payload))
+        for first in range(0, len(every), step):
+            numbers = every[first : first + step]
+            payloads = pa.array([payload] * len(numbers), pa.binary())
+            yield packets_of(numbers, self._stream, part, seq, payloads)
+
+
+class Combiner:
+    """Lets a processor combine events of a task before they travel."""
+
+    def __init__(self, processor: Any, schema: pa.Schema) -> None:
+        self._processor = processor
+        self._schema = schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into fewer rows."""
+        for gathered in gather(batches):
+            yield from self._combined(gathered)
+
+    def _combined(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = self._processor.combine(pa.Table.from_batches(batches))
+        if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(self._schema.names):
+            raise Invalid(
+                "combine gave other columns than it declares",
+                where=type(self._processor).__name__,
+                found=", ".join(getattr(table, "column_names", [type(table).__name__])),
+                expected=", ".join(self._schema.names),
+                hint="give `combined` the columns that combine returns, or select the stream's",
+            )
+        for batch in table.select(self._schema.names).combine_chunks().to_batches():
+            yield conform(batch, self._schema)
+
+
+class Waker:
+    """Turns ticks into packets that wake every key group, however many ticks there were.
+
+    Args:
+        layout: What fixes the operator's state.
+        touching: Makes the packets that touch instances: a tick must not reach some of them alone.
+    """
+
+    def __init__(self, layout: Layout, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
+        self._layout = layout
+        self._touching = touching
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One packet for each key group if there was a tick."""
+        if not sum(batch.num_rows for batch in batches):
+            return
+        if self._touching is not None:
+            yield self._touching()
+        numbers = numbers_of(self._layout.key_groups, self._layout.numbering)
+        yield packets_of(numbers, WAKE, WAKE, WAKE, pa.nulls(len(numbers), pa.binary()))
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches with rows, so many at a time that a group gets few packets."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= PACK_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
+
+
+def packets_of(
+    groups: NDArray[np.int64 | np.int32], stream: int, part: int, seq: int, payloads: pa.Array
+) -> pa.RecordBatch:
+    """Packets of one stream and task, one for each of the groups, which are named as they are stored."""
+    same = [pa.array(np.full(len(groups), number, np.int32)) for number in (stream, part, seq)]
+    return pa.RecordBatch.from_arrays([pa.array(groups), *same, payloads], names=list(PACKET))
+
+
+def packet_columns(numbering: Numbering) -> str:
+    """The columns of packets as Spark is told them."""
+    return f"key_group {numbering.key_type}, stream int, part int, seq int, payload binary"
+
+
+def answer_schema(output: pa.Schema) -> pa.Schema:
+    """The columns in which an operator answers: rows of its output in lists, and counts beside them."""
+    return pa.schema([("rows", pa.list_(pa.struct(list(output)))), ("counts", pa.list_(pa.int64()))])
+
+
+class Unpacker:
+    """Unpacks answers into rows, where they had to be put into bytes."""
+
+    def __init__(self, output: pa.Schema) -> None:
+        self._output = output
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn packed answers into batches of the output."""
+        for batch in batches:
+            for payload in batch.column(0):
+                buffer = payload.as_buffer()
+                if buffer is not None and buffer.size:
+                    yield pa.ipc.read_record_batch(buffer, self._output)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a batch in exactly this schema's types."""
+    arrays = [of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(slots=True)
+class Packer:
+    """Packs one stream's events by key group, in the tasks before the shuffle.
+
+    Args:
+        stream: The stream.
+        number: Its number.
+        layout: What fixes the operator's state.
+        splitter: What takes the events of hot keys together; its parts bear the number after the stream's.
+        instances: The instances whose state it is; those to be touched bear that number.
+    """
+
+    stream: InputStream
+    number: int
+    layout: Layout
+    splitter: Splitter | None = None
+    instances: Instances | None = None
+    _dealt_rows: int = field(default=0, init=False)
+
+    @property
+    def columns(self) -> str:
+        """The columns of its packets as Spark is told them."""
+        return packet_columns(self.layout.numbering)
+
+    @property
+    def timed(self) -> bool:
+        """Return whether events carry the batch's time."""
+        return self.splitter is not None and self.splitter.timed
+
+    @property
+    def of_instances(self) -> bool:
+        """Return whether the state belongs to instances, and not to keys."""
+        return self.instances is not None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into packets."""
+        self._dealt_rows = 0
+        part = partition_id() or 0
+        if self.instances is not None and part == 0:
+            yield self.touching()
+        for seq, gathered in enumerate(gather(batches)):
+            yield from self.packets(gathered, part, seq)
+
+    def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> Iterator[pa.RecordBatch]:
+        """One packet for each key group in these batches, and one for the parts of its hot keys."""
+        hashed = [pa.field(HASH, pa.int64()), *([pa.field(NOW, pa.int64())] if self.timed else [])]
+        batch = conform(pa.concat_batches(batches), pa.schema([*self.stream.schema, *hashed]))
+        if self.instances is not None:
+            batch = self._dealt(batch, self.instances.count, part)
+        batch = self._placed(batch)
+        if self.splitter is not None:
+            batch, parts = self._split(self.splitter, batch)
+            if parts is not None:
+                yield self._packed(parts, self.number + 1, part, seq)
+        if batch.num_rows:
+            yield self._packed(batch, self.number, part, seq)
+
+    def touching(self) -> pa.RecordBatch:
+        """Packets that touch instances, whether there are events for them or not."""
+        count = self.instances.touched() if self.instances is not None else 0
+        numbered = [
+            pa.array(range(count), self.stream.schema.field(INSTANCE).type),
+            pa.array([0] * count, pa.int64()),
+        ]
+        batch = self._placed(pa.RecordBatch.from_arrays(numbered, names=[INSTANCE, HASH]))
+        return self._packed(batch, self.number + 1, 0, 0)
+
+    def _dealt(self, batch: pa.RecordBatch, count: int, part: int) -> pa.RecordBatch:
+        """The same with an instance for each row; tasks begin with different ones."""
+        at = batch.schema.get_field_index(INSTANCE)
+        if not batch.column(at).null_count:
+            return batch
+        turn = np.arange(part + self._dealt_rows, part + self._dealt_rows + batch.num_rows) % count
+        self._dealt_rows += batch.num_rows
+        return batch.set_column(at, batch.schema.field(at), pa.array(turn.astype(np.int32)))
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same with hashes that lie in the groups where the keys are to be."""
+        if self.layout.placement is None:
+            return batch
+        at = batch.schema.get_field_index(HASH)
+        h = numbers(batch.column(at)).view(np.uint64)
+        keys = pa.Table.from_batches([batch]).select(list(self.stream.keys))
+        placed = self.layout.placement.moved(keys, h)
+        return batch.set_column(at, batch.schema.field(at), pa.array(placed.view(np.int64)))
+
+    def _split(
+        self, splitter: Splitter, batch: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """The events that go as they are, and the parts of the others."""
+        moment = Moment(0, None, batch_number(), timed=False)
+        if splitter.timed:
+            moment = Moment(batch.column(NOW)[0].as_py(), None, batch_number())
+            batch = batch.drop_columns(NOW)
+        events = pa.Table.from_batches([batch])
+        h = numbers(batch.column(HASH)).view(np.uint64)
+        parted = splitter.split(events.drop_columns(HASH), h, moment)
+        if parted is None:
+            return batch, None
+        mask, parts, hashes = parted
+        rest = events.filter(pa.array(~mask)).combine_chunks().to_batches()
+        hashed = parts.append_column(HASH, pa.array(hashes.view(np.int64))).combine_chunks()
+        return rest[0] if rest else batch.slice(0, 0), hashed.to_batches()[0]
+
+    def _packed(self, batch: pa.RecordBatch, stream: int, part: int, seq: int) -> pa.RecordBatch:
+        h = numbers(batch.column(batch.num_columns - 1)).view(np.uint64)
+        groups = group_of(h, self.layout.key_groups)
+        order = np.argsort(groups.astype(np.uint16), kind="stable")
+        ordered = groups[order]
+        batch = batch.take(pa.array(order))
+        starts = starts_of(ordered)
+        stops = np.append(starts[1:], len(ordered))
+        payloads = [
+            batch.slice(start, stop - start).serialize().to_pybytes()
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        stored = numbers_of(self.layout.key_groups, self.layout.numbering)[ordered[starts]]
+        return packets_of(stored, stream, part, seq, pa.array(payloads, pa.binary()))
+
+
+# So many keys are asked for again where they are stored or have arrived, to see that the answer is the same.
+_ASKED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The placement of an operator's keys into groups.
+
+    Attributes:
+        function: Called with the values of the key columns; gives a group's number.
+        key_groups: How many groups there are.
+        operator: The user's name of the operator.
+    """
+
+    function: Callable[..., Any]
+    key_groups: int
+    operator: str
+
+    def moved(self, keys: pa.Table, h: Hashes) -> Hashes:
+        """The hashes of keys, each brought into the range of the group where the key is to be.
+
+        Raises:
+            Failed: The function raised.
+            Invalid: It gave something else than a group.
+        """
+        if not len(h):
+            return h
+        first, position = distinct(h, keys)
+        groups = self._groups(keys.take(pa.array(first)))[position]
+        if self.key_groups == 1:
+            return h
+        lows = np.array([range_of(group, self.key_groups)[0] for group in range(self.key_groups)], np.uint64)
+        widths = np.diff(lows, append=np.uint64(0))  # the last group's goes on to where hashes begin anew
+        moved: Hashes = lows[groups] + h % widths[groups]
+        return moved
+
+    def check(self, keys: pa.Table, h: Hashes) -> None:
+        """Ask for some keys again, of which we know where they are.
+
+        Raises:
+            Invalid: A key is in another group than the function names now.
+        """
+        step = -(-len(h) // _ASKED)
+        if not step:
+            return
+        some = keys.take(pa.array(np.arange(0, len(h), step)))
+        now, before = self._groups(some), group_of(h[::step], self.key_groups)
+        moved = np.flatnonzero(now != before)
+        if len(moved):
+            at = int(moved[0])
+            raise Invalid(
+                "the placement is not stable: a key's state is where the function does not place it now",
+                where=str(ErrorContext(self.operator, key=records(some.slice(at, 1))[0])),
+                found=f"group {now[at]}",
+                expected=f"group {before[at]}, where its state is",
+                hint="a placement depends on nothing but the key, and is the same in every run",
+            )
+
+    def _groups(self, keys: pa.Table) -> NDArray[np.int64]:
+        return np.array([self._group(key) for key in records(keys)], np.int64)
+
+    def _group(self, key: EventRecord) -> int:
+        try:
+            group = self.function(*key)
+        except Exception as error:
+            place = ErrorContext(self.operator, key=key, line=line_of(error, self.function))
+            raise failure("placement", self.function, error, place) from error
+        if type(group) is not int or not 0 <= group < self.key_groups:
+            raise Invalid(
+                "a placement gives the number of a key group",
+                where=f"operator {self.operator}, key {key_text(key)}",
+                found=repr(group),
+                expected=f"0 to {self.key_groups - 1}",
+                hint=f"take the remainder: return number % {self.key_groups}",
+            )
+        return group

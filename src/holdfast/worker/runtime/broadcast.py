@@ -1,0 +1,342 @@
+"""The rows of a broadcast stream: taken in before a batch's events, and read by the handlers.
+
+Every key group keeps all of them, so a partition has them wherever its groups go. They change by the rows
+of the stream alone, and these reach every group in one order; so the copies are equal without anybody
+comparing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from holdfast.errors import Invalid, Unsupported
+from holdfast.worker.declarations.state_descriptors import State, StateKind
+from holdfast.worker.interface import FailedEvent, Moment
+from holdfast.worker.runtime.columns import (
+    EventRecord,
+    Unfit,
+    column_of,
+    plain,
+    record_class,
+    records,
+    table_of,
+    values_of,
+)
+from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, line_of, misfit, summary
+
+# A worker may use this share of its memory for the rows of a broadcast stream, all copies together.
+_SHARE = 2
+ROW, GONE = "row", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A broadcast stream as the workers know it.
+
+    Attributes:
+        name: The user's name of it, and of its state.
+        schema: Its columns.
+        keys: The columns that tell its rows apart; a later row replaces an earlier one.
+        version: The column that says which of two rows is the later, or None for the order of arrival.
+        withdrawn: The column that is true in a row which takes back an earlier one, or None.
+    """
+
+    name: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    version: str | None = None
+    withdrawn: str | None = None
+
+    @property
+    def state(self) -> State:
+        """The stored form: a map from the key to the row, and whether the row was withdrawn."""
+        key = pa.struct([self.schema.field(name) for name in self.keys])
+        row = pa.struct(list(self.schema))
+        kept = pa.struct([pa.field(ROW, row), pa.field(GONE, pa.bool_())])
+        return State(StateKind.BROADCAST, kept, name=self.name, key_type=key)
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastRow:
+    """One stored row.
+
+    Attributes:
+        slot: Where it is stored.
+        row: Its columns.
+        gone: Whether it was taken back: then only its version is of interest.
+    """
+
+    slot: int
+    row: EventRecord
+    gone: bool
+
+
+class BroadcastRows(Mapping[Any, EventRecord]):
+    """The rows of a broadcast stream by their key, for reading.
+
+    The key is the value of the one key column, or a tuple of several. Rows that were taken back are not
+    there.
+    """
+
+    def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
+        self._kept = kept
+
+    def __getitem__(self, key: Any) -> EventRecord:
+        kept = self._kept.get(key)
+        if kept is None or kept.gone:
+            raise KeyError(key)
+        return kept.row
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, row in self._kept.items() if not row.gone)
+
+    def __len__(self) -> int:
+        return sum(not row.gone for row in self._kept.values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self)!r})"
+
+    def __setitem__(self, _key: Any, _row: Any) -> NoReturn:
+        raise TypeError("broadcast rows are written in on_broadcast alone")
+
+    __delitem__: Any = __setitem__
+
+
+class SharedRows:
+    """The rows of a broadcast stream as a pass has them, decoded when they are asked for."""
+
+    def __init__(self, broadcast: Broadcast, keeper: Keeper, stored: pa.Table) -> None:
+        self._broadcast = broadcast
+        self._keeper = keeper
+        self._stored = stored
+        self._kept: dict[Any, BroadcastRow] | None = None
+
+    @property
+    def kept(self) -> dict[Any, BroadcastRow]:
+        """Everything that is stored, which whoever takes rows in brings up to date."""
+        if self._kept is None:
+            self._kept = self._keeper.read(self._stored)
+        return self._kept
+
+    @property
+    def by_key(self) -> BroadcastRows:
+        """Each row by its key."""
+        return BroadcastRows(self.kept)
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, in the order of their first arrival."""
+        rows = [row.row for row in sorted(self.kept.values(), key=lambda row: row.slot) if not row.gone]
+        return table_of(rows, self._broadcast.schema)
+
+
+class WritableRows(MutableMapping[Any, Any]):
+    """The rows that `on_broadcast` may set and delete."""
+
+    def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
+        self._kept = kept
+        self._rows = BroadcastRows(kept)
+        self.written: dict[Any, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        row = self.written[key] if key in self.written else self._rows[key]
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def __setitem__(self, key: Any, row: Any) -> None:
+        if row is None:
+            raise TypeError("None is no row: write `del rows[key]` to take one back")
+        self.written[key] = row
+
+    def __delitem__(self, key: Any) -> None:
+        self[key]
+        self.written[key] = None
+
+    def __iter__(self) -> Iterator[Any]:
+        keys = dict.fromkeys([*self._kept, *self.written])
+        return (key for key in keys if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Keeper:
+    """Takes in the rows of one broadcast stream, in the tasks.
+
+    Args:
+        broadcast: The stream.
+        processor: The user's.
+        operator: The operator's name, for errors.
+        on_error: "fail", or "dead-letter", which sets a row aside that `on_broadcast` raises for.
+        memory_bytes: What a worker may use, about.
+    """
+
+    def __init__(
+        self, broadcast: Broadcast, processor: Any, operator: str, on_error: str, memory_bytes: int
+    ) -> None:
+        self._broadcast = broadcast
+        self._name = type(processor).__name__
+        self._handler: Callable[..., Any] | None = getattr(processor, "on_broadcast", None)
+        self._place = ErrorContext(operator, stream=broadcast.name)
+        self._sets_aside = on_error != "fail"
+        self._limit = memory_bytes // _SHARE
+        self._make = record_class(tuple(broadcast.schema.names))
+
+    def read(self, stored: pa.Table) -> dict[Any, BroadcastRow]:
+        """The stored rows, from columns `slot`, `k` and `v`."""
+        keys = [self._key(key) for key in values_of(stored.column("k").combine_chunks())]
+        values = values_of(stored.column("v").combine_chunks())
+        slots = stored.column("slot").to_pylist()
+        return {
+            key: BroadcastRow(slot, value.row, bool(value.gone))
+            for key, slot, value in zip(keys, slots, values, strict=True)
+        }
+
+    def take(
+        self, kept: dict[Any, BroadcastRow], events: pa.Table, moment: Moment
+    ) -> tuple[dict[Any, BroadcastRow], list[FailedEvent]]:
+        """Take in rows, in the order of their versions; `kept` is brought up to date.
+
+        Returns:
+            What changed, and the rows that were set aside.
+
+        Raises:
+            Failed: `on_broadcast` raised, or what it wrote does not fit, and the policy is to fail.
+        """
+        changed: dict[Any, BroadcastRow] = {}
+        failed: list[FailedEvent] = []
+        following = max((row.slot for row in kept.values()), default=-1) + 1
+        for row in self._ordered(records(events)):
+            if self._is_stale(row, kept):
+                continue
+            try:
+                written = self._written(row, kept, moment)
+            except _Refused as refused:
+                if not self._sets_aside:
+                    raise self._failure(refused.error, moment) from refused.error
+                failed.append(FailedEvent(self._broadcast.name, plain(row), summary(refused.error)))
+                continue
+            for key, value in written.items():
+                known = kept.get(key)
+                slot = following if known is None else known.slot
+                following += known is None
+                if value is None:
+                    last = row if key == self._key_of(row) or known is None else known.row
+                    kept[key] = changed[key] = BroadcastRow(slot, last, gone=True)
+                else:
+                    kept[key] = changed[key] = BroadcastRow(slot, value, gone=False)
+        return changed, failed
+
+    def columns(self, changed: Mapping[Any, BroadcastRow]) -> dict[str, pa.Array]:
+        """Changed rows as columns `slot`, `dead`, `k` and `v`."""
+        state = self._broadcast.state
+        keys = [key if isinstance(key, tuple) else (key,) for key in changed]
+        values = [(row.row, row.gone) for row in changed.values()]
+        return {
+            "slot": pa.array([row.slot for row in changed.values()], pa.int64()),
+            "dead": pa.array([False] * len(changed)),
+            "k": column_of(keys, state.key_type),
+            "v": column_of(values, state.type),
+        }
+
+    def check_room(self, size: int, groups: int) -> None:
+        """Refuse rows that a worker has no room for.
+
+        Raises:
+            Unsupported: All copies of a partition are too large.
+        """
+        if size * groups <= self._limit:
+            return
+        raise Unsupported(
+            "a broadcast stream has more rows than there is room for: every key group keeps all of them",
+            where=str(self._place),
+            found=f"about {size / (1 << 20):.1f} MiB for each of {groups} key groups of a partition",
+            expected=f"at most {self._limit / (1 << 20):.0f} MiB in all",
+            hint="join it as a table, give process(…, memory=…) more, or start with fewer key_groups",
+        )
+
+    def _ordered(self, rows: list[EventRecord]) -> list[EventRecord]:
+        """The rows by version; of one version, and without any, in the order of arrival."""
+        column = self._broadcast.version
+        if column is None:
+            return rows
+        # A null is older than all others.
+        return sorted(rows, key=lambda row: (False, 0) if row[column] is None else (True, row[column]))
+
+    def _is_stale(self, row: EventRecord, kept: Mapping[Any, BroadcastRow]) -> bool:
+        """Return whether a stored row of this key is as new or newer."""
+        column = self._broadcast.version
+        known = kept.get(self._key_of(row))
+        if column is None or known is None or known.row[column] is None:
+            return False
+        return row[column] is None or bool(row[column] <= known.row[column])
+
+    def _written(
+        self, row: EventRecord, kept: Mapping[Any, BroadcastRow], moment: Moment
+    ) -> dict[Any, EventRecord | None]:
+        """Apply a row of the stream to the rows: directly, or by `on_broadcast`."""
+        withdrawn = self._broadcast.withdrawn
+        if self._handler is None:
+            return {self._key_of(row): None if withdrawn is not None and row[withdrawn] else row}
+        rows = WritableRows(kept)
+        context = Context(self._name, "processing", has_timers=False)
+        context._begin(moment, None, None)
+        try:
+            if self._handler(row, rows, context) is not None:
+                raise Invalid(
+                    "on_broadcast gives nothing back: it writes to `rows`",
+                    hint="write rows[key] = row to keep a row, and del rows[key] to take one back",
+                )
+            return {self._checked_key(key): self._checked(value) for key, value in rows.written.items()}
+        except Exception as error:
+            raise _Refused(error) from error
+
+    def _checked(self, row: Any) -> EventRecord | None:
+        """A row as it will be read, in the stream's types."""
+        if row is None:
+            return None
+        return self._make(self._in_type(row, pa.struct(list(self._broadcast.schema))))
+
+    def _checked_key(self, key: Any) -> Any:
+        given = key if isinstance(key, tuple) else (key,)
+        return self._key(self._in_type(given, self._broadcast.state.key_type))
+
+    @staticmethod
+    def _in_type(value: Any, kind: pa.DataType) -> Any:
+        try:
+            return values_of(column_of([value], kind))[0]
+        except Unfit as unfit:
+            raise unfit.why from unfit
+
+    def _key_of(self, row: EventRecord) -> Any:
+        return self._key(tuple(row[name] for name in self._broadcast.keys))
+
+    @staticmethod
+    def _key(values: tuple[Any, ...]) -> Any:
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def _failure(self, error: Exception, moment: Moment) -> Exception:
+        handler = self._handler
+        line = line_of(error, handler) if handler is not None else None
+        place = replace(self._place, batch_id=moment.batch_id, line=line)
+        if handler is None or (isinstance(error, Invalid) and place.line is None):
+            why = error if isinstance(error, Invalid) else Invalid(summary(error))
+            return misfit("a row that on_broadcast wrote does not fit", why, place)
+        return failure(
+            self._name, handler, error, place,
+            hint='mend the handler, or have such rows set aside with on_error="dead-letter"',
+        )  # fmt: skip
+
+
+class _Refused(Exception):
+    """`on_broadcast` raised, or wrote what does not fit."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error

@@ -1,1 +1,0 @@
-"""What a processor can have besides keyed state: broadcast, instances, partial aggregates."""

@@ -1,0 +1,404 @@
+"""Merge events of hot keys before the shuffle.
+
+A key with half of all events keeps one task busy while the others wait. A processor with a `merge` lets
+the tasks before the shuffle run it over such a key's events, each from nothing; what travels is the state
+that came of it, one row a task and key, and `merge` brings it into the key's own state.
+
+Nothing is stored that depends on which keys were split: a part lives from one side of the shuffle to the
+other, within one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from pyarrow.types import is_floating
+
+from holdfast.errors import Invalid, Unsupported
+from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
+from holdfast.worker.declarations.processor import no_rows
+from holdfast.worker.declarations.state_descriptors import State, ufunc_of
+from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
+from holdfast.worker.runtime.cells import Cells
+from holdfast.worker.runtime.columns import EventRecord
+from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.event_dispatcher import EventDispatcher, HandlerFailed
+from holdfast.worker.runtime.state_objects import StateObject, cells_of, state_class
+from holdfast.worker.runtime.ttl import Clocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.arrays import Hashes
+    from holdfast.worker.declarations.processor import ProcessorDefinition
+    from holdfast.worker.interface import Runner, Touched
+
+
+# The columns of parts beside those of the key: how many events a part is of, and each state.
+EVENTS = "__holdfast_events"
+_VALUE, _ELEMENTS = "__holdfast_value:", "__holdfast_elements:"
+# Keys are looked for by the uppermost bits of their hash first, which needs no sorting.
+_BUCKET_BITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The keys whose events are merged before the shuffle.
+
+    Attributes:
+        hot: The hashes of the keys, or None for those that a task finds to be heavy.
+        share: A key is heavy with this share of what a task has at hand,
+        least: and at least so many events of it.
+    """
+
+    hot: frozenset[int] | None = None
+    share: float = 0.01
+    least: int = 64
+
+
+def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str, on_error: str) -> None:
+    """Refuse to split what would come out otherwise than unsplit.
+
+    Raises:
+        Invalid: The processor has no merge, or a choice does not go with it.
+        Unsupported: There is no exact split.
+    """
+    where = f"{definition.name}: split_hot"
+    if not definition.merges:
+        raise Invalid(
+            "there is no exact split of a processor that does not say how states are merged",
+            where=where,
+            expected="merge(self, state, part)",
+            hint="define merge and on_end; a KeyedTable defines combine instead",
+        )
+    if event_time and late == "drop":
+        raise Invalid(
+            "late events cannot be told apart before the shuffle, where the watermark is not known",
+            where=where,
+            found='late="drop"',
+            expected='late="keep"',
+            hint="""write late="keep", and compare an event's time with ctx.watermark in on_end""",
+        )
+    if on_error != "fail":
+        raise Invalid(
+            "an event cannot be set aside before the shuffle, where nothing is put out",
+            where=where,
+            found=f'on_error="{on_error}"',
+            expected='on_error="fail"',
+            hint="""leave on_error out, and take bad events out before hf.keyed""",
+        )
+    sums = [
+        state.name
+        for state in definition.states
+        if ufunc_of(state.function) is np.add and is_floating(state.type)
+    ]
+    if sums:
+        raise Unsupported(
+            "there is no exact split of a sum of floating-point numbers: it depends on their order",
+            where=where,
+            found=", ".join(sums),
+            hint='sum decimals or whole numbers, as in hf.reducing("decimal(18,2)", hf.add)',
+        )
+    timed = [state.name for state in definition.states if state.ttl and state.ttl.clock == "event"]
+    if timed:
+        raise Unsupported(
+            "there is no exact split of a TTL in event time: it counts from each event of a part",
+            where=where,
+            found=", ".join(timed),
+            hint="give these states a TTL in processing time, or none",
+        )
+
+
+def parts_schema(states: Sequence[State], keys: pa.Schema) -> pa.Schema:
+    """The columns of parts of these states."""
+    fields = [*keys, pa.field(EVENTS, pa.int64())]
+    for state in states:
+        if not state.has_elements:
+            fields.append(pa.field(f"{_VALUE}{state.name}", state.type))
+            continue
+        element = [pa.field("v", state.type)]
+        if state.key_type is not None:
+            element.insert(0, pa.field("k", state.key_type))
+        fields.append(pa.field(f"{_ELEMENTS}{state.name}", pa.list_(pa.struct(element))))
+    return pa.schema(fields)
+
+
+def apart(definition: ProcessorDefinition) -> ProcessorDefinition:
+    """Return a processor's definition before the shuffle: nothing expires there, and nothing is emitted."""
+    states = tuple(replace(state, ttl=None) for state in definition.states)
+    return replace(definition, states=states, has_timers=False, ends=False)
+
+
+class TimeWanted(BaseException):
+    """A handler asks for the batch's time before the shuffle, where it did not travel with the events.
+
+    No error, and none that a handler could take for one.
+    """
+
+
+class PartContext(Context):
+    """The `ctx` of `on_event` before the shuffle, without timers and watermark."""
+
+    __slots__ = ("_now_ms",)
+
+    def _begin(self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: Any) -> None:  # noqa: ARG002 - as the base
+        self._now_ms, self.batch_id = moment.now_ms if moment.timed else None, moment.batch_id
+        self._at, self._timers, self._due = -1, None, False
+        self._keys, self._cells = keys, None
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise Invalid(
+            f"{what} not known where the events of a hot key are taken together",
+            hint="use it in on_end, or do not split the processor's hot keys",
+        )
+
+    @property
+    def now_ms(self) -> int:
+        """The batch's processing time.
+
+        Raises:
+            TimeWanted: It is not known.
+        """
+        if self._now_ms is None:
+            raise TimeWanted
+        return self._now_ms
+
+    @now_ms.setter
+    def now_ms(self, _: int) -> None:
+        """It comes with the moment; the base sets it."""
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Refused."""
+        self._refuse("the watermark is")
+
+    @watermark_ms.setter
+    def watermark_ms(self, _: int | None) -> None:
+        """There is nothing to keep; the base sets it."""
+
+    @property
+    def broadcast(self) -> Mapping[Any, Any]:
+        """Refused."""
+        self._refuse("rows of a broadcast stream are")
+
+    def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
+        """Refused."""
+        self._refuse("timers are")
+
+    def cancel_timer(self, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
+        """Refused."""
+        self._refuse("timers are")
+
+    def timers(self) -> tuple[Any, ...]:
+        """Refused."""
+        self._refuse("timers are")
+
+
+@dataclass(slots=True)
+class Splitter:
+    """Takes the events of hot keys together, in the tasks before the shuffle.
+
+    Args:
+        choice: Which keys are hot.
+        make: Makes what runs the processor.
+        states: Its states.
+        keys: The key columns among the events'.
+        timed: Whether the batch's time travels with the events. That costs more than to look for hot keys,
+            and few processors want it before the shuffle.
+    """
+
+    choice: Split
+    make: Callable[[], Runner]
+    states: tuple[State, ...]
+    keys: pa.Schema
+    timed: bool
+    _runner: Runner | None = field(default=None, init=False)
+    _in_vain: bool = field(default=False, init=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of parts."""
+        return parts_schema(self.states, self.keys)
+
+    def split(
+        self, events: pa.Table, h: Hashes, moment: Moment
+    ) -> tuple[NDArray[np.bool_], pa.Table, Hashes] | None:
+        """Run the events of hot keys; give which these were, the parts, and their keys' hashes.
+
+        None is where no key is hot, and where the processor wants the time and it is not known: then all
+        events go as they are.
+        """
+        mask = None if self._in_vain else self._is_hot(h)
+        if mask is None:
+            return None
+        mine = events.filter(pa.array(mask)).combine_chunks()
+        hashes = h[mask]
+        keys = mine.select(self.keys.names)
+        first, position = distinct(hashes, keys)
+        keys = keys.take(pa.array(first))
+        if self._runner is None:
+            self._runner = self.make()
+        try:
+            outcome = self._runner.run([Arrivals(mine, position)], self._untouched(keys), moment)
+        except TimeWanted:
+            self._runner, self._in_vain = None, True
+            return None
+        return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
+
+    def _untouched(self, keys: pa.Table) -> PartRows:
+        """Keys without any state."""
+        nothing = [pa.nulls(keys.num_rows, field.type) for field in list(self.schema)[keys.num_columns :]]
+        return PartRows(pa.table([*keys.columns, *nothing], schema=self.schema), self.keys.names)
+
+    def _is_hot(self, h: Hashes) -> NDArray[np.bool_] | None:
+        if self.choice.hot is not None:
+            mask = np.isin(h.view(np.int64), np.array(sorted(self.choice.hot), np.int64))
+            return mask if mask.any() else None
+        least = max(self.choice.least, int(np.ceil(self.choice.share * len(h))))
+        buckets = (h >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+        full = np.bincount(buckets, minlength=1 << _BUCKET_BITS) >= least
+        if not full.any():
+            return None
+        values, counts = np.unique(h[full[buckets]], return_counts=True)
+        heavy = values[counts >= least]
+        return np.isin(h, heavy) if len(heavy) else None
+
+    def _table(self, keys: pa.Table, events: NDArray[np.int64], outcome: Outcome) -> pa.Table:
+        count = keys.num_rows
+        columns = [*(whole(column) for column in keys.columns), pa.array(events, pa.int64())]
+        for state in self.states:
+            if state.has_elements:
+                written = outcome.elements.get(state.name)
+                empty = self.schema.field(f"{_ELEMENTS}{state.name}").type
+                columns.append(
+                    pa.array([[]] * count, empty) if written is None else _nested(written, count, state)
+                )
+            else:
+                values = outcome.columns.get(f"{VALUE_PREFIX}{state.name}")
+                columns.append(pa.nulls(count, state.type) if values is None else values)
+        return pa.table(columns, schema=self.schema)
+
+
+def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
+    """The elements of each key as one list."""
+    names = ["v"] if state.key_type is None else ["k", "v"]
+    position = numbers(whole(written.column("position")))
+    if (position[1:] < position[:-1]).any():
+        order = np.argsort(position, kind="stable")
+        position, written = position[order], written.take(pa.array(order))
+    starts = offsets_of(np.bincount(position, minlength=count))
+    element = pa.StructArray.from_arrays([whole(written.column(name)) for name in names], names)
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), element)
+
+
+class PartRows:
+    """Parts as a pass sees keys: each is one, with the states that came with it."""
+
+    def __init__(self, parts: pa.Table, keys: Sequence[str] = ()) -> None:
+        self._parts = parts
+        self._keys = list(keys)
+
+    @property
+    def size(self) -> int:
+        """The number of parts."""
+        return self._parts.num_rows  # type: ignore[no-any-return]
+
+    @property
+    def keys(self) -> pa.Table:
+        """The key columns, where the key is not that of the state which the part is merged into."""
+        return self._parts.select(self._keys)
+
+    def stored(self, column: str) -> pa.Array:
+        """A state's values, or the number of a list's elements."""
+        if column.startswith(VALUE_PREFIX):
+            return whole(self._parts.column(f"{_VALUE}{column.removeprefix(VALUE_PREFIX)}"))
+        lists = self._lists(column.removeprefix(SLOT_PREFIX))
+        lengths = lists.value_lengths().cast(pa.int64())
+        return pa.array([length or None for length in lengths.to_pylist()], pa.int64())
+
+    def elements(self, state: str) -> Elements:
+        """The elements of a list or map."""
+        lists = self._lists(state)
+        lengths = numbers(lists.value_lengths().cast(pa.int64()).fill_null(0))
+        starts = offsets_of(lengths)
+        flat = lists.flatten()
+        columns = {name: flat.field(name) for name in [field.name for field in flat.type]}
+        slots = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        return Elements(starts, pa.table({"slot": pa.array(slots, pa.int64()), **columns}))
+
+    def _lists(self, state: str) -> pa.ListArray:
+        return whole(self._parts.column(f"{_ELEMENTS}{state}"))
+
+
+class PartFeed(EventDispatcher):
+    """Hands out parts to `merge`, each as a state to be read.
+
+    Args:
+        name: The stream that they are of.
+        merge: The processor's method.
+        states: Its states.
+        processor: Its name.
+        rows: Where rows go, which merge does not give.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        merge: Callable[..., Any],
+        states: Sequence[State],
+        processor: str,
+        rows: list[Any],
+    ) -> None:
+        super().__init__(name, merge, rows, None, None)
+        clocks = Clocks()
+        self._cells: list[Cells] = [cells_of(replace(state, ttl=None), clocks) for state in states]
+        self._class = state_class(f"{processor}Part", self._cells)
+        self._parts: list[StateObject] = []
+        self.collect = nothing_from("merge")
+
+    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
+        """Sort a pass's parts by key; those of one key stay in their order."""
+        super().begin(arrivals, size, watermark_ms)
+        touched: Touched = PartRows(self._sorted)
+        for cells in self._cells:
+            cells.begin(touched, _NO_MOMENT)
+
+    def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:  # noqa: ARG002 - as the base
+        """Make states of the parts of the keys from `first` to before `stop`."""
+        start, end = int(self.bounds[first]), int(self.bounds[stop])
+        offsets = (self.bounds[first : stop + 1] - start).tolist()
+        self.starts, self.stops = offsets[:-1], offsets[1:]
+        self._parts = [self._class() for _ in range(start, end)]
+        for at, part in enumerate(self._parts, start):
+            part._at = at
+        for cells in self._cells:
+            cells.load(self._parts, start)
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:  # noqa: ARG002 - as the base
+        """Merge the parts of one key.
+
+        Raises:
+            Stopped: `merge` raised.
+        """
+        try:
+            for part in self._parts[self.starts[key] : self.stops[key]]:
+                self.collect(self.handler(state, part))
+        except Exception as error:
+            raise HandlerFailed(self.handler) from error
+
+
+_NO_MOMENT = Moment(0, None, None)
+
+
+def nothing_from(handler: str) -> Callable[[Any], None]:
+    """Give what takes the result of a handler that gives none."""
+
+    def collect(result: Any) -> None:
+        if result is not None:
+            raise no_rows(handler, type(result).__name__)
+
+    return collect

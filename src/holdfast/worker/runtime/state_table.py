@@ -1,0 +1,457 @@
+"""The state of all keys of a call, as `on_batch` gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.arrays import first_rows, last_rows, placed, whole
+from holdfast.worker.declarations.state_descriptors import StateKind
+from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Shared, Touched
+from holdfast.worker.runtime.context import NO_BROADCAST
+from holdfast.worker.runtime.table_columns import (
+    AggregatingColumn,
+    ListColumn,
+    MapColumn,
+    Pool,
+    ReducingColumn,
+    TableCells,
+    ValueColumn,
+    View,
+    another_length,
+    is_plain_number,
+    mask_of,
+    numbers_of,
+    valid,
+)
+from holdfast.worker.runtime.timers import (
+    BEFORE_ALL,
+    EVENT,
+    PROCESSING,
+    decode,
+    due_in_order,
+    due_keys,
+    encode_all,
+    encode_keys,
+    letter_of,
+    ms_of,
+    no_watermark,
+    only,
+)
+from holdfast.worker.runtime.ttl import times_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.runtime.table_columns import Positions
+
+
+class Fired:
+    """Timers that are due, by key and then in the order of their times.
+
+    Attributes:
+        position: The key of each.
+        key: Its clock and name.
+        at: When it was due.
+    """
+
+    def __init__(self, fired: list[tuple[int, int, str]]) -> None:
+        self.position: Positions = np.array([timer[0] for timer in fired], np.int64)
+        self.at: NDArray[np.int64] = np.array([timer[1] for timer in fired], np.int64)
+        self.key = [timer[2] for timer in fired]
+
+    def event_times(self, watermark_ms: int) -> NDArray[np.int64]:
+        """Give what writes bear in event time: the timer's time, or the watermark for the other clock."""
+        is_event = np.array([key[0] == "e" for key in self.key], np.bool_)
+        return np.where(is_event, self.at, watermark_ms)
+
+    def table(self, keys: pa.Table) -> pa.Table:
+        """Give the timers as a handler gets them: the key columns, `name`, `clock`, `at`."""
+        timers = keys.take(pa.array(self.position))
+        clocks = [EVENT if key[0] == "e" else PROCESSING for key in self.key]
+        timers = timers.append_column("name", pa.array([key[1:] for key in self.key], pa.string()))
+        timers = timers.append_column("clock", pa.array(clocks, pa.string()))
+        return timers.append_column("at", pa.array(self.at * 1_000).cast(pa.timestamp("us", "UTC")))
+
+
+class TimerColumns:
+    """The timers of all keys of a pass, as columns."""
+
+    def __init__(self, touched: Touched, moment: Moment) -> None:
+        self._event_limit = BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
+        self._processing_limit = moment.now_ms
+        self._texts = whole(touched.stored(TIMERS))
+        self._event = whole(touched.stored(DUE_EVENT))
+        self._processing = whole(touched.stored(DUE_PROCESSING))
+        self._changed = False
+
+    def set(self, key: str, keys: Positions, at: NDArray[np.int64]) -> None:
+        """Set a timer of some keys; those that have others are dealt with one by one."""
+        if not len(keys):
+            return
+        single = only(self._texts.take(pa.array(keys)), key)
+        times, none = pa.array(at[single]), pa.nulls(int(single.sum()), pa.int64())
+        due = (times, none) if key[0] == "e" else (none, times)
+        self._place(keys[single], encode_all(key, times), *due)
+        self._one_by_one(keys[~single], at[~single].tolist(), key)
+
+    def cancel(self, key: str, keys: Positions) -> None:
+        """Take a timer of some keys away."""
+        texts = self._texts.take(pa.array(keys))
+        single = only(texts, key)
+        none = pa.nulls(int(single.sum()), pa.int64())
+        self._place(keys[single], none.cast(pa.string()), none, none)
+        self._one_by_one(keys[~single], [None] * int((~single).sum()), key)
+
+    def take_due(self) -> Fired | None:
+        """Take all timers away that are due, and give them; None where none is."""
+        limits = (self._event_limit, self._processing_limit)
+        keys = np.flatnonzero(due_keys((self._event, self._processing), limits))
+        if not len(keys):
+            return None
+        fired: list[tuple[int, int, str]] = []
+        left = []
+        for key, text in zip(keys.tolist(), self._texts.take(pa.array(keys)).to_pylist(), strict=True):
+            timers = decode(text)
+            for at, name in due_in_order(timers, self._event_limit, self._processing_limit):
+                fired.append((key, at, name))
+                del timers[name]
+            left.append(timers)
+        self._place(keys, *encode_keys(left))
+        return Fired(fired)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """The columns of the row table, or none where nothing was set, cancelled or fired."""
+        if not self._changed:
+            return {}
+        return {TIMERS: self._texts, DUE_EVENT: self._event, DUE_PROCESSING: self._processing}
+
+    def _one_by_one(self, keys: Positions, times: list[Any], key: str) -> None:
+        """Set a timer, or take it away where the time is None."""
+        if not len(keys):
+            return
+        changed = []
+        for text, at in zip(self._texts.take(pa.array(keys)).to_pylist(), times, strict=True):
+            timers = decode(text)
+            timers.pop(key, None)
+            if at is not None:
+                timers[key] = at
+            changed.append(timers)
+        self._place(keys, *encode_keys(changed))
+
+    def _place(self, keys: Positions, texts: pa.Array, event: pa.Array, processing: pa.Array) -> None:
+        if len(keys):
+            self._changed = True
+            self._texts = placed(self._texts, keys, texts)
+            self._event = placed(self._event, keys, event)
+            self._processing = placed(self._processing, keys, processing)
+
+
+_KINDS: dict[StateKind, Any] = {
+    StateKind.VALUE: ValueColumn,
+    StateKind.REDUCING: ReducingColumn,
+    StateKind.AGGREGATING: AggregatingColumn,
+    StateKind.LIST: ListColumn,
+    StateKind.MAP: MapColumn,
+}
+_COLUMNS = tuple(_KINDS.values())
+
+
+class StateTable:
+    """The states of the keys of one call, a column each: `state.visits`, or `state["visits"]`.
+
+    Holdfast passes it to the handlers of an `hf.KeyedTable`: in `on_batch` with the keys that have events, in
+    `on_timers` with those that have timers in the table. It must not be used after the handler returns.
+
+    Example:
+        ```python
+        import pyarrow as pa
+
+        import holdfast as hf
+
+
+        class Visits(hf.KeyedTable):
+            visits = hf.value("long", default=0)
+
+            def on_batch(self, events: pa.Table, state: hf.StateTable) -> pa.Table:
+                state.visits += state.counts()
+                return state.table(visits=state.visits)
+        ```
+
+    Attributes:
+        size: The number of keys.
+        position: For each event, or timer, which key it belongs to: an index into `keys` and into every
+            array that a state gives.
+        now_ms: The batch's processing time in epoch milliseconds.
+        watermark_ms: The batch's watermark, or None where the stream has none.
+    """
+
+    __slots__ = (
+        "_all_keys",
+        "_columns",
+        "_default_clock",
+        "_keys",
+        "_rows",
+        "_shared",
+        "_timers",
+        "_view",
+        "now_ms",
+        "position",
+        "size",
+        "watermark_ms",
+    )
+
+    def __init__(
+        self,
+        view: View,
+        rows: pa.Table,
+        all_keys: pa.Table,
+        states: dict[str, TableCells | Pool],
+        timers: TimerColumns | None,
+        default_clock: str,
+        moment: Moment,
+        shared: Shared | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "_view", view)
+        put(self, "_rows", rows)
+        put(self, "_all_keys", all_keys)
+        put(self, "_keys", None)
+        put(self, "_timers", timers)
+        put(self, "_shared", shared)
+        put(self, "_default_clock", default_clock)
+        put(self, "size", view.size)
+        put(self, "position", view.position)
+        put(self, "now_ms", moment.now_ms)
+        put(self, "watermark_ms", moment.watermark_ms)
+        columns = {name: _KINDS[cells.state.kind](cells, view) for name, cells in states.items()}
+        put(self, "_columns", columns)
+
+    @property
+    def keys(self) -> pa.Table:
+        """The key columns, a row a key."""
+        if self._keys is None:
+            chosen = self._view.keys
+            taken = self._all_keys if chosen is None else self._all_keys.take(pa.array(chosen))
+            object.__setattr__(self, "_keys", taken)
+        return self._keys
+
+    @property
+    def broadcast(self) -> pa.Table:
+        """The rows of the broadcast stream, in the order of their first arrival."""
+        if self._shared is None:
+            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+        return self._shared.table
+
+    def __getattr__(self, name: str) -> Any:
+        if name in StateTable.__slots__:
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            names = ", ".join(self._columns) or "none"
+            raise AttributeError(f"there is no state {name!r}; there are {names}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        column = self[name]
+        if value is column:
+            return
+        if not isinstance(column, ValueColumn):
+            raise AttributeError(f"state.{name} is not assigned to: only a value is")
+        column.set(value)
+
+    def clear(self, where: Any = None) -> None:
+        """Clear all states of the keys that a mask says, or of all; timers stay."""
+        for column in self._columns.values():
+            column.clear(where)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Count the events of each key."""
+        return np.bincount(self.position, minlength=self.size).astype(np.int64)
+
+    def sums(self, column: Any) -> NDArray[Any]:
+        """Sum a column, or an array with a value an event, for each key; null counts as nothing.
+
+        Raises:
+            Invalid: It is not of numbers, or a sum of integers does not fit 64 bits.
+        """
+        values, name = self._values(column)
+        _check_numbers(values, name)
+        numbers = numbers_of(values)
+        sums = np.zeros(self.size, numbers.dtype)
+        if numbers.dtype.kind == "i" and len(numbers):
+            largest = max(int(numbers.max()), -int(numbers.min()))
+            if largest * len(numbers) >= 2**63:
+                raise Invalid("sums of these numbers may not fit 64 bits", where=name, hint="cast to double")
+        np.add.at(sums, self.position, numbers)
+        return sums
+
+    def first(self, column: Any, default: Any = None) -> Any:
+        """Give the first event's value of each key; see `max` for nulls."""
+        return self._picked(column, first_rows(self.position, self.size), default)
+
+    def last(self, column: Any, default: Any = None) -> Any:
+        """Give the last event's value of each key; see `max` for nulls."""
+        return self._picked(column, last_rows(self.position, self.size), default)
+
+    def min(self, column: Any, default: Any = None) -> Any:
+        """Give the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
+        return self._extreme(column, np.fmin, default)
+
+    def max(self, column: Any, default: Any = None) -> Any:
+        """Give the largest value of each key, among those that are not null.
+
+        Numbers come as numpy, so a key for which there is none needs a default; other types as Arrow.
+
+        Raises:
+            Invalid: A key has no number, and there is no default.
+        """
+        return self._extreme(column, np.maximum, default)
+
+    def timer(self, at: Any, name: str = "", clock: str | None = None, where: Any = None) -> None:
+        """Set a timer of each key, or of those that a mask says; one of the same name and clock is moved.
+
+        Args:
+            at: When: epoch milliseconds or Arrow timestamps with a value a key, or one time for all.
+            name: Tells apart the timers of a key.
+            clock: "event" or "processing"; by default "event" where the streams have a watermark.
+            where: Which keys.
+        """
+        timers, key = self._timer_key(name, clock, setting=True)
+        times, chosen = self._times(at), self._chosen(where)
+        for time in (times[chosen].min(), times[chosen].max()) if len(chosen) else ():
+            ms_of(int(time))
+        timers.set(key, self._view.whole_positions(chosen), times[chosen])
+
+    def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:
+        """Take a timer of each key away, or of those that a mask says."""
+        timers, key = self._timer_key(name, clock)
+        timers.cancel(key, self._view.whole_positions(self._chosen(where)))
+
+    def table(self, **columns: Any) -> pa.Table:
+        """Make a table of the key columns and more columns, each with a value a key."""
+        made = self.keys
+        for name, values in columns.items():
+            given = values.get() if isinstance(values, _COLUMNS) else values
+            array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+            if len(array) != self.size:
+                raise another_length(array, self.size, name)
+            at = made.column_names.index(name) if name in made.column_names else -1
+            made = made.set_column(at, name, array) if at >= 0 else made.append_column(name, array)
+        return made
+
+    def _chosen(self, where: Any) -> Positions:
+        """The keys that a mask says, or all."""
+        mask = mask_of(where, self.size, "where")
+        return np.arange(self.size) if mask is None else np.flatnonzero(mask)
+
+    def _values(self, column: Any) -> tuple[pa.Array, str]:
+        """An event column by name, or an array with a value an event."""
+        if isinstance(column, str):
+            if column not in self._rows.column_names:
+                raise Invalid(
+                    "there is no such column",
+                    found=column,
+                    expected=", ".join(self._rows.column_names),
+                    hint="name a column of the stream, or hand over an array with a value an event",
+                )
+            return whole(self._rows.column(column)), f"column {column}"
+        array = pa.array(column) if not isinstance(column, (pa.Array, pa.ChunkedArray)) else whole(column)
+        if len(array) != len(self.position):
+            raise another_length(array, len(self.position), "an array of values")
+        return array, "an array"
+
+    def _picked(self, column: Any, at: NDArray[np.int64], default: Any) -> Any:
+        values, name = self._values(column)
+        return _result(values.take(pa.array(at, mask=at < 0)), default, name)
+
+    def _extreme(self, column: Any, ufunc: np.ufunc, default: Any) -> Any:
+        values, name = self._values(column)
+        if kinds.is_temporal(values.type):
+            numbers = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32())
+            extremes = self._extreme_of(numbers, ufunc).cast(numbers.type).cast(values.type)
+            return _result(extremes, default, name)
+        _check_numbers(values, name)
+        filler = int(default) if isinstance(default, bool) else default
+        return _result(self._extreme_of(values, ufunc), filler, name)
+
+    def _extreme_of(self, values: pa.Array, ufunc: np.ufunc) -> pa.Array:
+        there = valid(values)
+        numbers, position = numbers_of(values)[there], self.position[there]
+        extremes = np.zeros(self.size, numbers.dtype)
+        extremes[position] = numbers
+        with np.errstate(all="ignore"):  # NaN is a value like others
+            ufunc.at(extremes, position, numbers)
+        none = np.ones(self.size, np.bool_)
+        none[position] = False
+        return pa.array(extremes, mask=none)
+
+    def _times(self, at: Any) -> NDArray[np.int64]:
+        if isinstance(at, (pa.Array, pa.ChunkedArray)):
+            if at.null_count:
+                raise Invalid("a timer cannot be set for null", hint="leave such keys out with where=mask")
+            given = times_ms(at, 0) if kinds.is_timestamp(at.type) else numbers_of(whole(at.cast(pa.int64())))
+        elif isinstance(at, np.ndarray):
+            given = at.astype("M8[ms]").astype(np.int64) if at.dtype.kind == "M" else _whole_numbers(at)
+        else:
+            return np.full(self.size, ms_of(at))
+        if len(given) != self.size:
+            raise another_length(given, self.size, "the times of a timer")
+        return given
+
+    def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:
+        if self._timers is None:
+            raise Invalid("the processor has no on_timers", hint="define on_timers(self, timers, state)")
+        if setting and clock == EVENT and self._default_clock != EVENT:
+            raise no_watermark()
+        return self._timers, letter_of(self._default_clock if clock is None else clock) + name
+
+
+def _check_numbers(values: pa.Array, name: str) -> None:
+    if not is_plain_number(values.type):
+        raise Invalid(
+            "this is not a column of numbers",
+            where=name,
+            found=str(values.type),
+            hint="cast it first: events.column(name).cast('double')",
+        )
+
+
+def _result(column: pa.Array, default: Any, name: str) -> Any:
+    if not is_plain_number(column.type):
+        return column if default is None else column.fill_null(default)
+    if column.null_count and default is None:
+        raise Invalid(
+            "a key has no number here",
+            where=name,
+            found=f"null for {column.null_count} of {len(column)} keys",
+            hint="give a default=, which may be float('nan')",
+        )
+    filled = pc.fill_null(column, default) if column.null_count else column
+    return filled.to_numpy(zero_copy_only=False)
+
+
+def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
+    if at.dtype.kind not in "iu":
+        raise Invalid(
+            "times are epoch milliseconds",
+            found=str(at.dtype),
+            expected="int64",
+            hint="convert them: at.astype('int64'), or give datetimes of numpy",
+        )
+    return at.astype(np.int64)
+
+
+# What no state of a `KeyedTable` can be called, since `state.<name>` means something else.
+TAKEN_NAMES: frozenset[str] = frozenset(name for name in dir(StateTable) if not name.startswith("_"))

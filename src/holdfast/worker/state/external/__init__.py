@@ -1,1 +1,0 @@
-"""Blobs of keyed state that are kept outside Spark's store, in a database."""

@@ -1,0 +1,296 @@
+"""The layout of an operator's state: key groups, tables, columns, and blobs.
+
+A blob is a change or a base of one key group: for each table a serialised Arrow batch, without its schema.
+The schema is in the form, which the group keeps once under a fingerprint, so an old blob is always read
+with the columns it was written with and then brought into today's.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Corrupt
+from holdfast.worker.declarations.state_descriptors import State, StateKind
+from holdfast.worker.interface import (
+    DUE_EVENT,
+    DUE_PROCESSING,
+    SLOT_PREFIX,
+    STAMP_PREFIX,
+    TIMERS,
+    VALUE_PREFIX,
+)
+from holdfast.worker.state.group_numbers import EVEN, Numbering
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.arrays import Hashes
+    from holdfast.worker.interface import Placing
+
+
+def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:
+    """The key group of hashes: the hash's place among 2**64, so that a group is one range of hashes."""
+    places = (h >> np.uint64(32)) * np.uint64(key_groups) >> np.uint64(32)
+    return np.asarray(places, np.int64)
+
+
+def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
+    """The hashes of a group: from the first to before the second, None past the last."""
+    low = -(-(group << 32) // key_groups) << 32
+    return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
+
+
+@lru_cache(maxsize=4)
+def numbers_of(key_groups: int, numbering: Numbering) -> NDArray[np.int64 | np.int32]:
+    """The numbers under which groups are stored, in the order of the groups."""
+    numbers = [numbering.number_of(group) for group in range(key_groups)]
+    return np.array(numbers, np.int64 if numbering.even else np.int32)
+
+
+KEY_PREFIX = "key:"
+ROWS = ""  # the name of the table with one row a key; the others bear their state's name
+
+_BLOB = struct.Struct("<8sB")
+_PART = struct.Struct("<BI")
+_IDENTITY = (pa.field("h", pa.uint64()), pa.field("ord", pa.int32()))
+
+
+@dataclass(frozen=True, slots=True)
+class BlobSchema:
+    """The tables of one operator's state.
+
+    Attributes:
+        tables: The schema of each table by name, the table of keys first.
+        states: What the states were declared as, in plain values: kind, type and time to live.
+        fingerprint: Eight bytes that no other form has.
+    """
+
+    tables: Mapping[str, pa.Schema]
+    states: Mapping[str, Mapping[str, Any]]
+    fingerprint: bytes = field(default=b"")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, from which `form_from_json` makes the form again."""
+        tables = {
+            name: base64.b64encode(schema.serialize().to_pybytes()).decode()
+            for name, schema in self.tables.items()
+        }
+        return {"tables": tables, "states": {name: dict(declared) for name, declared in self.states.items()}}
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The states of which a key has elements."""
+        names = self.tables[ROWS].names
+        return frozenset(name.removeprefix(SLOT_PREFIX) for name in names if name.startswith(SLOT_PREFIX))
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """The columns of the table of keys that say whether a key has any state."""
+        prefixes = (VALUE_PREFIX, SLOT_PREFIX)
+        return tuple(name for name in self.tables[ROWS].names if name.startswith(prefixes) or name == TIMERS)
+
+
+def stored_types(form: BlobSchema, name: str) -> tuple[pa.DataType, pa.DataType | None]:
+    """The type of a state's values as they are stored, and of a map's keys."""
+    if form.states[name]["kind"] in (StateKind.LIST.value, StateKind.MAP.value, StateKind.BROADCAST.value):
+        table = form.tables[name]
+        return table.field("v").type, table.field("k").type if "k" in table.names else None
+    return form.tables[ROWS].field(f"{VALUE_PREFIX}{name}").type, None
+
+
+def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSchema:
+    """The form of a processor's state for keys of these columns."""
+    rows = [*_IDENTITY, pa.field("dead", pa.bool_())]
+    rows += [pa.field(f"{KEY_PREFIX}{at}", key.type) for at, key in enumerate(keys)]
+    tables: dict[str, pa.Schema] = {}
+    for state in states:
+        stamp = pa.field(f"{STAMP_PREFIX}{state.name}", pa.int64())
+        if state.has_elements:
+            if state.of_keys:
+                rows.append(pa.field(f"{SLOT_PREFIX}{state.name}", pa.int64()))
+            tables[state.name] = _elements(state)
+        else:
+            rows.append(pa.field(f"{VALUE_PREFIX}{state.name}", state.type))
+            rows += [stamp] if state.ttl else []
+    if timers:
+        rows += [pa.field(TIMERS, pa.string()), pa.field(DUE_EVENT, pa.int64())]
+        rows.append(pa.field(DUE_PROCESSING, pa.int64()))
+    form = BlobSchema({ROWS: pa.schema(rows), **tables}, {state.name: _declared(state) for state in states})
+    return _stamped(form)
+
+
+def form_from_json(fields: Mapping[str, Any]) -> BlobSchema:
+    """Read back what `BlobSchema.as_json` wrote."""
+    tables = {
+        name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+        for name, text in fields["tables"].items()
+    }
+    return _stamped(BlobSchema(tables, fields["states"]))
+
+
+def encode(form: BlobSchema, batches: Mapping[str, pa.RecordBatch]) -> bytes:
+    """Write rows of some tables as one blob."""
+    names = list(form.tables)
+    parts = [_BLOB.pack(form.fingerprint, len(batches))]
+    for name, batch in batches.items():
+        data = batch.serialize()
+        parts += [_PART.pack(names.index(name), data.size), data]
+    return b"".join(parts)
+
+
+def fingerprint_of(blob: bytes) -> bytes:
+    """The fingerprint of the form that a blob was written in."""
+    return bytes(blob[:8])
+
+
+def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
+    """Read a blob that was written in this form.
+
+    Raises:
+        Corrupt: The bytes are not a blob.
+    """
+    names = list(form.tables)
+    batches: dict[str, pa.RecordBatch] = {}
+    try:
+        for index, message in messages(blob):
+            name = names[index]
+            batches[name] = pa.ipc.read_record_batch(message, form.tables[name])
+    except (struct.error, IndexError, pa.ArrowInvalid, OSError) as error:
+        raise Corrupt(
+            "a blob of keyed state cannot be read",
+            found=str(error),
+            hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
+        ) from error
+    return batches
+
+
+def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:
+    """The batches in a blob as Arrow's messages, each with the number of its table.
+
+    Raises:
+        struct.error: The bytes are not a blob.
+    """
+    buffer = pa.py_buffer(blob)
+    _, count = _BLOB.unpack_from(blob)
+    at = _BLOB.size
+    for _ in range(count):
+        index, size = _PART.unpack_from(blob, at)
+        at += _PART.size
+        yield index, buffer.slice(at, size)
+        at += size
+
+
+def _stamped(form: BlobSchema) -> BlobSchema:
+    import hashlib
+
+    text = json.dumps(form.as_json(), sort_keys=True).encode()
+    return BlobSchema(form.tables, form.states, hashlib.blake2b(text, digest_size=8).digest())
+
+
+def _elements(state: State) -> pa.Schema:
+    fields = [*_IDENTITY, pa.field("slot", pa.int64()), pa.field("dead", pa.bool_())]
+    if state.kind is not StateKind.LIST:
+        fields.append(pa.field("k", state.key_type))
+    fields.append(pa.field("v", state.type))
+    if state.ttl:
+        fields.append(pa.field("t", pa.int64()))
+    return pa.schema(fields)
+
+
+def _declared(state: State) -> dict[str, Any]:
+    declared: dict[str, Any] = {"kind": state.kind.value, "type": str(state.type)}
+    if state.key_type is not None:
+        declared["key_type"] = str(state.key_type)
+    if state.ttl is not None:
+        declared["ttl_ms"] = state.ttl.duration_ms
+        declared["clock"] = state.ttl.clock
+        declared["on_disable"] = state.ttl.on_disable
+    return declared
+
+
+_TTL = ("ttl_ms", "clock", "on_disable")
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A time through which an operator's state had one form. A form that comes back has another period.
+
+    Attributes:
+        mark: The form's fingerprint, as text.
+        since_ms: When the first run with it began; None where nobody noted it.
+        states: What the form's states were declared as.
+    """
+
+    mark: str
+    since_ms: int | None
+    states: Mapping[str, Mapping[str, Any]] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The constants of an operator's state.
+
+    Attributes:
+        operator: The user's name of it.
+        key_groups: How many groups there are.
+        states: Today's states, with that of a broadcast stream.
+        form: Their tables.
+        key_names: The user's names of the key columns.
+        drop: Former states that may be thrown away; "timers" for the timers of a processor that has none.
+        started_ms: When this run of the query began, from which values without a stamp are counted.
+        memory_bytes: What a worker may use for one pass, about.
+        placement: What decides a key's group, where its hash does not.
+        numbering: How the groups are stored.
+        periods: The forms that its state has had, today's last; empty where nobody noted them.
+    """
+
+    operator: str
+    key_groups: int
+    states: tuple[State, ...]
+    form: BlobSchema
+    key_names: tuple[str, ...]
+    drop: tuple[str, ...] = ()
+    started_ms: int = 0
+    memory_bytes: int = 256 << 20
+    placement: Placing | None = None
+    numbering: Numbering = EVEN
+    periods: tuple[Period, ...] = ()
+
+
+def continued(periods: Sequence[Period], layout: Layout) -> tuple[Period, ...]:
+    """The periods once there was a start with this layout."""
+    mark = layout.form.fingerprint.hex()
+    if periods and periods[-1].mark == mark:
+        return tuple(periods)
+    return (*periods, Period(mark, layout.started_ms, layout.form.states))
+
+
+def periods_as_text(periods: Sequence[Period]) -> str:
+    """Periods with what is said of times to live, for `periods_from_text`."""
+    return json.dumps(
+        [
+            (
+                period.mark,
+                period.since_ms,
+                {
+                    name: {word: declared[word] for word in _TTL if word in declared}
+                    for name, declared in period.states.items()
+                },
+            )
+            for period in periods
+        ]
+    )
+
+
+def periods_from_text(text: str) -> tuple[Period, ...]:
+    """Read back what `periods_as_text` wrote."""
+    return tuple(Period(*fields) for fields in json.loads(text))

@@ -1,0 +1,620 @@
+"""Tables of state: sorted runs, segments, and levels of recent rows.
+
+A row's identity is (`h`, `ord`, `slot`): the hash of its key, an ordinal that tells apart two keys with
+one hash, and in the table of a list or a map the place of the element. Newer rows replace older ones of
+the same identity; a row that is `dead` marks one that is gone.
+
+Rows come in by the batch and are looked up by key. What came last wins: the tail over the settled rows.
+Each batch settles the part of the tail that is large beside its segment, at most so many rows, so that no
+batch pays for all of them. Everything is immutable: what a batch changes is a new run beside the old one,
+which is what lets runs be files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Unsupported
+from holdfast.worker.arrays import numbers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.arrays import Hashes, Places
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.arrays import Hashes, Places
+
+    Mask = NDArray[np.bool_]
+
+
+class Run:
+    """A batch of rows in the order of their identities, each identity once."""
+
+    __slots__ = ("batch", "h", "ord", "slot", "zero")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.h: Hashes = numbers(batch.column(batch.schema.get_field_index("h")))
+        self.ord: NDArray[np.int32] = numbers(batch.column(batch.schema.get_field_index("ord")))
+        slot = batch.schema.get_field_index("slot")
+        self.slot: Places | None = None if slot < 0 else numbers(batch.column(slot))
+        # Without slots and without two keys of one hash, the hash alone is the identity.
+        self.zero = self.slot is None and not self.ord.any()
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        """A column by name."""
+        return self.batch.column(self.batch.schema.get_field_index(name))
+
+    def take(self, places: Places | Mask) -> Run:
+        """The rows at these places, or where a mask says so, which must keep the order."""
+        if places.dtype == np.bool_:
+            if places.all():
+                return self
+            places = np.flatnonzero(places)
+        return Run(self.batch.take(pa.array(places)))
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The rows from start to stop, without copying."""
+        return Run(self.batch.slice(start, stop - start))
+
+    def between(self, low: int, high: int | None) -> tuple[int, int]:
+        """Return the start and the end of the rows with low <= h < high; None is past the last."""
+        start = int(np.searchsorted(self.h, np.uint64(low)))
+        stop = len(self.h) if high is None else int(np.searchsorted(self.h, np.uint64(high)))
+        return start, stop
+
+    def alive(self) -> Run:
+        """The rows that are not marked as gone."""
+        dead = numbers(self.column("dead"))
+        return self.take(~dead) if dead.any() else self
+
+    def find(self, h: Hashes, ordinal: NDArray[np.int32]) -> Places:
+        """Return the index of each key's row, or -1; only in a table with one row per key."""
+        if not len(self):
+            return np.full(len(h), -1, np.int64)
+        if not self.zero or ordinal.any():
+            return self._search(h, lambda at: (self.ord[at] < ordinal, self.ord[at] == ordinal))
+        places = np.searchsorted(self.h, h).astype(np.int64)
+        inside = places < len(self)
+        inside[inside] = self.h[places[inside]] == h[inside]
+        places[~inside] = -1
+        return places
+
+    def find_elements(self, wanted: Run) -> Places:
+        """Return the index of each element of a run, by identity, or -1; only in a table with slots."""
+        slot, other = self.slot, wanted.slot
+        if slot is None or other is None:
+            raise ValueError("a table without slots has no elements")
+
+        def compare(at: Places) -> tuple[Mask, Mask]:
+            same = self.ord[at] == wanted.ord
+            return (self.ord[at] < wanted.ord) | (same & (slot[at] < other)), same & (slot[at] == other)
+
+        return self._search(wanted.h, compare)
+
+    def _search(self, h: Hashes, compare: Callable[[Places], tuple[Mask, Mask]]) -> Places:
+        """Find rows by hash and by what is compared within it, by halves: the place of each, or -1.
+
+        Args:
+            h: The hash of each row that is wanted.
+            compare: Returns for a place per wanted row whether its row comes before the wanted one, and
+                whether it is the wanted one.
+        """
+        low = np.searchsorted(self.h, h, side="left").astype(np.int64)
+        high = np.searchsorted(self.h, h, side="right").astype(np.int64)
+        last = high.copy()
+        while (unsure := low < high).any():
+            middle = np.where(unsure, (low + high) // 2, 0)
+            before, _ = compare(middle)
+            low = np.where(unsure & before, middle + 1, low)
+            high = np.where(unsure & ~before, middle, high)
+        inside = low < last
+        _, same = compare(np.where(inside, low, 0))
+        return np.where(inside & same, low, -1)
+
+    def of_hashes(self, h: Hashes) -> Places:
+        """The places of all rows whose hash is one of `h`, which is sorted and has no repeats."""
+        starts = np.searchsorted(self.h, h, side="left")
+        stops = np.searchsorted(self.h, h, side="right")
+        return spans(starts, stops - starts)
+
+
+def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
+    """The places start, start + 1, … of every span, one after the other."""
+    total = int(counts.sum())
+    ends = np.cumsum(counts)
+    offsets = np.repeat(starts - (ends - counts), counts)
+    return np.asarray(np.arange(total) + offsets, np.int64)
+
+
+def empty_run(schema: pa.Schema) -> Run:
+    """No rows."""
+    return Run(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
+
+
+def sorted_run(batch: pa.RecordBatch) -> Run:
+    """Rows in any order, each identity once or more: the last of an identity stays."""
+    run = Run(batch)
+    if len(run) < 2:
+        return run
+    if run.zero:
+        order = np.argsort(run.h, kind="stable")
+        ordered = run.h[order]
+        last = np.append(ordered[1:] != ordered[:-1], True)
+    else:
+        keys: tuple[NDArray[Any], ...] = (run.ord, run.h) if run.slot is None else (run.slot, run.ord, run.h)
+        order = np.lexsort(keys)
+        differs = np.zeros(len(run) - 1, np.bool_)
+        for key in keys:
+            ordered = key[order]
+            differs |= ordered[1:] != ordered[:-1]
+        last = np.append(differs, True)
+    places = order[last]
+    if len(places) == len(run) and (np.diff(places) == 1).all():
+        return run
+    return Run(batch.take(pa.array(places)))
+
+
+def merged(old: Run, new: Run) -> Run:
+    """Both runs as one; where both have an identity, the new row stays."""
+    if not len(old):
+        return new
+    if not len(new):
+        return old
+    both = concatenated([old.batch, new.batch])
+    if not (old.zero and new.zero):
+        return sorted_run(both)
+    places = np.searchsorted(old.h, new.h)
+    inside = places < len(old)
+    inside[inside] = old.h[places[inside]] == new.h[inside]
+    if inside.all() and len(new) == len(old):
+        return new
+    keep = np.ones(len(old), np.bool_)
+    keep[places[inside]] = False
+    kept = np.flatnonzero(keep)
+    at = np.searchsorted(old.h[kept], new.h) + np.arange(len(new))
+    order = np.empty(len(kept) + len(new), np.int64)
+    is_new = np.zeros(len(order), np.bool_)
+    is_new[at] = True
+    order[is_new] = len(old) + np.arange(len(new))
+    order[~is_new] = kept
+    return Run(both.take(pa.array(order)))
+
+
+def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
+    """Runs that may hold the same rows, as one; of an identity the last row stays."""
+    if len(runs) > 1:
+        return sorted_run(concatenated([run.batch for run in runs]))
+    return joined(runs, schema)
+
+
+def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
+    """Runs whose ranges follow one another, as one."""
+    filled = [run for run in runs if len(run)]
+    if not filled:
+        return empty_run(schema)
+    if len(filled) == 1:
+        return filled[0]
+    return Run(concatenated([run.batch for run in filled]))
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Return arrays or record batches as one.
+
+    Raises:
+        Unsupported: A column has more than 2 GiB, which Arrow cannot address.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return pa.concat_batches(parts) if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays(parts)
+    except pa.ArrowInvalid as error:
+        raise Unsupported(
+            "rows of keyed state that are needed together have more than 2 GiB in one column",
+            found=f"{sum(map(len, parts)):,} rows of {sum(part.nbytes for part in parts) >> 20:,} MiB",
+            hint="make values smaller, give elements a TTL, or use more key groups with a new checkpoint",
+        ) from error
+
+
+# A segment of this many rows is searched and copied in a few milliseconds; larger ones are split …
+SEGMENT_ROWS = 1 << 16
+# … and so are those of this many bytes: Arrow cannot put more than 2 GiB of one column together.
+SEGMENT_BYTES = 64 << 20
+# Neighbours that have this share of a segment together become one, so that there are few.
+_SMALL = 4
+
+
+@dataclass(slots=True)
+class Segment:
+    """The rows of one range of hashes, from `low` to the next segment's."""
+
+    low: int
+    run: Run
+
+
+class Segments:
+    """One level of a table: segments whose ranges follow one another, the first from 0."""
+
+    __slots__ = ("parts", "schema")
+
+    def __init__(self, schema: pa.Schema, parts: Sequence[Segment] = ()) -> None:
+        self.schema = schema
+        self.parts = list(parts) or [Segment(0, empty_run(schema))]
+
+    def __len__(self) -> int:
+        return sum(len(segment.run) for segment in self.parts)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (segment.run for segment in self.parts)
+
+    @property
+    def lows(self) -> Hashes:
+        """Return the starts of the ranges."""
+        return np.array([segment.low for segment in self.parts], np.uint64)
+
+    def ranges(self) -> Iterator[tuple[Segment, int, int | None]]:
+        """Each segment with where its range begins and ends; None is past the last hash."""
+        for segment, following in zip(self.parts, [*self.parts[1:], None], strict=True):
+            yield segment, segment.low, following.low if following is not None else None
+
+    def shares(self, h: Hashes) -> Iterator[tuple[Run, int, int]]:
+        """Return which of these sorted hashes may be in which run; empty runs are left out."""
+        bounds = np.append(np.searchsorted(h, self.lows), len(h)).tolist()
+        for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
+            if start < stop and len(segment.run):
+                yield segment.run, start, stop
+
+    def has(self, h: Hashes, ordinal: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return a mask of keys, sorted by (h, ord), with a row; only in a table with one row per key."""
+        present = np.zeros(len(h), np.bool_)
+        for run, start, stop in self.shares(h):
+            present[start:stop] = run.find(h[start:stop], ordinal[start:stop]) >= 0
+        return present
+
+    def of_hashes(self, h: Hashes) -> Run:
+        """All rows whose hash is one of `h`, which is sorted and has no repeats."""
+        runs = [run.take(run.of_hashes(h[start:stop])) for run, start, stop in self.shares(h)]
+        return joined(runs, self.schema)
+
+    def between(self, low: int, high: int | None) -> Run:
+        """The rows with low <= h < high, in order."""
+        runs = []
+        for segment in self._over(low, high):
+            start, stop = segment.run.between(low, high)
+            if start < stop:
+                runs.append(segment.run.slice(start, stop))
+        return joined(runs, self.schema)
+
+    def below(self, bounds: Hashes) -> NDArray[np.int64]:
+        """Return the number of rows with a hash below each bound."""
+        count = np.zeros(len(bounds), np.int64)
+        for run in self:
+            count += np.searchsorted(run.h, bounds)
+        return count
+
+    def put(self, run: Run) -> None:
+        """Take in rows; they replace what has their identity."""
+        self.parts = _fewer(with_rows(self.parts, run), self.schema)
+
+    def pieces(self, low: int, high: int | None) -> Iterator[Run]:
+        """The rows with low <= h < high, in order and in runs of about one segment's bytes at most."""
+        together: list[Run] = []
+        for segment in self._over(low, high):
+            start, stop = segment.run.between(low, high)
+            if start == stop:
+                continue
+            run = segment.run.slice(start, stop)
+            if together and _exceeds([one.batch for one in (*together, run)], SEGMENT_BYTES):
+                yield joined(together, self.schema)
+                together = []
+            together.append(run)
+        if together:
+            yield joined(together, self.schema)
+
+    def append(self, run: Run) -> None:
+        """Take in rows that come after all there are."""
+        if not len(run):
+            return
+        low = int(run.h[0])
+        if not len(self.parts[-1].run):
+            low = self.parts.pop().low
+        self.parts.extend(divided(low, run))
+
+    def drop(self, low: int, high: int | None) -> None:
+        """Forget all rows with low <= h < high."""
+        for segment in self._over(low, high):
+            run = segment.run
+            start, stop = run.between(low, high)
+            if start < stop:
+                segment.run = joined([run.slice(0, start), run.slice(stop, len(run))], self.schema)
+
+    def tidy(self) -> None:
+        """Join what has become small."""
+        self.parts = _fewer(self.parts, self.schema)
+
+    def _over(self, low: int, high: int | None) -> Iterator[Segment]:
+        """The segments whose range meets this one."""
+        for segment, start, stop in self.ranges():
+            if (stop is None or stop > low) and (high is None or start < high):
+                yield segment
+
+
+def with_rows(parts: Iterable[Segment], run: Run, *, alive: bool = False) -> list[Segment]:
+    """Return segments with the rows of a run, which replace what has their identity.
+
+    Args:
+        parts: The segments; the first begins before all rows of the run.
+        run: The rows.
+        alive: Whether rows that are marked as gone are left out of the segments that change.
+    """
+    before = list(parts)
+    bounds = np.searchsorted(run.h, np.array([segment.low for segment in before], np.uint64))
+    after: list[Segment] = []
+    for segment, start, stop in zip(before, bounds.tolist(), [*bounds.tolist()[1:], len(run)], strict=True):
+        if start == stop:
+            after.append(segment)
+            continue
+        news = list(divided(segment.low, run.slice(start, stop)))
+        for new, following in zip(news, [*news[1:], None], strict=True):
+            old = segment.run
+            if len(news) > 1:
+                old = old.slice(*old.between(new.low, following.low if following is not None else None))
+            rows = merged(old, new.run)
+            after.extend(divided(new.low, rows.alive() if alive else rows))
+    return after
+
+
+def divided(low: int, run: Run) -> Iterator[Segment]:
+    """A run as one segment, or as several of half the size where it has grown too large."""
+    if len(run) <= SEGMENT_ROWS and not _exceeds([run.batch], SEGMENT_BYTES):
+        yield Segment(low, run)
+        return
+    start = 0
+    while start < len(run):
+        stop = start + _rows_within(run.batch.slice(start, SEGMENT_ROWS // 2), SEGMENT_BYTES // 2)
+        if stop < len(run):
+            # All rows of one hash stay together.
+            stop = int(np.searchsorted(run.h, run.h[stop - 1], side="right"))
+        yield Segment(low if start == 0 else int(run.h[start]), run.slice(start, stop))
+        start = stop
+
+
+def pages(run: Run, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of at most `rows` rows and a segment's bytes; a larger row has its own batch."""
+    start = 0
+    while start < len(run):
+        page = run.batch.slice(start, rows)
+        page = page.slice(0, _rows_within(page, SEGMENT_BYTES))
+        yield page
+        start += page.num_rows
+
+
+def oversized(batch: pa.RecordBatch) -> int | None:
+    """Return the number of a row that has more bytes than a segment may have, or None."""
+    if not _exceeds([batch], SEGMENT_BYTES):
+        return None
+    if batch.num_rows == 1:
+        return 0
+    half = batch.num_rows // 2
+    found = oversized(batch.slice(0, half))
+    if found is None:
+        found = oversized(batch.slice(half))
+        return None if found is None else half + found
+    return found
+
+
+def _rows_within(batch: pa.RecordBatch, size: int) -> int:
+    """Return how many of the first rows have at most this many bytes, found by halving; at least one."""
+    rows = int(batch.num_rows)
+    while rows > 1 and _exceeds([batch.slice(0, rows)], size):
+        rows = (rows + 1) // 2
+    return rows
+
+
+def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
+    """The same rows with small neighbours joined."""
+    joined_parts: list[Segment] = []
+    for segment in parts:
+        before = joined_parts[-1] if joined_parts else None
+        if before is not None and _small(before.run, segment.run):
+            joined_parts[-1] = Segment(before.low, joined([before.run, segment.run], schema))
+        else:
+            joined_parts.append(segment)
+    return joined_parts
+
+
+def _small(one: Run, other: Run) -> bool:
+    """Return True if two neighbours have few rows and few bytes together, or one is empty."""
+    if not len(one) or not len(other):
+        return True
+    if (len(one) + len(other)) * _SMALL > SEGMENT_ROWS:
+        return False
+    return not _exceeds([one.batch, other.batch], SEGMENT_BYTES // _SMALL)
+
+
+def _exceeds(batches: Sequence[pa.RecordBatch], size: int) -> bool:
+    """Return True if batches have more than `size` bytes together."""
+    # The buffers of a slice are those of the whole: quick to count, and more than the slice has.
+    if sum(batch.get_total_buffer_size() for batch in batches) <= size:
+        return False
+    return bool(sum(batch.nbytes for batch in batches) > size)
+
+
+# The tail's part is settled when it has this share of its segment's rows …
+SHARE = 0.125
+# … and in one batch at most so many rows are copied for it, and at least one segment …
+SETTLE_ROWS = 6 * SEGMENT_ROWS
+# … where so many bytes count as one row at least.
+_ROW_BYTES = SEGMENT_BYTES // SEGMENT_ROWS
+
+
+class Levels:
+    """One table: what is settled, and the tail over it."""
+
+    def __init__(
+        self, schema: pa.Schema, settled: Sequence[Segment] = (), tail: Sequence[Segment] = ()
+    ) -> None:
+        self.schema = schema
+        self.settled = Segments(schema, settled)
+        self.tail = Segments(schema, tail)
+
+    def runs(self) -> Iterator[Run]:
+        """All runs, the tail first: where a row is in two of them, the first is right."""
+        yield from self.tail
+        yield from self.settled
+
+    @property
+    def rows(self) -> int:
+        """Return the number of held rows, counting one twice that the tail replaces."""
+        return len(self.tail) + len(self.settled)
+
+    def find(self, h: Hashes, ordinal: NDArray[np.int32]) -> Found:
+        """Look up the rows of keys, sorted by (h, ord); only in a table of one row a key."""
+        places = np.full(len(h), -1, np.int64)
+        sources: list[tuple[Run, Places]] = []
+        offset = 0
+        for level in (self.tail, self.settled):
+            for run, start, stop in level.shares(h):
+                at = run.find(h[start:stop], ordinal[start:stop])
+                at[places[start:stop] >= 0] = -1
+                hits = np.flatnonzero(at >= 0)
+                if len(hits):
+                    sources.append((run, at[hits]))
+                    places[hits + start] = offset + np.arange(len(hits))
+                    offset += len(hits)
+        return Found(self.schema, places, sources)
+
+    def held(self, wanted: Run) -> tuple[NDArray[np.bool_], pa.Array | None]:
+        """Return which elements of a run are alive here, and their stamps; only in a table with slots."""
+        seen = np.zeros(len(wanted), np.bool_)
+        alive = np.zeros(len(wanted), np.bool_)
+        stamps = np.full(len(wanted), _NEVER)
+        timed = "t" in self.schema.names
+        for level in (self.tail, self.settled):
+            for run, start, stop in level.shares(wanted.h):
+                at = run.find_elements(wanted.slice(start, stop))
+                hits = np.flatnonzero((at >= 0) & ~seen[start:stop])
+                if not len(hits):
+                    continue
+                places = pa.array(at[hits])
+                seen[hits + start] = True
+                alive[hits + start] = ~numbers(run.column("dead").take(places))
+                if timed:
+                    stamps[hits + start] = numbers(run.column("t").take(places).fill_null(_NEVER))
+        return alive, pa.array(stamps) if timed else None
+
+    def of_hashes(self, h: Hashes) -> Run:
+        """All live rows whose hash is one of `h`, which is sorted and has no repeats."""
+        return merged(self.settled.of_hashes(h), self.tail.of_hashes(h)).alive()
+
+    def bytes_of(self, h: Hashes) -> NDArray[np.float64]:
+        """About how many bytes the rows of each hash have; `h` is sorted and has no repeats."""
+        sizes = np.zeros(len(h), np.float64)
+        for run in self.runs():
+            if len(run):
+                count = np.searchsorted(run.h, h, side="right") - np.searchsorted(run.h, h, side="left")
+                sizes += count * (run.batch.nbytes / len(run))
+        return sizes
+
+    def between(self, low: int, high: int | None) -> Run:
+        """All live rows with low <= h < high, in order."""
+        return merged(self.settled.between(low, high), self.tail.between(low, high)).alive()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Take in rows in any order; they replace what has their identity."""
+        self.tail.put(sorted_run(batch))
+
+    def extend(self, run: Run) -> None:
+        """Take in rows that come after all there are, settled at once."""
+        self.settled.append(run)
+
+    def drop(self, low: int, high: int | None) -> None:
+        """Forget all rows with low <= h < high."""
+        self.settled.drop(low, high)
+        self.tail.drop(low, high)
+
+    def settle(self, rows: int = SETTLE_ROWS) -> None:
+        """Move the tail's rows to their segments where they are many, copying about `rows` at most.
+
+        A row of more than a kilobyte counts as several.
+        """
+        below = self.tail.below(self.settled.lows)
+        counts = np.diff(np.append(below, len(self.tail)))
+        sizes = np.array([len(run) for run in self.settled])
+        shares = counts / np.maximum(sizes, 1)
+        chosen: set[int] = set()
+        copied = 0
+        for at in np.argsort(-shares, kind="stable").tolist():
+            if shares[at] < SHARE:
+                break
+            weight, batch = int(sizes[at]), self.settled.parts[at].run.batch
+            if batch.get_total_buffer_size() > weight * _ROW_BYTES:  # a slice's are those of the whole
+                weight = max(weight, batch.nbytes // _ROW_BYTES)
+            if chosen and copied + weight > rows:
+                break
+            chosen.add(at)
+            copied += weight + int(counts[at])
+        if not chosen:
+            return
+        segments: list[Segment] = []
+        for at, (segment, low, high) in enumerate(self.settled.ranges()):
+            if at not in chosen:
+                segments.append(segment)
+                continue
+            settled = [segment]
+            for piece in self.tail.pieces(low, high):
+                settled = with_rows(settled, piece, alive=True)
+            segments.extend(settled)
+            self.tail.drop(low, high)
+        self.settled.parts = segments
+        self.tail.tidy()
+
+    def until(self, column: str, most: int) -> Run:
+        """The live rows with at most this number in a column; only in a table of one row a key. Reads all."""
+        runs = []
+        for level in (self.tail, self.settled):
+            for run in level:
+                values = run.column(column)
+                if values.null_count == len(values):
+                    continue
+                hit = numbers(values.fill_null(_NEVER)) <= most
+                if level is self.settled and hit.any():
+                    places = np.flatnonzero(hit)
+                    newer = self.tail.has(run.h[places], run.ord[places])
+                    hit[places[newer]] = False
+                if hit.any():
+                    runs.append(run.take(hit))
+        return united(runs, self.schema).alive()
+
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class Found:
+    """The location of some keys' rows, and their columns on request."""
+
+    def __init__(self, schema: pa.Schema, places: Places, sources: list[tuple[Run, Places]]) -> None:
+        self._schema = schema
+        self._sources = sources
+        self.places = places
+        self.missing = places < 0
+        self._order = pa.array(places, mask=self.missing) if self.missing.any() else pa.array(places)
+
+    def column(self, name: str) -> pa.Array:
+        """A column for each key, null where there is no row."""
+        if not self._sources:
+            return pa.nulls(len(self.places), self._schema.field(name).type)
+        parts = [run.column(name).take(pa.array(at)) for run, at in self._sources]
+        return concatenated(parts).take(self._order)

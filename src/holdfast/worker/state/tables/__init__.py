@@ -1,1 +1,0 @@
-"""Tables of state in memory: sorted runs, segments, levels."""
