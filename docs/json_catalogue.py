@@ -184,7 +184,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
         Answer(
             "A line for each event, with its facts: those of `batch` and `recovered` are in "
-            "[BatchProgress](#batchprogress) and [Recovery](#recovery)",
+            "[BatchProgress](#batchprogress) and [RecoveryTimes](#recoverytimes)",
             own=EVENT | {"job": (str, "The job.")},
         ),
         SERVING,

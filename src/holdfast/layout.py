@@ -1,22 +1,22 @@
 """Every path in a Spark checkpoint: parsed into values, rendered from them.
 
 A path is relative to the checkpoint, with `/` between its parts. This module and `formats` are the only
-ones that know the grammar. A path that fits nothing is an `Unknown`, never an error: a checkpoint may
+ones that know the grammar. A path that fits nothing is an `UnknownFile`, never an error: a checkpoint may
 hold files of a newer Spark, of Holdfast, or of a person.
 
 ```
-metadata                                         QueryMetadata
+metadata                                         QueryMetadataFile
 offsets/N  commits/N                             LogFile
 sources/<source>/N[.compact]                     SourceLogFile
 state/<op>/_metadata/metadata | v2/<batch>       OperatorMetadataFile
 state/<op>/_stateSchema/<store>/<batch>_<uuid>   SchemaFile
 state/<op>/0[/<store>]/_metadata/schema          SchemaFile
 state/<op>/<part>[/<store>]/V[_<uuid>].<kind>    StoreFile
-state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedFile
+state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedSstFile
 _holdfast/origin.json | plan.json | ledger.json  OwnFile
 _holdfast/operator-<name>.json | split-<name>.json   OwnFile
-<path>.crc                                       SparkChecksum
-<folder>/.<name>.crc                             HadoopChecksum
+<path>.crc                                       SparkChecksumFile
+<folder>/.<name>.crc                             HadoopChecksumFile
 ```
 """
 

@@ -96,13 +96,27 @@ def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, t
     """Spark cannot speak HTTP with HDFS, and verbs have no native client: both mean one place."""
     checkpoint = f"{hdfs_cluster.root()}/jobs/totals"
     day, place = SmallDay.make(SEED), tmp_path / "place"
-    day.write(place / "day")
+    day.write(tmp_path / "day")
+    orders = place / "day" / "orders"
+    orders.mkdir(parents=True)
     (place / "out").mkdir()
+    files = iter(sorted((tmp_path / "day" / "orders").iterdir()))
     logs = QueryLogs(checkpoint)
-    settings = {"checkpoint.storage": checkpoint}
+
+    def under_way() -> bool:
+        """Bring a file whenever all is read, so that a slow look does not miss the last batch."""
+        if not logs.uncommitted and (file := next(files, None)) is not None:
+            file.rename(orders / file.name)
+        return logs.uncommitted and logs.newest > 0
+
+    settings = {"trigger": "100 milliseconds", "checkpoint.storage": checkpoint}
     with running(JOBS / "running_totals.py", place, settings=settings) as job:
-        kill_at(job.driver(), lambda: logs.uncommitted and logs.newest > 0, "a batch is under way")
+        kill_at(job.driver(), under_way, "a batch is under way")
         job.driver(2)
+        for file in files:
+            file.rename(orders / file.name)
+        job.until(lambda: totals_in(place) == day.totals(), "all is read")
+        os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     assert totals_in(place) == day.totals()
     assert checkpoints.verify(checkpoint).problems == ()

@@ -4,8 +4,8 @@
 query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`, `hdfs:`,
 `s3:`, `s3a:`, `abfs:`, `gs:`).
 
-Below them, for a `Storage` in place of an address, are `reading`, `batches` and `verifying`, and `cutting`,
-which knows the files of a copy that a query can go on from.
+For a `Storage` in place of an address, see `checkpoint`, `verification.verifying`, and `copy`, which selects
+the files of a copy that a query can continue from.
 """
 
 from __future__ import annotations

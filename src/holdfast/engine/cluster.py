@@ -2,8 +2,6 @@
 
 An archive is the same bytes for the same files, under a name that has their hash: two drivers of one release
 send one archive, and another release another one.
-
-This module is sent whole, so it imports nothing of ours.
 """
 
 from __future__ import annotations

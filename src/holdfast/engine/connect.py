@@ -6,7 +6,7 @@ the threads of a query there, so whatever uses Spark's internals ends at a call 
 A client hears of batches through a listener that the server feeds over a stream of its own. Where that
 breaks, PySpark takes all listeners away and only warns; so the newest progress is asked for as well.
 
-That reader shows nothing of a `_spark_metadata` folder, where a table of files notes its batches.
+The reader of files on a server shows nothing of a `_spark_metadata` folder, where a table notes its batches.
 """
 
 from __future__ import annotations

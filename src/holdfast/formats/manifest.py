@@ -4,8 +4,8 @@ One JSON document, laid out so that a person can read it: a field a line, a file
 the SHA-256 of everything before it, and a manifest is read only if it is byte for byte what would be written,
 so no edit and no flipped bit goes unseen.
 
-The manifest says which bytes a savepoint has, this file which rows those bytes hold. One JSON document, laid
-out for people: a state a line, a store a line. As with the manifest its last field is the SHA-256 of all
+The manifest says which bytes a savepoint has, `content.json` which rows those bytes hold: a state a line, a
+store a line. As with the manifest its last field is the SHA-256 of all
 before it, and it is read only if it is byte for byte what would be written.
 
 Row hashes are added up without order, so the sums of a state's partitions make the sum of the state. They are

@@ -1,6 +1,7 @@
 """Rescale a running job: swap its checkpoints between two drivers.
 
-It may start Spark, which a supervisor never does. It holds a lock while it lives, and ends with its parent.
+The rescaling process may start Spark, which a supervisor never does. It holds a lock while it lives, and ends
+with its parent.
 
 The new checkpoints are made beside the old ones, by a process of their own. Each then changes places with
 the old one at one stroke, so that whoever starts the query at any moment finds a whole checkpoint. The old

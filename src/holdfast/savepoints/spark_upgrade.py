@@ -1,9 +1,7 @@
 """Report whether a different Spark can continue with a checkpoint.
 
-What each of them pins is in `checkpoints.pinned_settings`.
-
-A checkpoint does not name the Spark that wrote it. The settings that it pins tell: each release pins more of
-them than the one before.
+A checkpoint does not name the Spark that wrote it. The settings that it pins show it: each release pins more
+of them than the one before (`checkpoints.naming`).
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ The serializer of `transformWithState` takes the rows apart one by one, and puts
 most of them empty. For a task with an operator of ours the two streams carry tables. Spark's loop over the
 groups runs all the same and finds none: it calls once for timers, and once at the end.
 
-The packets are only collected until there are enough of them or no more come, so that a whole partition is
-one piece of work.
-
-Spark calls it once for timers and once at the end; the rows come in tables, see `worker.exchange`.
+Packets are collected until there are enough of them or no more come, so that a whole partition is one piece
+of work.
 """
 
 from __future__ import annotations

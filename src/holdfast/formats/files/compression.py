@@ -1,10 +1,10 @@
 """The compressed streams of state files, LZF included.
 
-A stream is a sequence of chunks without an end mark. A chunk has `ZV`, its kind, and the length of its
+A stream of LZF is a sequence of chunks without an end mark. A chunk has `ZV`, its kind, and the length of its
 body in two bytes; in front of a packed body two more bytes have the length that it unpacks to.
 
-Spark writes them with one of its codecs, `lz4` unless a setting names `lzf`, `snappy` or `zstd`, in the
-framing of the Java library that it uses.
+Spark writes state files with one of its codecs, `lz4` unless a setting names `lzf`, `snappy` or `zstd`, in
+the framing of the Java library that it uses.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The offset log, the commit log and the file `metadata`.
 
-A file is a version line and a line of metadata. Version 2 names the state files of the batch by unique
-ids, version 3 adds what is known of the sink.
+A file of the commit log is a version line and a line of metadata. Version 2 names the state files of the
+batch by unique ids, version 3 adds what is known of the sink.
 
-A file is a version line, a line of metadata, and a line for each source: by position in version 1, as
-`name:offset` in version 2. An offset is the source's own JSON, or `-` where it has none yet.
+A file of the offset log is a version line, a line of metadata, and a line for each source: by position in
+version 1, as `name:offset` in version 2. An offset is the source's own JSON, or `-` where it has none yet.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Spark's metadata of a stateful operator, with the schemas of its state.
 
-Version 1 and 2 know one family, version 3 several, each with how its keys are encoded. The schemas are
-Spark's JSON and stay as text here.
+Schema files of version 1 and 2 have one family, those of version 3 several, each with the encoding of its
+keys. The schemas are Spark's JSON and stay as text here.
 
-A file is a version line and a line of JSON. Version 2 also names each store's schema files, by absolute
-path: a checkpoint that was copied as it stands still points at the place it came from.
+The metadata is a version line and a line of JSON. Version 2 also names each store's schema files, by absolute
+path: a copied checkpoint still names the directory that it was copied from.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 It is Murmur3 in 32 bits, field after field, each seeded with the hash so far, the first with 42. It is worked
 out on the bytes of an UnsafeRow as they stand: a key is never taken apart and put together again for it.
 
-What `murmur3` does row by row, for the keys that state mostly has: numbers, times and text. It is a hundred
-times as fast where many rows have text of the same lengths.
+The vectorised form is for the keys that state mostly has: numbers, times and text. It is a hundred times as
+fast where many rows have text of the same lengths.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Lists, maps, reducing and aggregating states as a handler sees them.
 
-A handle is of one key and good for one pass, as those of `handles`. What it wrote and removed is collected
-when the pass ends. Each state has a subclass of its own, made once, that knows its type and TTL.
-
 A handle is of one key and good for one pass. It changes nothing outside of itself; the cells behind it
 collect what it holds when the pass ends. Each state has a subclass of its own, made once, that knows the
 state's function, type and TTL.

@@ -1,4 +1,4 @@
-"""Under which number a key group is stored, so that Spark spreads the groups evenly.
+"""The numbers under which key groups are stored, so that Spark spreads the groups evenly.
 
 Spark takes a key to the partition that its hash names. Small numbers fall on partitions like dice: 128 groups
 stored as 0 to 127 put 10 to 23 on each of eight partitions, and none on 50 of 128. So a group is stored under
