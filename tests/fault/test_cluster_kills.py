@@ -18,12 +18,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import running_job
 from broadcast_programs import events_and_rules, read_in
 from broadcast_programs import expected as expected_alerts
 from command import Holdfast
 from keyed_runs import START, batches_read, clocks, write_batch
-from running_job import JOBS, BatchLogs, RunningJob, in_group, running, until
+from running_job import JOBS, PATIENCE_S, BatchLogs, RunningJob, in_group, running, until
 from small_day import BATCHES, TOTALS, SmallDay, found_in_files, found_in_ledger
 from split_programs import batches
 from split_programs import expected as expected_baskets
@@ -34,14 +33,6 @@ from holdfast.engine.session.java import find_java, java_home_for_spark
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
 SEED = 20261126
-# A master, two workers, a driver and two executors start for each of these tests, all of them JVMs.
-PATIENCE_S = 400.0
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer than for jobs of one machine."""
-    monkeypatch.setattr(running_job, "PATIENCE_S", PATIENCE_S)
 
 
 @contextmanager

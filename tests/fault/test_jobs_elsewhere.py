@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -28,6 +30,22 @@ SEED = 20261126
 HALF = BATCHES // 2
 
 
+def arriving(folder: Path) -> tuple[SmallDay, Path, Callable[[int], None]]:
+    """A day, the place of a job over it, and what brings so many more of its files there."""
+    day, place = SmallDay.make(SEED), folder / "place"
+    day.write(folder / "day")
+    orders = place / "day" / "orders"
+    orders.mkdir(parents=True)
+    (place / "out").mkdir()
+    files = iter(sorted((folder / "day" / "orders").iterdir()))
+
+    def bring(count: int) -> None:
+        for file in islice(files, count):
+            file.rename(orders / file.name)
+
+    return day, place, bring
+
+
 def totals_in(place: Path) -> Counter[Row]:
     return found_in_ledger(place / "out" / "totals.db", TOTALS)
 
@@ -38,16 +56,7 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
     conf = {**s3_gateway.spark_conf(S3A_JARS, CLOUD_JARS), "spark.sql.shuffle.partitions": "2"}
     bucket = s3_gateway.bucket()
     checkpoint, wider, catalog = f"{bucket}/jobs/totals", f"{bucket}/jobs/wider", f"{bucket}/savepoints"
-    day, place = SmallDay.make(SEED), tmp_path / "place"
-    day.write(tmp_path / "day")
-    orders = place / "day" / "orders"
-    orders.mkdir(parents=True)
-    (place / "out").mkdir()
-
-    def bring(first: int, last: int) -> None:
-        for number in range(first, last):
-            (tmp_path / "day" / "orders" / f"{number:03d}.json").rename(orders / f"{number:03d}.json")
-
+    day, place, bring = arriving(tmp_path)
     (port,) = free_ports(1)
     start = partial(running, JOBS / "running_totals.py", place, conf=conf, port=port)
     settings = {
@@ -57,7 +66,7 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
         "checkpoint.savepoint_every": "1s",
     }
     logs = QueryLogs(checkpoint)
-    bring(0, HALF)
+    bring(HALF)
     with start(settings=settings, options=("--fall-back-to", "batch")) as job:
         # What is refused after damage is said at the start.
         spark_address = checkpoint.replace("s3:", "s3a:")
@@ -82,7 +91,7 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
 
     # What the refusal says to do.
     savepoints.rescale(checkpoint, wider, partitions=3, stopped=True)
-    bring(HALF, BATCHES)
+    bring(BATCHES)
     with start(settings={**settings, "checkpoint.storage": wider}) as job:
         job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
@@ -95,26 +104,20 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
 def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, tmp_path: Path) -> None:
     """Spark cannot speak HTTP with HDFS, and verbs have no native client: both mean one place."""
     checkpoint = f"{hdfs_cluster.root()}/jobs/totals"
-    day, place = SmallDay.make(SEED), tmp_path / "place"
-    day.write(tmp_path / "day")
-    orders = place / "day" / "orders"
-    orders.mkdir(parents=True)
-    (place / "out").mkdir()
-    files = iter(sorted((tmp_path / "day" / "orders").iterdir()))
+    day, place, bring = arriving(tmp_path)
     logs = QueryLogs(checkpoint)
 
     def under_way() -> bool:
         """Bring a file whenever all is read, so that a slow look does not miss the last batch."""
-        if not logs.uncommitted and (file := next(files, None)) is not None:
-            file.rename(orders / file.name)
+        if not logs.uncommitted:
+            bring(1)
         return logs.uncommitted and logs.newest > 0
 
     settings = {"trigger": "100 milliseconds", "checkpoint.storage": checkpoint}
     with running(JOBS / "running_totals.py", place, settings=settings) as job:
         kill_at(job.driver(), under_way, "a batch is under way")
         job.driver(2)
-        for file in files:
-            file.rename(orders / file.name)
+        bring(BATCHES)
         job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from command import answer_of
 from kafka_broker import connector
-from running_job import BatchLogs, kill_at, running, until, working_in
+from running_job import PATIENCE_S, BatchLogs, kill_at, running, until, working_in
 
 if TYPE_CHECKING:
     from kafka_broker import Broker
@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.spark]
 
 SEED = 20260305
 BATCHES, KILLED = 3, 1
-# A start takes long on a machine that does other things too.
-PATIENCE_S = 400.0
 ROWS = 30_000
 READER = Path(__file__).parents[1] / "services" / "jobs" / "read_topic.py"
 PROGRAM = """\

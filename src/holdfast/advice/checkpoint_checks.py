@@ -361,7 +361,7 @@ _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\134", "\\"))
 
 
 class Lasting(str, Enum):
-    """How durable a location is."""
+    """The durability of a location."""
 
     SHARED = "shared"
     DISK = "disk"

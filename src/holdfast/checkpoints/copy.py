@@ -193,7 +193,7 @@ _MOST_ENTRIES = 100_000
 
 
 class How(str, Enum):
-    """How a file is put into the copy."""
+    """The way in which a file is put into the copy."""
 
     WHOLE = "whole"
     SOURCE_LOG = "source log"

@@ -439,7 +439,7 @@ FALLBACKS: Final = get_args(Fallback)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a supervisor checks a checkpoint before it restarts a failed job, and what it may do then.
+    """The checks of a checkpoint before a failed job is restarted, and the allowed fallback.
 
     Args:
         fallback: Where to go back to if the checkpoint is damaged: the newest `batch` in it that is whole, or

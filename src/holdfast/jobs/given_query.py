@@ -31,9 +31,16 @@ from holdfast.jobs.failures import from_text, may_pass
 from holdfast.jobs.rollback import look
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
     from holdfast.config.alert_settings import Alerts
     from holdfast.config.policies import OneBatch, Trigger
     from holdfast.observe.alerting import AlertEvent
+    from holdfast.stream.sinks.query_sink import Sink
+
+    Guarded: TypeAlias = DataStreamWriter | Sink | StreamingQuery
 
 
 DONE: Final = 0
@@ -159,15 +166,6 @@ _CHECKS: Final[dict[str, Check]] = {
     "consumer_group": optional(group_name),
 }
 
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from holdfast.stream.sinks.query_sink import Sink
-
-    Guarded: TypeAlias = DataStreamWriter | Sink | StreamingQuery
 
 _LOG: Final = logging.getLogger("holdfast.guard")
 _DEFAULT_PLACE: Final = "spark.sql.streaming.checkpointLocation"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.checkpoints.checkpoint import read
-from holdfast.config.policies import Recovery as Settings
+from holdfast.config.policies import Recovery
 from holdfast.errors import HoldfastError
 from holdfast.jobs.events import Say
 from holdfast.jobs.rollback import CheckpointDamage, Rollback, done, finish, go_back, look, under_way
@@ -345,7 +345,7 @@ class RecoveryTracker:
         return None if watch is None else watch.recovery(attempt, batch)
 
     def prepare(
-        self, checkpoint: str, queries: Mapping[str, str], settings: Settings, catalogs: tuple[str, ...]
+        self, checkpoint: str, queries: Mapping[str, str], settings: Recovery, catalogs: tuple[str, ...]
     ) -> None:
         """Make sure before a start that there is something whole to start from. Nobody uses it meanwhile.
 
@@ -395,7 +395,7 @@ class RecoveryTracker:
             self._say("repeated", text, query=query, batches=batches, lost=lost)
 
     def _go_back(
-        self, damage: CheckpointDamage, settings: Settings, catalogs: tuple[str, ...], watch: Stopwatch
+        self, damage: CheckpointDamage, settings: Recovery, catalogs: tuple[str, ...], watch: Stopwatch
     ) -> None:
         if settings.fallback is None:
             raise damage.error(self._target)

@@ -33,11 +33,8 @@ from holdfast.worker.runtime.table_columns import numbers_of, valid
 from holdfast.worker.runtime.timers import LAST_MS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
-if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
     from holdfast.stream.measures import Measure
 

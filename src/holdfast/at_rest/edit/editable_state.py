@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.at_rest.read.keys import ColumnDecoder as Packed
+from holdfast.at_rest.read.keys import ColumnDecoder
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm, type_text
 from holdfast.at_rest.read.state_reader import FirstKey, first_key, no_key
 from holdfast.at_rest.read.tables import EXPIRES
@@ -477,4 +477,4 @@ def _plain(column: Column) -> bool:
 
 
 def _by_name(type_: Struct, rows: Sequence[bytes], where: str) -> dict[str, pa.Array]:
-    return dict(zip(type_.names, Packed(type_, where).take_apart(rows), strict=True))
+    return dict(zip(type_.names, ColumnDecoder(type_, where).take_apart(rows), strict=True))

@@ -39,11 +39,8 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     Times = NDArray[np.int64]

@@ -493,7 +493,7 @@ class StateReader:
         self.batch_id: int = batch_id or 0
 
     def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
-        """The state that a person means; see `state_catalog.pick`."""
+        """The state that a person means; see the function `pick`."""
         return pick(self.operators, name, operator)
 
     def ask(self, query: str, *, tell: ProgressCallback | None = None, **bounds: Any) -> pa.Table:

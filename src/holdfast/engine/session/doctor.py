@@ -327,10 +327,9 @@ def deep_check(settings: Settings, workspace: Path) -> Check:
     return Check("a stateful query", found == expected, text)
 
 
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_QUIET: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
-_QUIET_CLUSTER: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.25
 _MISMATCH: Final = re.compile(
@@ -393,7 +392,7 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
         Invalid: The address is that of this machine.
         HoldfastError: No session could be started.
     """
-    spark = session("holdfast-doctor", master=master, home=settings.home, conf={**_QUIET_CLUSTER, **conf})
+    spark = session("holdfast-doctor", master=master, home=settings.home, conf={**_QUIET, **conf})
     try:
         found = fit_of(spark)
         if found is None:

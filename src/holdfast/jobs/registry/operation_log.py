@@ -190,7 +190,7 @@ class Operation(JsonShape):
         verb: What: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or
             `restore`.
         job: The job that it is about, as it was named; None where it is about none.
-        arguments: How, as it was written down; `operation_arguments.decode` reads it.
+        arguments: How, as it was written down; `decode` reads it.
         state: Where it stands: `asked`, `running`, `completed` or `failed`.
         asked_ms: When it was asked for, in epoch milliseconds.
         started_ms: When it was first begun.

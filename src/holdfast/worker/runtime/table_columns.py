@@ -26,10 +26,6 @@ from holdfast.worker.runtime.ttl import Clocks, TtlRule, read, rule_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Mask = NDArray[np.bool_]
     Positions = NDArray[np.int64]
 

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
     from holdfast.worker.arrays import Hashes, Places
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from holdfast.worker.arrays import Hashes, Places
-
     Mask = NDArray[np.bool_]
 
 

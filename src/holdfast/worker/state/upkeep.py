@@ -3,7 +3,7 @@
 Folding a group writes all of its rows, so it must be rare; a long log is read whole after a restart, so it
 must not be too rare. A batch folds few groups, so that no batch pays for many.
 
-It is the clean-up in the background: bounded, because a batch folds few groups, and lasting, because what
+Expiry happens when a group is folded: bounded, because a batch folds few groups, and lasting, because what
 is left out is in no base any more. A value that has no stamp is given one here, so that it expires although
 nobody asks for its key again.
 
@@ -31,6 +31,9 @@ from holdfast.worker.state.tables import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Counts = NDArray[np.int64]
+    Groups = NDArray[np.int64]
 
 
 # The log of a group is folded when it is this many times its base, and at least so many bytes or changes.
@@ -199,12 +202,6 @@ def _has_rows(batch: pa.RecordBatch, elements: Run) -> NDArray[np.bool_]:
     there = set(zip(elements.h.tolist(), elements.ord.tolist(), strict=True))
     return np.array([key in there for key in zip(rows.h.tolist(), rows.ord.tolist(), strict=True)])
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Counts = NDArray[np.int64]
-    Groups = NDArray[np.int64]
 
 # A group's counts are a vector: keys, timers, then entries and bytes of each state in the form's order.
 KEYS, TIMER_COUNT, STATES = 0, 1, 2
