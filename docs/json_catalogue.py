@@ -15,16 +15,18 @@ from holdfast.advice.advice import AdviceReport
 from holdfast.advice.cost_report import CostReport
 from holdfast.advice.findings import LintReport
 from holdfast.advice.plan_forecast import Forecast
-from holdfast.at_rest.bootstrap import Bootstrapped, BootstrapPlan
-from holdfast.at_rest.edit.editing import EditPlan
-from holdfast.at_rest.edit.request import Audit
-from holdfast.at_rest.edit.undoing import UndoPlan
-from holdfast.at_rest.erase.certificate import Certificate, ErasePlan
 from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
-from holdfast.at_rest.migrating import Migrated, MigrationPlan
-from holdfast.at_rest.read.model import KeyState, NamedOperator
+from holdfast.at_rest.model import KeyState, NamedOperator
+from holdfast.changes.bootstrap import Bootstrapped, BootstrapPlan
+from holdfast.changes.edit.editing import EditPlan
+from holdfast.changes.edit.request import Audit
+from holdfast.changes.edit.undoing import UndoPlan
+from holdfast.changes.erase.certificate import Certificate, ErasePlan
+from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
+from holdfast.changes.offsets.positions import Positions
+from holdfast.changes.partitions import Rescaled, RescalePlan
+from holdfast.changes.reshaping import Migrated, MigrationPlan
 from holdfast.checkpoints.checkpoint import Batch, Checkpoint
-from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.record import Noting, WrittenBy
 from holdfast.checkpoints.state.contents import StoreShares
 from holdfast.checkpoints.verification.file_checks import Verification
@@ -45,18 +47,16 @@ from holdfast.json_shapes import JsonField, json_fields, json_spread
 from holdfast.model import BatchProgress, SkewReport, UpgradeReport
 from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
 from holdfast.observe.lag import Lag
+from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.digests import Digested
 from holdfast.savepoints.key_diff import StatesDifference
 from holdfast.savepoints.manifest_diff import Difference
-from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved
-from holdfast.savepoints.offsets.positions import Positions
 from holdfast.savepoints.periodic import PeriodicTake
 from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestorePlan
-from holdfast.savepoints.rewrite.state_move import Rescaled, RescalePlan
 from holdfast.savepoints.taking import Taken
 
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from small_session import small_session
 from state_clients import state_jars
 
-from holdfast.checkpoints.guard import checkpoint_guard
+from holdfast.ownership import checkpoint_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

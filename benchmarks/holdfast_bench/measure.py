@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.config.spark_versions import installed
 from holdfast.engine.session.session import available_cores
-from holdfast.engine.versions import installed
 from holdfast.errors import Failed
 
 # So many lines of a failed process are passed on.

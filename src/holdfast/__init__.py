@@ -20,19 +20,23 @@ if TYPE_CHECKING:
     from holdfast import shared, skew
     from holdfast.advice.cost_api import cost, forecast_cost
     from holdfast.advice.prices import Prices
-    from holdfast.at_rest.bootstrap import Bootstrapped
-    from holdfast.at_rest.edit_api import (
-        edit,
-        erase,
-        plan_edit,
-        plan_erase,
-        plan_undo,
-        undo,
-    )
-    from holdfast.at_rest.evolving import EvolutionPlan, Evolved
-    from holdfast.at_rest.expiry import drop_expired
-    from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.state_api import StatesAtRest, state
+    from holdfast.changes.bootstrap import Bootstrapped
+    from holdfast.changes.edit_api import edit, erase, plan_edit, plan_erase, plan_undo, undo
+    from holdfast.changes.evolving import EvolutionPlan, Evolved
+    from holdfast.changes.expiry import drop_expired
+    from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
+    from holdfast.changes.offsets.offsets_api import move_offsets, offsets, plan_offsets
+    from holdfast.changes.offsets.position_changes import (
+        RenameTopic,
+        SkipRecords,
+        SyncPoint,
+        ToOffset,
+        ToRecord,
+        ToVersion,
+        Translate,
+    )
+    from holdfast.changes.reshaping import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.config.alert_settings import Alerts
     from holdfast.config.backend import Memory, RocksDB
     from holdfast.config.checkpoint_settings import Checkpoint
@@ -67,23 +71,13 @@ if TYPE_CHECKING:
     from holdfast.jobs.guard_api import Guard, guard
     from holdfast.jobs.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
+    from holdfast.jobs.trials.change_api import Change, change
     from holdfast.jobs.trials.comparison import compare
     from holdfast.jobs.trials.compatibility import check
     from holdfast.jobs.trials.drill import drill
     from holdfast.jobs.trials.evolution import evolve, plan_evolve
     from holdfast.jobs.trials.linting import lint
     from holdfast.model import UpgradeReport
-    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetsMoved
-    from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets, plan_offsets
-    from holdfast.savepoints.offsets.position_changes import (
-        RenameTopic,
-        SkipRecords,
-        SyncPoint,
-        ToOffset,
-        ToRecord,
-        ToVersion,
-        Translate,
-    )
     from holdfast.savepoints.spark_upgrade import check_spark
     from holdfast.stream.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
     from holdfast.stream.dedupe import dedupe
@@ -126,7 +120,7 @@ _HOMES = {
     ),
     "holdfast.advice.prices": ("Prices",),
     "holdfast.jobs.advise_api": ("advise",),
-    "holdfast.at_rest.edit_api": (
+    "holdfast.changes.edit_api": (
         "edit",
         "erase",
         "plan_edit",
@@ -134,14 +128,14 @@ _HOMES = {
         "plan_undo",
         "undo",
     ),
-    "holdfast.at_rest.expiry": ("drop_expired",),
-    "holdfast.at_rest.migrating": (
+    "holdfast.changes.expiry": ("drop_expired",),
+    "holdfast.changes.reshaping": (
         "Migrated",
         "MigrationPlan",
         "migrate",
         "plan_migrate",
     ),
-    "holdfast.at_rest.evolving": (
+    "holdfast.changes.evolving": (
         "EvolutionPlan",
         "Evolved",
     ),
@@ -149,7 +143,7 @@ _HOMES = {
         "StatesAtRest",
         "state",
     ),
-    "holdfast.at_rest.bootstrap": ("Bootstrapped",),
+    "holdfast.changes.bootstrap": ("Bootstrapped",),
     "holdfast.config.alert_settings": ("Alerts",),
     "holdfast.config.backend": (
         "Memory",
@@ -194,6 +188,7 @@ _HOMES = {
         "Unsupported",
     ),
     "holdfast.formats.logs.table_logs": ("committed_files",),
+    "holdfast.jobs.trials.change_api": ("Change", "change"),
     "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
     "holdfast.jobs.trials.comparison": ("compare",),
     "holdfast.jobs.definition": (
@@ -210,16 +205,16 @@ _HOMES = {
         "plan_evolve",
     ),
     "holdfast.jobs.trials.compatibility": ("check",),
-    "holdfast.savepoints.offsets.moving": (
+    "holdfast.changes.offsets.moving": (
         "OffsetPlan",
         "OffsetsMoved",
     ),
-    "holdfast.savepoints.offsets.offsets_api": (
+    "holdfast.changes.offsets.offsets_api": (
         "move_offsets",
         "offsets",
         "plan_offsets",
     ),
-    "holdfast.savepoints.offsets.position_changes": (
+    "holdfast.changes.offsets.position_changes": (
         "RenameTopic",
         "SkipRecords",
         "SyncPoint",
@@ -305,6 +300,7 @@ __all__ = [
     "Bootstrapped",
     "BufferedSink",
     "Cassandra",
+    "Change",
     "Checkpoint",
     "Conflict",
     "Corrupt",
@@ -357,6 +353,7 @@ __all__ = [
     "available_now",
     "bootstrap",
     "broadcast",
+    "change",
     "check",
     "check_spark",
     "checkpoints",

@@ -13,16 +13,11 @@ import zookeeper_candidates
 from lease_candidates import Candidates, Meddling
 from zookeeper_candidates import ZooKeeperCandidates, candidates_at
 
-from holdfast.checkpoints.guard.lease import (
-    Election,
-    ElectionState,
-    LeadershipLost,
-    LeaseElection,
-    Term,
-    myself,
-)
 from holdfast.errors import Unavailable
-from holdfast.jobs.zookeeper import ZooKeeperElection
+from holdfast.ownership.election import Election, ElectionState, LeadershipLost, Term
+from holdfast.ownership.process_identity import myself
+from holdfast.ownership.storage_election import StorageElection
+from holdfast.ownership.zookeeper_election import ZooKeeperElection
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -50,14 +45,14 @@ class LeasePlace:
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
 
-    def one(self) -> LeaseElection:
+    def one(self) -> StorageElection:
         return self._candidates.one()
 
     def won(self, election: Election) -> Term:
         return lease_candidates.won(election)
 
     def freeze(self, election: Election, meanwhile: Callable[[], None]) -> None:
-        assert isinstance(election, LeaseElection)
+        assert isinstance(election, StorageElection)
         election._storage = Meddling(self._candidates.storage, "write", 1, meanwhile)  # type: ignore[assignment]
 
     @contextmanager
@@ -148,8 +143,8 @@ def test_it_is_read_by_the_next_leader_and_a_former_one_changes_nothing(place: P
     seen = first.look()
     assert (seen.record, seen.record_token) == (b"three\nfour", new.token)
     # However the place is reached, it has one name.
-    assert len({state.place_id, seen.place_id, second.look().place_id}) == 1
-    assert state.place_id
+    assert len({state.election_id, seen.election_id, second.look().election_id}) == 1
+    assert state.election_id
 
 
 def test_a_leader_that_is_followed_while_it_writes_changes_nothing(place: Place) -> None:
@@ -174,7 +169,7 @@ def test_nobody_leads_where_the_terms_are_lost(place: Place) -> None:
     first.resign(term)
     with place.lost():
         for act in (second.campaign, second.look):
-            with pytest.raises(Unavailable, match="has lost the terms"):
+            with pytest.raises(Unavailable, match="has lost terms"):
                 act()
     later = place.won(second)
     assert later.token == term.token + 1

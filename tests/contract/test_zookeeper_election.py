@@ -12,10 +12,10 @@ import pytest
 from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
 from zookeeper_server import Server, zookeeper_pair
 
-from holdfast.checkpoints.guard.checkpoint_lease import LeaseRenewer
-from holdfast.checkpoints.guard.lease import LeadershipLost
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.ownership.election import LeadershipLost
+from holdfast.ownership.lease import Lease
+from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
 
 pytestmark = pytest.mark.services
 
@@ -81,15 +81,15 @@ def test_a_server_that_dies_ends_the_term_and_elections_go_on_when_it_is_back(
     first, second = candidate(), candidate()
     term = won(first)
     assert second.campaign() is None
-    tenure = LeaseRenewer(first, term, time.monotonic)
+    lease = Lease(first, term, time.monotonic)
     with away(zookeeper_server):
         until = time.monotonic() + PATIENCE_S
-        while tenure.lost is None and time.monotonic() < until:
+        while lease.lost is None and time.monotonic() < until:
             time.sleep(0.02)
-        assert tenure.lost is not None
+        assert lease.lost is not None
         with pytest.raises(Unavailable):
             second.campaign()
-        tenure.close(resign=False)
+        lease.release(resign=False)
         first.close()
     later = won(second)
     assert later.token == term.token + 1
@@ -119,7 +119,7 @@ def test_an_address_needs_a_host_and_a_path() -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.jobs.zookeeper._CONNECT_S", 0.2)
+    monkeypatch.setattr("holdfast.ownership.zookeeper_election._CONNECT_S", 0.2)
     nobody = ZooKeeperElection(Ensemble("127.0.0.1:1", "/x"), "job", LEASE_S, time.monotonic, time.time)
     with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
         nobody.campaign()

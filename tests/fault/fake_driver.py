@@ -18,9 +18,7 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from holdfast.engine.ownership import Owner, lock_path, outlived
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     Busy,
@@ -36,6 +34,8 @@ from holdfast.jobs.processes.protocol import (
     Stopped,
 )
 from holdfast.model import BatchProgress, Failure, QueryStarted
+from holdfast.ownership.checkpoint_lock import Owner, lock_path, outlived
+from holdfast.ownership.watchdog import LeaseWatchdog
 from holdfast.stream.sinks.ledger import Ledger
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from telling_supervisor import supervise
 
 from holdfast.config.policies import Leading
-from holdfast.jobs.candidacy import elections
+from holdfast.ownership.elections import elections
 
 
 def main(script: str, home: str, address: str, lease: str, machine: str | None = None) -> None:

@@ -22,9 +22,9 @@ from running_job import JOBS, QueryLogs, until
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 
 from holdfast import savepoints
-from holdfast.checkpoints.guard.checkpoint_lease import lease_note
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.errors import Conflict
+from holdfast.ownership.checkpoint_lease import lease_note
 from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]

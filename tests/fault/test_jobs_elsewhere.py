@@ -20,8 +20,8 @@ from small_day import BATCHES, TOTALS, Row, SmallDay, found_in_ledger
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.guard.checkpoint_lease import lease_note
 from holdfast.jobs.registry.registry import job_id
+from holdfast.ownership.checkpoint_lease import lease_note
 from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]

@@ -21,16 +21,16 @@ from running_job import PATIENCE_S, freeze, until
 from telling_process import TellingProcess
 from zookeeper_server import Server
 
-from holdfast.checkpoints.guard.lease import myself
 from holdfast.config.policies import Leading, fixed_delay
-from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict
-from holdfast.jobs.candidacy import elections
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.registry import Registry, writer_of
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState
+from holdfast.ownership.checkpoint_lock import Owner
+from holdfast.ownership.elections import elections
+from holdfast.ownership.process_identity import myself
 
 pytestmark = pytest.mark.fault
 

@@ -19,7 +19,6 @@ import pytest
 from holdfast.config.policies import Leading, exponential, failure_rate, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs import recovery
-from holdfast.jobs.candidacy import elections
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import Event, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
@@ -31,6 +30,7 @@ from holdfast.jobs.rollback import CheckpointDamage
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
+from holdfast.ownership.elections import elections
 
 pytestmark = pytest.mark.fault
 

@@ -23,7 +23,7 @@ from small_day import SmallDay, found_in_files
 from tcp_proxy import TcpProxy
 from zookeeper_server import Server
 
-from holdfast.checkpoints.guard.lease import myself
+from holdfast.ownership.process_identity import myself
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 

@@ -17,12 +17,12 @@ from tcp_proxy import TcpProxy
 from telling_process import TellingProcess
 
 from holdfast import savepoints
-from holdfast.checkpoints.guard.checkpoint_lease import lease_note
 from holdfast.config.policies import fixed_delay
 from holdfast.errors import Conflict
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
+from holdfast.ownership.checkpoint_lease import lease_note
 from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.services, pytest.mark.fault]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from mended import counted, simple, view_of
 
 from golden import golden, golden_on_disk
-from holdfast.at_rest.edit.editing import edit, plan_edit
-from holdfast.at_rest.edit.request import Edit
-from holdfast.at_rest.edit.undoing import plan_undo, undo
-from holdfast.at_rest.erase.erasing import erase
-from holdfast.at_rest.erase.searching import subject
+from holdfast.changes.edit.editing import edit, plan_edit
+from holdfast.changes.edit.request import Edit
+from holdfast.changes.edit.undoing import plan_undo, undo
+from holdfast.changes.erase.erasing import erase
+from holdfast.changes.erase.searching import subject
 from holdfast.errors import Invalid
 from holdfast.savepoints.catalog import ids
 from holdfast.storage.local import LocalStorage

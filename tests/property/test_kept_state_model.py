@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kept_state import Shop, asked_of, by_who, hold, kept, put, timed, timers_of
 from keyed_programs import EVENTS, OPS, OUTPUT, Everything, Model
 
-from holdfast.at_rest.keyed.group_builder import made
-from holdfast.at_rest.keyed.group_changes import changed
-from holdfast.at_rest.keyed.regrouping import regrouped
+from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_changes import changed
+from holdfast.changes.keyed.regrouping import regrouped
 from holdfast.checkpoints.keyed import KeyRow, KeyTimer
 from holdfast.worker.state import upkeep
 

@@ -10,10 +10,10 @@ from catalogs import Hands
 from mended import all_rows, leaks, view_of
 
 from golden import golden_on_disk
-from holdfast.at_rest.edit.editing import edit, plan_edit
-from holdfast.at_rest.edit.request import Edit
-from holdfast.at_rest.erase.erasing import erase
-from holdfast.at_rest.erase.searching import subject
+from holdfast.changes.edit.editing import edit, plan_edit
+from holdfast.changes.edit.request import Edit
+from holdfast.changes.erase.erasing import erase
+from holdfast.changes.erase.searching import subject
 from holdfast.errors import HoldfastError
 from holdfast.savepoints.catalog import ids
 from holdfast.savepoints.proof import prove

@@ -11,10 +11,10 @@ from damages import Files, faults
 
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest import migrating
+from holdfast.changes import reshaping
+from holdfast.changes.offsets import offsets_api
 from holdfast.checkpoints.record import Recorder, RecordFile, record_path
 from holdfast.errors import Corrupt
-from holdfast.savepoints.offsets import offsets_api
 from holdfast.storage.local import LocalStorage
 
 NAME = "4.2/join-memory"
@@ -55,7 +55,7 @@ def _unread(place: Path) -> Path:
 MAKERS: dict[str, Any] = {
     "savepoint": lambda source, to, home: savepoints.take(source, to, home=home),
     "rescale": lambda source, to, home: savepoints.rescale(source, to, partitions=3, stopped=True, home=home),
-    "migrate": lambda source, to, home: migrating.migrate(
+    "migrate": lambda source, to, home: reshaping.migrate(
         source, to, backend="rocksdb", stopped=True, home=home
     ),
     "offsets": lambda source, to, home: offsets_api.move_offsets(

@@ -11,14 +11,14 @@ from grid import WHOLE
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_with_confs
 from holdfast import layout
+from holdfast.changes.partitions import Rescaled, apply_rescale, planned_rescale
+from holdfast.changes.rewriting import StateShape, rewrite
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
-from holdfast.savepoints.rewrite.state_move import Rescaled, plan_rescale, rescale
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
+from holdfast.savepoints.access import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -42,8 +42,8 @@ def do(
     folder: Path,
     spark: Callable[[Path, int, int], None] = no_spark,
 ) -> Rescaled:
-    plan = plan_rescale(source, into, partitions)
-    return rescale(source, into, plan, folder, spark)
+    plan = planned_rescale(source, into, partitions)
+    return apply_rescale(source, into, plan, folder, spark)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7] if WHOLE else [3])
@@ -118,7 +118,7 @@ def test_what_spark_has_lost_is_not_published(tmp_path: Path) -> None:
             (checkpoint / log / str(newest)).unlink()
 
     new = target()
-    with pytest.raises(Internal, match="not what they were, and nothing was written"):
+    with pytest.raises(Internal, match="the rows of a state have changed, and nothing was written"):
         do(ChangeSource(golden_with_confs(ROCKS, **AVRO)), new, 3, tmp_path, lose)
     assert not new.files
 
@@ -137,17 +137,17 @@ def test_spark_is_told_the_format_of_the_state(tmp_path: Path) -> None:
 
 
 def test_spark_does_only_what_is_not_known_here() -> None:
-    assert plan_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 3).starts_spark
-    assert not plan_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 2).starts_spark
+    assert planned_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 3).starts_spark
+    assert not planned_rescale(ChangeSource(golden_with_confs(ROCKS, **AVRO)), target(), 2).starts_spark
     for name in (*NAMES, *GATHERED, REPARTITIONED):
-        assert not plan_rescale(ChangeSource(golden(name)), target(), 7).starts_spark, name
+        assert not planned_rescale(ChangeSource(golden(name)), target(), 7).starts_spark, name
 
 
 def test_spark_does_nothing_where_it_has_noted_no_operators() -> None:
     """Its own repartitioning goes by its notes, which a Spark before 4.0 does not make."""
     name = "3.5/aggregate-rocksdb"
     with pytest.raises(Unsupported, match="encoded as Avro"):
-        plan_rescale(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3)
+        planned_rescale(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3)
 
 
 def read_id(checkpoint: Path) -> str:
@@ -201,23 +201,23 @@ def test_a_batch_under_way_is_waited_for() -> None:
     assert newest is not None
     checkpoint.write(f"offsets/{newest + 1}", checkpoint.read(f"offsets/{newest}"))
     with pytest.raises(Conflict, match="planned and not committed") as error:
-        plan_rescale(ChangeSource(checkpoint), target(), 3)
+        planned_rescale(ChangeSource(checkpoint), target(), 3)
     assert error.value.found == f"batch {newest + 1}"
 
 
 def test_a_query_without_state_has_nothing_to_move() -> None:
     with pytest.raises(Invalid, match="no state"):
-        plan_rescale(ChangeSource(MemoryStorage(file_query(3))), target(), 3)
+        planned_rescale(ChangeSource(MemoryStorage(file_query(3))), target(), 3)
 
 
 def test_a_target_with_something_in_it_is_refused() -> None:
     with pytest.raises(Conflict, match="the target exists"):
-        plan_rescale(ChangeSource(golden(HEAP[0])), MemoryStorage({"mine": b"x"}), 3)
+        planned_rescale(ChangeSource(golden(HEAP[0])), MemoryStorage({"mine": b"x"}), 3)
 
 
 def test_no_checkpoint_is_said() -> None:
     with pytest.raises(NotFound, match="no checkpoint"):
-        plan_rescale(ChangeSource(target("empty")), target(), 3)
+        planned_rescale(ChangeSource(target("empty")), target(), 3)
 
 
 @pytest.mark.parametrize(
@@ -240,4 +240,4 @@ def test_what_is_not_known_here_is_refused(old: bytes, new: bytes, said: str) ->
     }
     assert edited != {path: data for path, data in files.items() if not path.startswith("offsets/.")}
     with pytest.raises(Unsupported, match=said):
-        plan_rescale(ChangeSource(MemoryStorage(edited)), target(), 3)
+        planned_rescale(ChangeSource(MemoryStorage(edited)), target(), 3)

@@ -10,6 +10,7 @@ import pytest
 from state_rows import state_rows
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files
+from holdfast.changes.rewriting import StateShape, rewrite, sweeps
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
@@ -17,7 +18,6 @@ from holdfast.errors import Unsupported
 from holdfast.formats.files.snapshot import METADATA, parse_snapshot
 from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.formats.rows.row_hashes import partition_of
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite, sweeps
 from holdfast.storage.memory import MemoryStorage
 
 EVERY = [*NAMES, *GATHERED, REPARTITIONED]

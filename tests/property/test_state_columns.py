@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.at_rest.read.keys import ColumnDecoder
+from holdfast.at_rest.keys import ColumnDecoder
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct, arrow_type
 from holdfast.formats.rows.unsafe_row import RowCodec
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from state_rows import state_rows
 
 from golden import golden_files
+from holdfast.changes.rewriting import StateShape, rewrite
+from holdfast.changes.working_copy import begin
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm
 from holdfast.formats.rows.row_hashes import partition_of, row_hash, row_hashes
 from holdfast.formats.rows.spark_types import parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
-from holdfast.savepoints.rewrite.stores import OpenStore, StoreForm, StoreWriter
-from holdfast.savepoints.rewrite.working_copy import begin
+from holdfast.savepoints.stores import OpenStore, StoreForm, StoreWriter
 from holdfast.storage.memory import MemoryStorage
 
 # The aggregate of the golden checkpoints: a customer, and what is counted and added up.

@@ -21,7 +21,7 @@ from state_databases import StateDatabase
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest import migrating
+from holdfast.changes import reshaping
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict, NotFound
 from holdfast.external.view import open_checkpoint
@@ -135,7 +135,7 @@ def test_moved_there_and_back(
     settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "2"})
     query.give(1)
     rows = query.run(places[0])
-    there = migrating.migrate(
+    there = reshaping.migrate(
         places[0], places[1], backend=database.kind, database=database.address, stopped=True
     )
     assert there.before == there.after == contents(open_checkpoint(places[1]))
@@ -143,7 +143,7 @@ def test_moved_there_and_back(
     query.give(1)
     rows += query.run(places[1])
     last, provider = ("rocksdb", "rocksdb2") if database.kind == "redis" else ("memory", "memory")
-    back = migrating.migrate(places[1], places[2], backend=last, partitions=3, stopped=True)
+    back = reshaping.migrate(places[1], places[2], backend=last, partitions=3, stopped=True)
     assert (back.plan.backend_before, back.plan.after.backend) == (database.kind, last)
     assert back.before == back.after
     settings({**PROVIDERS[provider], PARTITIONS_KEY: "2"})

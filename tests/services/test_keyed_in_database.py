@@ -26,7 +26,7 @@ from pyspark.errors import StreamingQueryException
 from tcp_proxy import CountingProxy
 
 import holdfast as hf
-from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.at_rest.keyed_reader import keyed_states
 from holdfast.engine import keyed_operator
 from holdfast.engine.cluster import of_spark_env
 from holdfast.engine.spark_state import stored_groups

@@ -13,7 +13,7 @@ import pytest
 from other_sparks import Runs, read_output
 
 from holdfast import savepoints
-from holdfast.at_rest.migrating import migrate
+from holdfast.changes.reshaping import migrate
 from holdfast.checkpoints import read
 from holdfast.checkpoints.naming import PINNED
 from holdfast.savepoints.spark_upgrade import check_spark

@@ -16,7 +16,7 @@ from hdfs_cluster import write_settings
 from loopback import free_ports
 from required import require
 
-from holdfast.engine.session.installed import spark_home
+from holdfast.config.installed_spark import spark_home
 from holdfast.engine.session.java import find_java, java_home_for_spark
 
 LOGGER = HADOOP.parent / "yarn"

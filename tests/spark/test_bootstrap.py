@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest.keyed.keyed_reader import keyed_contents
+from holdfast.at_rest.keyed_reader import keyed_contents
 from holdfast.cli import app, next_step
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Failed, Invalid, Unsupported

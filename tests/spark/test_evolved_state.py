@@ -268,7 +268,7 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     for event in [*before, *after]:
         both.setdefault(event["customer"], []).append(event["amount"])
     came = {event["customer"] for event in after}
-    assert started("new.py", "new") == {
+    wanted = {
         customer: {
             "customer": customer,
             "moved": sum(map(abs, amounts)),
@@ -279,6 +279,17 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         for customer, amounts in both.items()
         if customer in came
     }
+    assert started("new.py", "new") == wanted
+    # The same with a different layout in one change: the query continues from that, too.
+    layout = ["--initial", "n=0", "--partitions", "5", "--backend", "rocksdb"]
+    done = run(app, ["state", "migrate", "old", "moved", "--to", "new.py", "--stopped", *layout, "--json"])
+    assert done.exit_code == 0, done.output
+    changed = json.loads(done.stdout)
+    assert changed["operation"] == "change"
+    assert [step["step"] for step in changed["reports"]] == ["code", "layout"]
+    assert started("new.py", "moved") == wanted
+    [aggregate] = checkpoints.read("moved").operators
+    assert aggregate.partitions == 5
     kept = json.loads(run(app, ["check", "new.py", "--against", "new", "--json"]).stdout)
     assert kept["verdict"] == "kept"
 

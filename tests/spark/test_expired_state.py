@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.at_rest.keyed_reader import keyed_states
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.storage.local import LocalStorage

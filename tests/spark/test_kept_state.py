@@ -13,10 +13,10 @@ from keyed_runs import batches_read, by_batch_and_key, clocks, program, read_str
 
 import holdfast as hf
 from holdfast import checkpoints
-from holdfast.at_rest.keyed.group_builder import made
-from holdfast.at_rest.keyed.group_changes import changed
-from holdfast.at_rest.keyed.group_writer import regroup, replacing, write_groups
-from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.at_rest.keyed_reader import keyed_states
+from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_changes import changed
+from holdfast.changes.keyed.group_writer import regroup, replacing, write_groups
 from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.errors import Invalid
 from holdfast.storage.local import LocalStorage

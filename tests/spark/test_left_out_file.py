@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import checkpoints
-from holdfast.savepoints.offsets.offsets_api import move_offsets
+from holdfast.changes.offsets.offsets_api import move_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.ownership import Owner, fence, hold, holder, holding_process, lock_path
+from holdfast.engine.jvm_lock import hold
 from holdfast.engine.queries.watch import java_pid
 from holdfast.errors import Conflict
+from holdfast.ownership.checkpoint_lock import Owner, fence, holder, holding_process, lock_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast import checkpoints
-from holdfast.at_rest.erase import erasing_checkpoint
-from holdfast.at_rest.erase.searching import subject
-from holdfast.checkpoints.guard.checkpoint_guard import Timing, guarded
+from holdfast.changes.erase import erasing_checkpoint
+from holdfast.changes.erase.searching import subject
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict
+from holdfast.ownership.checkpoint_guard import Timing, guarded
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.spark

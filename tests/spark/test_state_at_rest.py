@@ -17,8 +17,8 @@ from at_rest_queries import KINDS
 from grid import WHOLE
 
 import holdfast as hf
-from holdfast.at_rest.read.model import NamedState, StateForm
-from holdfast.at_rest.read.tables import column_names
+from holdfast.at_rest.model import NamedState, StateForm
+from holdfast.at_rest.tables import column_names
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     FORMAT_KEY,

@@ -21,10 +21,10 @@ import holdfast as hf
 from holdfast import savepoints
 from holdfast.cli import app
 from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.config.spark_versions import minor
 from holdfast.engine.queries import dry_run
 from holdfast.engine.queries.watch import failure_text
 from holdfast.engine.session.workers import ship_by_value
-from holdfast.engine.versions import minor
 from holdfast.model import Effect, Verdict
 from holdfast.stream.keyed_upgrades import note_verdicts
 from holdfast.stream.operator_check import defined_in

@@ -14,7 +14,7 @@ from written_state import BATCH, JOB, QUERY
 
 from golden import KAFKA, files_on_disk, files_read_from, kafka_files
 from holdfast import savepoints
-from holdfast.at_rest.edit_api import edit
+from holdfast.changes.edit_api import edit
 from holdfast.jobs.registry.registry import Registry, job_id
 from holdfast.jobs.state_home import StateHome
 

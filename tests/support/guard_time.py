@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.checkpoints.guard import checkpoint_guard
-from holdfast.checkpoints.guard.checkpoint_guard import Timing
+from holdfast.ownership import checkpoint_guard
+from holdfast.ownership.checkpoint_guard import Timing
 
 PROGRAM = (sys.executable, str(Path(__file__)))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 
-from holdfast.at_rest.keyed.keyed_operators import KeyedOperator, kept_states
-from holdfast.at_rest.keyed.keyed_reader import TIMER_SCHEMA, GroupsInMemory, KeyedStateReader
-from holdfast.at_rest.keyed.store_rows import KeyChange
+from holdfast.at_rest.keyed_operators import KeyedOperator, kept_states
+from holdfast.at_rest.keyed_reader import TIMER_SCHEMA, GroupsInMemory, KeyedStateReader
+from holdfast.changes.keyed.store_rows import KeyChange
 from holdfast.checkpoints.keyed import KeyGroup
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.testing import Harness

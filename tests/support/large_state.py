@@ -15,7 +15,7 @@ from golden import golden_on_disk
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.formats.rows.row_hashes import partition_of
 from holdfast.layout import StoreId
-from holdfast.savepoints.rewrite.stores import StoreForm, StoreWriter
+from holdfast.savepoints.stores import StoreForm, StoreWriter
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 

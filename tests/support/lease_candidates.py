@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from holdfast.checkpoints.guard.lease import Election, LeaseElection, Term
+from holdfast.ownership.election import Election, Term
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.port import Storage
 
 LEASE_S = 10.0
@@ -30,10 +31,10 @@ class Candidates:
         self.clocks = Clocks()
         self._beginnings = itertools.count(1)
 
-    def one(self, storage: Storage | None = None, elected_at: str = "") -> LeaseElection:
+    def one(self, storage: Storage | None = None, elected_at: str = "") -> StorageElection:
         clock = self.clocks.of(next(self._beginnings) * 1_000_000.0)
         place = storage or self.storage
-        return LeaseElection(place, "job", LEASE_S, clock, lambda: WALL_S, elected_at=elected_at)
+        return StorageElection(place, "job", LEASE_S, clock, lambda: WALL_S, elected_at=elected_at)
 
     def passes(self, seconds: float) -> None:
         self.clocks.passed += seconds

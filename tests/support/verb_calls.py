@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from golden import files_on_disk, files_read_from, golden_on_disk, kafka_files
 from holdfast import savepoints
-from holdfast.at_rest.edit_api import edit
+from holdfast.changes.edit_api import edit
 from holdfast.cli import app
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock

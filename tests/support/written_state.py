@@ -33,10 +33,8 @@ from typing import Any
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.edit_api import edit, erase, undo
-from holdfast.checkpoints.guard.lease import Leader, LeaseElection, ProcessIdentity
+from holdfast.changes.edit_api import edit, erase, undo
 from holdfast.checkpoints.record import Recorder, RecordFile, record_path
-from holdfast.engine.ownership import Owner, fence, lock_path
 from holdfast.jobs import rollback
 from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
 from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
@@ -58,6 +56,10 @@ from holdfast.model import (
 )
 from holdfast.observe.alerting import WAITING, AlertStore, evaluate
 from holdfast.observe.metrics import sample
+from holdfast.ownership.checkpoint_lock import Owner, fence, lock_path
+from holdfast.ownership.election import Leader
+from holdfast.ownership.process_identity import ProcessIdentity
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.savepoints import planning
 from holdfast.savepoints.catalog import Drill, note
 from holdfast.savepoints.leases import GcLease, TakeLease
@@ -139,7 +141,7 @@ def write(folder: Path) -> None:
     write_home(folder / "home", checkpoint)
     write_registry(folder / "home-v2", 2)
     write_registry(folder / "home-v1", 1)
-    election = LeaseElection(
+    election = StorageElection(
         LocalStorage(folder / "leases"), "shop", 10.0, lambda: 0.0, lambda: 1_800_000_000
     )
     term = election.campaign()

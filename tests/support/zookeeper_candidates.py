@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from zookeeper_server import Server
 
-from holdfast.checkpoints.guard.lease import Election, Term
 from holdfast.errors import Unavailable
-from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.ownership.election import Election, Term
+from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
 
 LEASE_S = 1.0
 WALL_S = 1_800_000_000

@@ -14,7 +14,7 @@ from cli_runner import cli_in
 from command import Holdfast
 from typer import main as typer_main
 
-from holdfast.checkpoints.guard import checkpoint_guard
+from holdfast.ownership import checkpoint_guard
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,12 +10,14 @@ from dataclasses import fields
 
 import pytest
 
-from holdfast.checkpoints.guard.checkpoint_guard import Timing
-from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease, lease_of
 from holdfast.clock import steady_s
-from holdfast.jobs.candidacy import Candidacy, elections
+from holdfast.jobs.candidacy import Candidacy
 from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
 from holdfast.jobs.supervisor.supervisor import Supervisor
+from holdfast.ownership.checkpoint_guard import Timing
+from holdfast.ownership.checkpoint_lease import lease_of
+from holdfast.ownership.elections import elections
+from holdfast.ownership.lease import acquire
 
 SUSPENDED = ["unshare", "--time", "--boottime", "3600"]
 TELL = "from holdfast.clock import steady_s; print(steady_s())"
@@ -31,9 +33,7 @@ def test_time_in_suspend_counts() -> None:
     assert float(told.stdout) >= before + 3600
 
 
-@pytest.mark.parametrize(
-    "part", [elections, Candidacy, lease_of, CheckpointLease, CheckpointOwnership, Supervisor]
-)
+@pytest.mark.parametrize("part", [elections, Candidacy, lease_of, acquire, CheckpointOwnership, Supervisor])
 def test_every_part_of_a_lease_goes_by_this_clock(part: Callable[..., object]) -> None:
     assert inspect.signature(part).parameters["now"].default is steady_s
 

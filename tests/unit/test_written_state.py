@@ -38,9 +38,7 @@ from written_state import (
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.guard.lease import LeaseElection
 from holdfast.checkpoints.record import RecordFile
-from holdfast.engine import ownership
 from holdfast.errors import Conflict
 from holdfast.formats.logs.notes import parse_note
 from holdfast.jobs import rollback
@@ -49,6 +47,8 @@ from holdfast.jobs.registry.operation_log import Operations, OperationState, Tak
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.observe.alerting import AlertStore
+from holdfast.ownership import checkpoint_lock
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.savepoints.catalog import PENDING, RECORDED, Listed, drills
 from holdfast.server.access.guard import home_token
 from holdfast.storage.local import LocalStorage
@@ -197,7 +197,7 @@ def test_the_token_of_a_state_home(written: Path) -> None:
 
 
 def test_elections(written: Path) -> None:
-    election = LeaseElection(
+    election = StorageElection(
         LocalStorage(written / "leases"), "shop", 10.0, lambda: 0.0, lambda: 1_800_000_005
     )
     state = election.look()
@@ -221,10 +221,10 @@ def test_a_ledger(written: Path) -> None:
 def test_what_lies_beside_a_checkpoint(written: Path) -> None:
     place = written / "beside" / "shop"
     assert rollback.under_way(f"file://{place}") == [way_back(place)]
-    lock = ownership.lock_path(f"file://{place}", written / "home")
+    lock = checkpoint_lock.lock_path(f"file://{place}", written / "home")
     later = replace(OWNER, term=6, verb="")
     with pytest.raises(Conflict) as caught:
-        ownership.fence(lock, later)
+        checkpoint_lock.fence(lock, later)
     assert (caught.value.found, caught.value.expected) == ("term 6", "term 7")
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from holdfast.config.installed_spark import spark_home
 from holdfast.config.spark_defaults import SHORT_LIVED
-from holdfast.engine.session.installed import spark_home
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.errors import Failed, NotFound
 

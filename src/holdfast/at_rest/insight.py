@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.read.model import (
+from holdfast.at_rest.model import (
     EVENT,
     PROCESSING,
     KeySize,
@@ -20,8 +20,8 @@ from holdfast.at_rest.read.model import (
     StateForm,
     clock_ms,
 )
-from holdfast.at_rest.read.spark_source import UNTIL, watermark_column
-from holdfast.at_rest.read.state_reader import StateReader, pick_operators
+from holdfast.at_rest.spark_source import UNTIL, watermark_column
+from holdfast.at_rest.state_reader import StateReader, pick_operators
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.logs import InputRange, batch_input
 from holdfast.checkpoints.state.lookup import KeptRows, Sought, kept_rows

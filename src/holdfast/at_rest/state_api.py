@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
-from holdfast.at_rest.read.state_reader import StateReader, key_of
+from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.state_reader import StateReader, key_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
@@ -113,7 +113,7 @@ class StatesAtRest:
             As `get`.
         """
         require_package("pyarrow")
-        from holdfast.at_rest.read.tables import state_table
+        from holdfast.at_rest.tables import state_table
 
         return state_table(self.pick(state, operator), tell=tell)
 
@@ -150,7 +150,7 @@ class StatesAtRest:
             As `get`.
         """
         require_package("pyspark")
-        from holdfast.at_rest.read.export import frame
+        from holdfast.at_rest.export import frame
 
         name = operator if state is None else state
         _, named = self._reader.pick(name, None if state is None else operator)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
-from holdfast.engine.versions import minor
+from holdfast.config.spark_versions import minor
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.logs.batch_logs import (
     CODEC,

@@ -35,9 +35,9 @@ from holdfast.checkpoints.checkpoint import Tree
 from holdfast.checkpoints.logs import Logs, readable
 from holdfast.checkpoints.naming import PINNED
 from holdfast.checkpoints.problems import no_checkpoint
+from holdfast.config.installed_spark import InstalledSpark
 from holdfast.config.settings import make_directory, open_file
-from holdfast.engine.session.installed import InstalledSpark
-from holdfast.engine.versions import minor
+from holdfast.config.spark_versions import minor
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable, Unsupported
 from holdfast.external.view import is_external
 from holdfast.formats.files.snapshot import parse_snapshot

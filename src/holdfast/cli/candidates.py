@@ -21,7 +21,7 @@ from holdfast.config.checks import canonical_uri, local_path, parse_storage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.read.model import NamedOperator
+    from holdfast.at_rest.model import NamedOperator
     from holdfast.jobs.registry.registry import Registry
     from holdfast.storage.local import LocalStorage
 
@@ -264,7 +264,7 @@ def _states(asked: TypedWords) -> Iterator[Completion]:
 
 
 def _states_at(asked: TypedWords) -> Iterable[NamedOperator]:
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.savepoints.view import place_of
 
     if asked.place is None:

@@ -102,7 +102,7 @@ def _writers(settings: Settings, given: list[str]) -> tuple[list[WrittenBy], lis
         NotFound: One that was named is not there.
     """
     from holdfast.checkpoints.record import checkpoints_at, writer_of
-    from holdfast.engine.session.installed import InstalledSpark
+    from holdfast.config.installed_spark import InstalledSpark
     from holdfast.jobs.registry.registry import Registry
     from holdfast.jobs.state_home import StateHome
     from holdfast.storage import open_storage
@@ -156,9 +156,9 @@ def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
 
 def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str, str]) -> list[Check]:
     """Return the requirements of checkpoints that are not on a local disk, each once."""
-    from holdfast.checkpoints.guard.checkpoint_lease import can_keep_leases
     from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.engine.session.doctor import Check, store_checks
+    from holdfast.ownership.checkpoint_lease import can_keep_leases
 
     places = [canonical_uri(parse_storage(address, "checkpoint"), Path.cwd()) for address in given]
     places += [explained.checkpoint] if explained is not None else []

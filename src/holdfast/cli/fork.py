@@ -17,10 +17,11 @@ from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.guard.usage import CheckpointUsage
+    from holdfast.changes.engine import StateReport
+    from holdfast.changes.partitions import RescalePlan
     from holdfast.jobs.trials.comparison import Compared, Outputs, RowSample
+    from holdfast.ownership.usage import CheckpointUsage
     from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan
-    from holdfast.savepoints.rewrite.state_move import Moved, RescalePlan
 
 
 def plan_of_savepoint(
@@ -71,7 +72,7 @@ def show_restored(made: Restored) -> None:
         say_format(made.plan.state_format, ", as it had")
 
 
-def show_moved(made: Moved, change: str) -> None:
+def show_moved(made: StateReport, change: str) -> None:
     """Print what a rescale or a migration has made.
 
     Args:

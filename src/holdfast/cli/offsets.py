@@ -17,9 +17,9 @@ from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
-    from holdfast.savepoints.offsets.position_changes import OffsetChange, PositionChange
-    from holdfast.savepoints.offsets.positions import Positions
+    from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
+    from holdfast.changes.offsets.position_changes import OffsetChange, PositionChange
+    from holdfast.changes.offsets.positions import Positions
 
 app = typer.Typer(
     no_args_is_help=True, help="Show or change the source offsets of a query; its state is kept."
@@ -53,7 +53,7 @@ _SHOWS = "`holdfast offsets show` shows where each source goes on"
 @examples("checkpoints/visits", "savepoints/20260305T080000")
 def show(source: Shown, *, home: options.Home = None, json: options.Json = False) -> None:
     """Show where each source goes on: by topic and partition, table version, or entry of its log of files."""
-    from holdfast.savepoints.offsets import offsets_api
+    from holdfast.changes.offsets import offsets_api
 
     output.show(offsets_api.offsets(checkpoint_of(source, home)), json, _show_positions)
 
@@ -96,8 +96,8 @@ def set_(
     --from reads. Rows that are read again count again in the state. A checkpoint needs --stopped, a savepoint
     does not.
     """
-    from holdfast.savepoints.offsets.moving import OffsetRequest
-    from holdfast.savepoints.offsets.position_changes import ToOffset, ToRecord, ToVersion, listed_offsets
+    from holdfast.changes.offsets.moving import OffsetRequest
+    from holdfast.changes.offsets.position_changes import ToOffset, ToRecord, ToVersion, listed_offsets
 
     ways = [way for way in (at or None, given, version, offset) if way is not None]
     if len(ways) != 1:
@@ -146,8 +146,8 @@ def skip(
     For what a query fails at each time, such as a damaged record. It is in no state then, and in no output. A
     checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast.savepoints.offsets.moving import OffsetRequest
-    from holdfast.savepoints.offsets.position_changes import SkipRecords, listed_offsets
+    from holdfast.changes.offsets.moving import OffsetRequest
+    from holdfast.changes.offsets.position_changes import SkipRecords, listed_offsets
 
     if bool(rows) == bool(files):
         raise Invalid(
@@ -195,8 +195,8 @@ def translate(
     With --map a partition goes on at the newest record of the file that is not behind it: some records may be
     read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast.savepoints.offsets.moving import OffsetRequest
-    from holdfast.savepoints.offsets.position_changes import RenameTopic, Translate, sync_points
+    from holdfast.changes.offsets.moving import OffsetRequest
+    from holdfast.changes.offsets.position_changes import RenameTopic, Translate, sync_points
 
     if bool(topics) == (mapping is not None):
         raise Invalid(
@@ -255,7 +255,7 @@ def _make(
     dry_run: bool,
     json: bool,
 ) -> None:
-    from holdfast.savepoints.offsets import offsets_api
+    from holdfast.changes.offsets import offsets_api
 
     address = checkpoint_of(source, home)
     if dry_run:

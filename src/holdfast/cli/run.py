@@ -106,13 +106,13 @@ def run(
             serve.say_warning(served)
         next_step.say_for_real(json)
         return
-    from holdfast.jobs.candidacy import elections
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.processes.driver import DriverSpec
     from holdfast.jobs.processes.driver_process import DriverProcess
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.supervisor.supervisor import Supervisor
     from holdfast.model import JobState
+    from holdfast.ownership.elections import elections
 
     elected = None if settings.leading is None else elections(settings.leading)
     require_job_file(target)
@@ -253,7 +253,7 @@ def _whole_address(address: str) -> str:
         Unsupported: A newer Spark has written it than the one that is installed.
     """
     from holdfast.checkpoints.record import savepoint_writer
-    from holdfast.engine.session.installed import InstalledSpark
+    from holdfast.config.installed_spark import InstalledSpark
     from holdfast.savepoints.access import opened
     from holdfast.savepoints.catalog import load, savepoint_uri
 

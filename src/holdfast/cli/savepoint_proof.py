@@ -22,8 +22,8 @@ from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.at_rest.read.model import NamedOperator, NamedState
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.model import NamedOperator, NamedState
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.checkpoints.state.states import StateName
     from holdfast.formats.manifest import LabelChange
     from holdfast.savepoints.digests import Digested
@@ -110,7 +110,7 @@ def _after_proof(savepoint: str, proof: Proof) -> tuple[str, ...]:
 
 def _after_difference(first: str, second: str, found: StatesDifference, home: str | None) -> tuple[str, ...]:
     """Return the next step after a difference: explain the first differing key."""
-    from holdfast.at_rest.read.state_reader import is_the_only
+    from holdfast.at_rest.state_reader import is_the_only
 
     readers: dict[str, StateReader] = {}
     for difference in found.states:
@@ -131,7 +131,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
 
 def _named(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
     """A state that differs, as people name it; None of what Spark keeps for itself beside their states."""
-    from holdfast.at_rest.read.model import StateForm
+    from holdfast.at_rest.model import StateForm
     from holdfast.savepoints.key_diff import KEYED
 
     for state in (state for operator in operators for state in operator.states):

@@ -64,7 +64,7 @@ def _largest_keys(checkpoint: str) -> tuple[str, ...]:
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
     """The largest keys; of them, what the largest one holds."""
-    from holdfast.at_rest.read.state_reader import written_key
+    from holdfast.at_rest.state_reader import written_key
 
     if keys is None:
         return _largest_keys(checkpoint)
@@ -184,8 +184,8 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     """The largest keys of each state; for a keyed operator, by all that it holds for a key."""
     from holdfast.at_rest.insight import heaviest
-    from holdfast.at_rest.read.model import StateForm
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.model import StateForm
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.savepoints.view import place_of
 
     place = place_of(address, None)

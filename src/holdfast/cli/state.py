@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.at_rest.insight import KeyExplanation, KeyHistory
-    from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.model import KeyState, NamedOperator, NamedState
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.checkpoints.logs import InputRange, TablePosition, TopicRange
     from holdfast.formats.rows.spark_types import Struct
 
@@ -37,7 +37,7 @@ app = options.group(
 
 def opened(place: str, home: str | None, batch: int | None) -> StateReader:
     """Open the state at an address."""
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.savepoints.view import place_of as parsed
 
     found = parsed(place_of(place, home), batch)
@@ -48,7 +48,7 @@ def picked_key(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[NamedOperator, NamedState, dict[str, Any]]:
     """The operator, the state and the key that a person means."""
-    from holdfast.at_rest.read.state_reader import key_in
+    from holdfast.at_rest.state_reader import key_in
 
     name, words = _named(reader, state, key, operator)
     chosen, meant = reader.pick(name, operator)
@@ -59,7 +59,7 @@ def _named(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
-    from holdfast.at_rest.read.state_reader import is_the_only
+    from holdfast.at_rest.state_reader import is_the_only
 
     words = key or []
     if state is None:
@@ -169,7 +169,7 @@ def scan(
     json: options.Json = False,
 ) -> None:
     """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
-    from holdfast.at_rest.read.export import check_target, export
+    from holdfast.at_rest.export import check_target, export
 
     if sql is not None and (state is not None or where is not None):
         raise Invalid(
@@ -234,7 +234,7 @@ def _after_scan(
     home: str | None,
 ) -> tuple[str, ...]:
     """The first row's key, with all that there is to know of it."""
-    from holdfast.at_rest.read.state_reader import written_key
+    from holdfast.at_rest.state_reader import written_key
 
     chosen = reader.pick(state or "", operator)[1]
     row = next(iter(shown.slice(0, 1).to_pylist()), None)
@@ -244,7 +244,7 @@ def _after_scan(
 
 def missing(found: KeyState) -> NotFound:
     """The error for a key that a state does not know."""
-    from holdfast.at_rest.read.state_reader import sample_key
+    from holdfast.at_rest.state_reader import sample_key
     from holdfast.formats.rows.plain import plain
 
     sample = sample_key(found.state)
@@ -274,7 +274,7 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
 
 
 def _columns(*structs: Struct) -> str:
-    from holdfast.at_rest.read.model import type_text
+    from holdfast.at_rest.model import type_text
 
     named = [
         f"{name} {type_text(type_)}"
@@ -321,8 +321,8 @@ def _rows(
     sql: str | None,
     tell: Any,
 ) -> pa.RecordBatchReader:
-    from holdfast.at_rest.read.sql import filtered
-    from holdfast.at_rest.read.tables import state_table
+    from holdfast.at_rest.sql import filtered
+    from holdfast.at_rest.tables import state_table
 
     if sql is not None:
         return reader.ask(sql, tell=tell).to_reader()

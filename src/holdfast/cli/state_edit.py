@@ -20,9 +20,9 @@ from holdfast.config.units import counted
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.edit.editing import Edited, EditPlan
-    from holdfast.at_rest.edit.undoing import Undone, UndoPlan
-    from holdfast.at_rest.erase.certificate import Certificate, ErasePlan
+    from holdfast.changes.edit.editing import Edited, EditPlan
+    from holdfast.changes.edit.undoing import Undone, UndoPlan
+    from holdfast.changes.erase.certificate import Certificate, ErasePlan
 
 
 Why = Annotated[
@@ -88,9 +88,9 @@ def edit(
     change is proved to be the same, row by row, before the new savepoint comes to be. The label of the edited
     savepoint stays with it: `@LABEL` still means the original.
     """
-    from holdfast.at_rest import edit_api
-    from holdfast.at_rest.edit import editing
-    from holdfast.at_rest.edit.request import Edit
+    from holdfast.changes import edit_api
+    from holdfast.changes.edit import editing
+    from holdfast.changes.edit.request import Edit
     from holdfast.savepoints.taking import check_label
 
     check_label(label)
@@ -131,7 +131,7 @@ def undo(
 
     The label of the original stays with the original.
     """
-    from holdfast.at_rest import edit_api
+    from holdfast.changes import edit_api
     from holdfast.savepoints.taking import check_label
 
     check_label(label)
@@ -258,8 +258,8 @@ def erase(
     The state home, logs and notes are searched for its text and left as they are; what was not searched is
     named. Exit code 3 where the key is nowhere.
     """
-    from holdfast.at_rest import edit_api
-    from holdfast.checkpoints.guard.checkpoint_guard import not_said
+    from holdfast.changes import edit_api
+    from holdfast.ownership.checkpoint_guard import not_said
 
     target = None if certificate is None else Path(certificate)
     if target is not None:
@@ -352,7 +352,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 def _tell_outcome(outcome: str) -> None:
     """End with the exit code of what is not there, where the key is nowhere."""
-    from holdfast.at_rest.erase.certificate import NOT_FOUND
+    from holdfast.changes.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:
         output.insist("the key was not found in any savepoint or checkpoint that was searched")

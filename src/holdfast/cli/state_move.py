@@ -18,9 +18,10 @@ from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.bootstrap import Bootstrapped, BootstrapPlan
-    from holdfast.at_rest.evolving import EvolutionPlan, Evolved, OperatorChange
-    from holdfast.at_rest.migrating import Migrated, MigrationPlan
+    from holdfast.changes.bootstrap import Bootstrapped, BootstrapPlan
+    from holdfast.changes.change import Changed, StepsPlan
+    from holdfast.changes.evolving import EvolutionPlan, Evolved, OperatorChange
+    from holdfast.changes.reshaping import Migrated, MigrationPlan
     from holdfast.model import PlanChange
 
 
@@ -68,25 +69,18 @@ Query = Annotated[
 ]
 
 
-def refuse_mixed(to: str | None, move: Mapping[str, object], code: Mapping[str, object]) -> None:
-    """Refuse options of the two kinds of migration together.
+def _require_code(to: str | None, code: Mapping[str, object]) -> None:
+    """Refuse options of new code without --to.
 
     Raises:
-        Invalid: There are some of both, or some that need --to without it.
+        Invalid: There are some.
     """
-    moves = [f"--{name.replace('_', '-')}" for name, value in move.items() if value is not None]
-    if to is not None and moves:
-        raise Invalid(
-            "state is moved elsewhere, or brought into the form of new code: one at a time",
-            found=f"--to, and {', '.join(moves)}",
-            hint="run the second on the checkpoint that the first has made",
-        )
     names = {"rename": "map", "overrides": "set"}
     codes = [f"--{names.get(name, name)}" for name, value in code.items() if value]
     if to is None and codes:
         raise Invalid(
-            "this is for new code, and it is not said which",
-            found=", ".join(codes),
+            f"{', '.join(codes)} needs --to",
+            expected="the new code",
             hint="give --to FILE.py[:JOB]",
         )
 
@@ -102,13 +96,9 @@ def run(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Make the checkpoint, or say what would be done."""
-    from holdfast.jobs.loader import require_job_file
+    """Convert the state for new code, or show the plan."""
     from holdfast.jobs.trials import evolution
 
-    for file in (to, code["old"]):
-        if file is not None:
-            require_job_file(file)
     wanted = {**code, "to": to, "home": options.settings(home).ensure_home().resolve()}
     if dry_run:
         with without_sparks_words():
@@ -119,10 +109,75 @@ def run(
     with without_sparks_words() as words, progress("migrate", "steps", words) as tell:
         made = evolution.evolve(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_evolved)
-    place = f"checkpoint.storage={next_step.typed(made.checkpoint)}"
+    _say_run(json, made.checkpoint, to, home, code)
+
+
+def _say_run(json: bool, checkpoint: str, to: str, home: str | None, code: Mapping[str, Any]) -> None:
+    place = f"checkpoint.storage={next_step.typed(checkpoint)}"
     given = (f"{name}={value}" for name, value in code["overrides"].items())
     settings = tuple(next_step.given_words("--set", [place, *given]))
     next_step.say_looked_up(json, lambda: next_step.run_words(to, home, *settings))
+
+
+def _run_steps(
+    address: str,
+    checkpoint: str | None,
+    to: str,
+    code: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    *,
+    home: str | None,
+    stopped: bool,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Convert the state for new code and move it to a different layout in one change, or show the plan."""
+    from holdfast.jobs.trials.change_api import change
+
+    known = options.settings(home).ensure_home().resolve()
+    asked = change(address, home=known).code(to, **code)
+    for name, value in layout.items():
+        if name == "partitions" and value is not None:
+            asked.partitions(value, master=code["master"])
+        elif value is not None:
+            getattr(asked, name)(value)
+    if dry_run:
+        with without_sparks_words():
+            planned = asked.plan(checkpoint)
+        output.show_plan(planned, json, _show_steps)
+        next_step.say_for_real(json, ready=stopped or planned.usage is None)
+        return
+    with without_sparks_words() as words, progress("migrate", "steps", words) as tell:
+        made = asked.to(checkpoint, stopped=stopped, tell=tell)
+    output.show(made, json, _show_changed)
+    _say_run(json, made.checkpoint, to, home, code)
+
+
+def _show_steps(plan: StepsPlan) -> None:
+    output.line(f"would make {plan.checkpoint} of batch {plan.batch_id}")
+    _show_each(plan)
+    show_usage(plan.usage, output.line)
+
+
+def _show_changed(made: Changed) -> None:
+    output.whole(made.checkpoint)
+    _show_each(made.plan)
+    output.say(f"every step is proved; the query goes on with batch {made.batch_id + 1}")
+
+
+def _show_each(plan: StepsPlan) -> None:
+    from holdfast.changes.evolving import EvolutionPlan
+    from holdfast.changes.reshaping import MigrationPlan
+
+    for step in plan.steps:
+        if isinstance(step.plan, EvolutionPlan):
+            _show_operators(step.plan.operators)
+            _show_changes(step.plan.changes)
+        elif isinstance(step.plan, MigrationPlan):
+            output.say(_change(step.plan))
+        else:
+            before = ", ".join(map(str, sorted(set(step.plan.before)))) or "1"
+            output.say(f"partitions {before} to {step.plan.partitions}")
 
 
 def _show_evolution(plan: EvolutionPlan) -> None:
@@ -230,11 +285,12 @@ def migrate(
     from it after the batch that it ends with. What is migrated stays as it is. A checkpoint needs --stopped,
     a savepoint does not.
 
-    With --to, the state is brought into the form of new code in place of that: aggregates and grouping
-    columns that are new, gone, renamed or wider, operators that are inserted, removed or moved. Columns and
-    operators are found again by name. Spark plans the code on this machine, which takes some seconds.
+    With --to, the state is converted for new code first: aggregates and grouping columns that are new, gone,
+    renamed or wider, operators that are inserted, removed or moved. Columns and operators are matched by
+    name. Spark plans the code on this machine, which takes some seconds.
     """
-    from holdfast.at_rest import migrating
+    from holdfast.changes import reshaping
+    from holdfast.jobs.loader import require_job_file
 
     address = checkpoint_of(source, home)
     wanted: dict[str, Any] = {
@@ -255,17 +311,24 @@ def migrate(
         "conf": options.pairs("--conf", conf),
         "master": master,
     }
-    refuse_mixed(to, wanted, code)
+    _require_code(to, code)
     if to is not None:
-        run(address, checkpoint, to, code, home=home, stopped=stopped, dry_run=dry_run, json=json)
+        for file in (to, old):
+            if file is not None:
+                require_job_file(file)
+        how: dict[str, Any] = {"home": home, "stopped": stopped, "dry_run": dry_run, "json": json}
+        if set(wanted.values()) == {None}:
+            run(address, checkpoint, to, code, **how)
+        else:
+            _run_steps(address, checkpoint, to, code, wanted, **how)
         return
     if dry_run:
-        planned = migrating.plan_migrate(address, checkpoint, **wanted)
+        planned = reshaping.plan_migrate(address, checkpoint, **wanted)
         output.show_plan(planned, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
+        made = reshaping.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
     output.show(made, json, _show_made)
     next_step.say_start(json, made.checkpoint, made.plan.original)
 

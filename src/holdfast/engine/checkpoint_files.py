@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import connect
 from holdfast.engine.connect import is_connect
-from holdfast.engine.ownership import java_message
+from holdfast.engine.jvm_lock import java_message
 from holdfast.errors import Unavailable
 from holdfast.storage.remote import hadoop_address
 

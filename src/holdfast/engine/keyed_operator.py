@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.spark_versions import OLDEST, TOO_NEW, installed, minor
 from holdfast.engine.connect import is_connect
 from holdfast.engine.planned_state import METRIC_COLUMN, analysed_plan
-from holdfast.engine.versions import OLDEST, TOO_NEW, installed, minor
 from holdfast.worker.declarations.types import schema_text
 from holdfast.worker.interface import Moment
 from holdfast.worker.operator import Dispatcher, TaskOperator

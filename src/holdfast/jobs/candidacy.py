@@ -9,66 +9,32 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.checkpoints.guard.checkpoint_lease import LOOKS, LeaseRenewer, can_keep_leases
-from holdfast.checkpoints.guard.lease import (
-    Election,
-    ElectionState,
-    Leader,
-    LeadershipLost,
-    LeaseElection,
-    Now,
-    ProcessIdentity,
-    Term,
-    myself,
-    place_lost,
-    this_machine,
-)
 from holdfast.clock import steady_s
-from holdfast.config.policies import ZOOKEEPER, Leading
 from holdfast.errors import Conflict, HoldfastError, Unavailable, Unsupported
 from holdfast.formats.text import foreign_json
 from holdfast.jobs.registry.registry import Registry, writer_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock, led_already, running_already
-from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
 from holdfast.model import JobState, QueryStarted
+from holdfast.ownership.election import (
+    Election,
+    ElectionState,
+    Leader,
+    LeadershipLost,
+    Now,
+    Term,
+    terms_missing,
+)
+from holdfast.ownership.elections import (
+    Elections,
+)
+from holdfast.ownership.lease import LOOKS, Lease
+from holdfast.ownership.process_identity import ProcessIdentity, myself, this_machine
 from holdfast.plain_values import from_known
-from holdfast.storage import open_storage
-
-# The election of a job's leader, by the job's name.
-Elections = Callable[[str], Election]
-
-
-def elections(leading: Leading, now: Now = steady_s) -> Elections:
-    """Return the elections at an address. Touches nothing yet.
-
-    Args:
-        leading: Where they are held, and the lease.
-        now: Seconds on a clock that never goes back.
-
-    Raises:
-        Invalid: The address cannot be understood.
-        Unsupported: A lease cannot be kept there.
-    """
-    lease_s = leading.lease_ms / 1000
-    if leading.address.startswith(ZOOKEEPER):
-        ensemble = Ensemble.of(leading.address)
-        return lambda job: ZooKeeperElection(ensemble, job, lease_s, now, time.time)
-    if not can_keep_leases(leading.address):
-        raise Unsupported(
-            "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
-            where=leading.address,
-            expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
-            hint="give --ha such an address",
-        )
-    storage = open_storage(leading.address, "lease")
-    return lambda job: LeaseElection(storage, job, lease_s, now, time.time)
-
 
 FORMAT: Final = 1
 
@@ -203,13 +169,13 @@ class Candidacy:
         self._path = registry.path
         self._clock = clock
         self._now = now
-        self._renewer: LeaseRenewer | None = None
+        self.lease: Lease | None = None
         self._place_checked = False
         # The newest term when this one began to stand by; its own, if it led before that.
         self._watched: int | None = None
         self.former: Former | None = None
         self.record: LeaderRecord | None = None
-        self.place_id = ""
+        self.election_id = ""
         self.incumbent: str | None = None
         self._incumbent_process: ProcessIdentity | None = None
         self.has_stood_by = False
@@ -234,17 +200,12 @@ class Candidacy:
     @property
     def leads(self) -> bool:
         """Return whether this supervisor has won; `require` checks whether that still holds."""
-        return self._renewer is not None
+        return self.lease is not None
 
     @property
     def token(self) -> int | None:
-        """The token of the term; None while somebody else leads."""
-        return None if self._renewer is None else self._renewer.token
-
-    @property
-    def until_s(self) -> float:
-        """The moment until which the term may be counted on now."""
-        return 0.0 if self._renewer is None else self._renewer.until_s
+        """The token of the term; None while a different supervisor leads."""
+        return None if self.lease is None else self.lease.token
 
     def watch(self) -> str | None:
         """Begin to stand by: who leads the job now, where that is known."""
@@ -273,9 +234,7 @@ class Candidacy:
         # Renewals wait for it: a registry that is busy must not cost the lease.
         patience_s = min(_PATIENCE_S, self._election.lease_s / _BEAT_PARTS)
         registry = Registry(self._path, term.token, patience_s=patience_s)
-        self._renewer = LeaseRenewer(
-            self._election, term, self._now, lambda: registry.beat(self._job, self._clock())
-        )
+        self.lease = Lease(self._election, term, self._now, lambda _: registry.beat(self._job, self._clock()))
         return True
 
     def _won(self, term: Term) -> bool:
@@ -313,23 +272,23 @@ class Candidacy:
         Args:
             changes: Fields of `LeaderRecord`.
         """
-        if self._renewer is None or self.record is None:
+        if self.lease is None or self.record is None:
             return
         self.record = replace(self.record, holder=myself(), **changes)
-        self._renewer.write_record(self.record.render())
+        self.lease.write_record(self.record.render())
 
     def note_end(self, state: JobState, reason: str | None, say: Callable[..., None]) -> None:
         """Let the others know that there is nothing to lead any more; `say` is told if that fails."""
-        if self._renewer is None or self.record is None or not state.terminal:
+        if self.lease is None or self.record is None or not state.terminal:
             return
         self.note(state=state, reason=reason)
-        if not self._renewer.flush():
+        if not self.lease.flush():
             say("caution", f"{self.address} does not answer: another supervisor may start the job again")
 
     @property
     def lost(self) -> str | None:
         """Return why this supervisor does not lead the job; None while it does."""
-        return "it does not lead the job" if self._renewer is None else self._renewer.lost
+        return "it does not lead the job" if self.lease is None else self.lease.lost
 
     def require(self) -> None:
         """Go on only as the leader.
@@ -337,24 +296,22 @@ class Candidacy:
         Raises:
             LeadershipLost: It leads no longer.
         """
-        if self._renewer is None:
+        if self.lease is None:
             raise LeadershipLost("this supervisor does not lead the job", where=self._election.address)
-        self._renewer.require()
+        self.lease.require()
 
     def step_down(self, *, resign: bool) -> None:
         """Lead no longer; with `resign` another one may begin at once."""
-        if self._renewer is not None:
+        if self.lease is not None:
             if resign:
                 with suppress(HoldfastError):
-                    Registry(self._path, self._renewer.token).beat(self._job, 0)
+                    Registry(self._path, self.lease.token).beat(self._job, 0)
                 self.note(resigned=True)
                 self._pause_s = self._election.lease_s
             self._lock.release()
-            self._renewer.close(resign=resign)
-            self._watched, self._renewer = self._renewer.token, None
-            if not resign:
-                # What was lost must not come back by itself, with the connection: the next term is a new one.
-                self._election.close()
+            # The connection is closed with it: a term that was lost must not come back by itself.
+            self.lease.release(resign=resign)
+            self._watched, self.lease = self.lease.token, None
 
     def close(self) -> None:
         """Give up what is held, and end."""
@@ -369,7 +326,7 @@ class Candidacy:
         if remembered is not None and remembered.address == self.address and not self._over_here():
             token = self._election.look().token
             if token is None or token < remembered.token:
-                raise place_lost(self.address, remembered.token, token)
+                raise terms_missing(self.address, remembered.token, token)
         self._place_checked = True
 
     def _over_here(self) -> bool:
@@ -392,7 +349,7 @@ class Candidacy:
         lease_ms = int(self._election.lease_s * 1000)
         registry.lead(self._job, Leader(term.token, myself(), self.address, lease_ms, now, now))
         record = None if state.record is None else LeaderRecord.parse(state.record, self.address)
-        self.place_id, self.former, self.ended_meanwhile = state.place_id, None, None
+        self.election_id, self.former, self.ended_meanwhile = state.election_id, None, None
         if record is not None and record.state is not None:
             if self._watched is not None and (state.record_token or 0) >= self._watched:
                 self.ended_meanwhile = record

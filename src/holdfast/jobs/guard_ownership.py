@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.guard.checkpoint_lease import CheckpointLease
-from holdfast.checkpoints.guard.lease import Now, this_machine
 from holdfast.clock import steady_s
 from holdfast.config.checks import local_path
 from holdfast.config.policies import Leading
-from holdfast.engine.ownership import Owner, hold, holder, in_use, lock_path
-from holdfast.jobs.candidacy import elections
-from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.engine.jvm_lock import hold
+from holdfast.ownership.checkpoint_lock import Owner, holder, in_use, lock_path
+from holdfast.ownership.election import Now
+from holdfast.ownership.elections import elections
+from holdfast.ownership.lease import Lease, acquire, owned
+from holdfast.ownership.process_identity import this_machine
+from holdfast.ownership.watchdog import LeaseWatchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +80,7 @@ class CheckpointOwnership:
         self._leading = leading
         self._now = now
         self._lock: Any = None
-        self._lease: CheckpointLease | None = None
+        self._lease: Lease | None = None
         self._watchdog: LeaseWatchdog | None = None
 
     @property
@@ -130,13 +132,21 @@ class CheckpointOwnership:
         name = layout.lease_beside(self._checkpoint.rstrip("/").rpartition("/")[2])
         election = elections(self._leading, self._now)(name)
         self._watchdog = watchdog = LeaseWatchdog((java_pid, os.getpid()))
-        self._lease = lease = CheckpointLease(self._checkpoint, election, self._now, watchdog.hold)
 
         def waiting(holder: str, _lease_s: float) -> None:
             _LOG.warning("%s: waiting for the lease of %s", self._name, holder)
 
-        if not lease.take(patience.goes_on, waiting, refuse_living=False):
-            raise lease.owned()
+        self._lease = acquire(
+            election,
+            self._checkpoint,
+            patience.goes_on,
+            waiting,
+            refuse_living=False,
+            now=self._now,
+            renewed=watchdog.hold,
+        )
+        if self._lease is None:
+            raise owned(election, self._checkpoint)
 
     def _take_lock(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
         if self._home is None and local_path(self._checkpoint) is None:

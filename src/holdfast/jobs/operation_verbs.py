@@ -36,9 +36,9 @@ from holdfast.savepoints.proof import prove
 from holdfast.savepoints.removal import delete as remove
 from holdfast.savepoints.removal import sweep
 from holdfast.savepoints.restoring import Restored, withdraw
-from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.savepoint_api import delete, diff, diff_files, verify
 from holdfast.savepoints.taking import check_label
+from holdfast.savepoints.whole_take import take
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from holdfast import layout
+from holdfast.changes.partitions import rescale_between_drivers
 from holdfast.checkpoints.checkpoint import Tree, read
-from holdfast.checkpoints.guard.lease import Leader
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.checks import local_path
 from holdfast.config.settings import make_directory
@@ -34,7 +34,6 @@ from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.jobs.background import error_of
 from holdfast.jobs.events import Say
 from holdfast.jobs.operation_verbs import no_such_query, undone
-from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec, log_to
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import (
@@ -51,7 +50,8 @@ from holdfast.jobs.registry.operation_log import Operation, Operations, Rescale,
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import QueryStarted
-from holdfast.savepoints.savepoint_api import rescale_between_drivers
+from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.election import Leader
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.file_lock import FileLock

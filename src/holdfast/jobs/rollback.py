@@ -22,13 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.guard.checkpoint_guard import (
-    CheckpointGuard,
-    file_marks,
-    held_between_drivers,
-    moves_between,
-    written_meanwhile,
-)
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import find_record
 from holdfast.checkpoints.verification.file_checks import Problem, Verification
@@ -39,6 +32,13 @@ from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.formats.text import decoded, json_object, string, whole_number
 from holdfast.json_shapes import JsonShape
+from holdfast.ownership.checkpoint_guard import (
+    CheckpointGuard,
+    file_marks,
+    held_between_drivers,
+    moves_between,
+    written_meanwhile,
+)
 from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.savepoints.catalog import is_savepoint, listed, load, savepoint_uri, split_address
 from holdfast.storage import open_storage

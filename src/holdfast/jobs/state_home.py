@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.settings import Settings, make_directory
-from holdfast.engine.ownership import supervisor_lock
 from holdfast.errors import Conflict, Invalid
+from holdfast.ownership.checkpoint_lock import supervisor_lock
 from holdfast.storage.file_lock import FileLock
 
 LOGS_KEPT = 10

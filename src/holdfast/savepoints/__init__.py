@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from holdfast.changes.partitions import plan_rescale, rescale
     from holdfast.formats.manifest import LabelChange
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.digests import Digested
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
         gc,
         label,
         list,  # noqa: A004 - as people say
-        plan_rescale,
-        rescale,
         restore,
         show,
         take,
@@ -65,23 +64,25 @@ __all__ = [
     "verify",
 ]
 
-_OTHERS: Final = {
-    "Difference": "manifest_diff",
-    "Digested": "digests",
-    "LabelChange": "labels",
-    "Listed": "catalog",
-    "Proof": "proof",
-    "Removal": "removal",
-    "Restored": "restoring",
-    "Taken": "taking",
+_HOMES: Final = {
+    "Difference": "holdfast.savepoints.manifest_diff",
+    "Digested": "holdfast.savepoints.digests",
+    "LabelChange": "holdfast.savepoints.labels",
+    "Listed": "holdfast.savepoints.catalog",
+    "Proof": "holdfast.savepoints.proof",
+    "Removal": "holdfast.savepoints.removal",
+    "Restored": "holdfast.savepoints.restoring",
+    "Taken": "holdfast.savepoints.taking",
+    "plan_rescale": "holdfast.changes.partitions",
+    "rescale": "holdfast.changes.partitions",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the file that it is in: who only reads a savepoint does not load the rest."""
+    """Load a public name from the module that defines it, so that reading a savepoint loads nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_OTHERS.get(name, 'savepoint_api')}")
+    home = importlib.import_module(_HOMES.get(name, "holdfast.savepoints.savepoint_api"))
     value: object = getattr(home, name)
     globals()[name] = value
     return value

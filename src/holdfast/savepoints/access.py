@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
-from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
-from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.record import Record
 from holdfast.clock import now_ms
 from holdfast.external.view import open_checkpoint
+from holdfast.ownership.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
+from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
-
-if TYPE_CHECKING:
-    from holdfast.savepoints.rewrite.working_copy import ChangeSource
 
 Address = str | os.PathLike[str]
 
@@ -51,8 +52,6 @@ def source_of(address: Address, home: Address | None = None) -> ChangeSource:
     Raises:
         Invalid, NotFound: As `opened`.
     """
-    from holdfast.savepoints.rewrite.working_copy import ChangeSource
-
     whole = savepoint_address(os.fspath(address))
     if catalogs.is_savepoint(whole):
         return ChangeSource(*opened(whole))
@@ -103,3 +102,32 @@ def move_of(
     if given.savepoint_id is None:
         refuse_held(given.storage)
     return given, open_storage(os.fspath(checkpoint or f"{given.view()[1].rstrip('/')}-{ending}"))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """The source of a change: a checkpoint, or a savepoint in its catalog.
+
+    Attributes:
+        storage: The checkpoint, or the catalog.
+        savepoint_id: The savepoint's id; None for a checkpoint.
+        record: What the checkpoint's files were when their batches were committed; None without a record.
+    """
+
+    storage: Storage
+    savepoint_id: str | None = None
+    record: Record | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return (
+            self.storage.uri if self.savepoint_id is None else savepoint_uri(self.storage, self.savepoint_id)
+        )
+
+    def view(self) -> tuple[Storage, str]:
+        """It as a checkpoint, and the address of the checkpoint that it is or was taken of."""
+        if self.savepoint_id is None:
+            return self.storage, self.storage.uri
+        manifest = load(self.storage, self.savepoint_id)
+        return SavepointView(self.storage, manifest.files, manifest.checkpoint), manifest.checkpoint

@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from holdfast.checkpoints.guard.lease import ProcessIdentity, host_name
 from holdfast.clock import now_ms
 from holdfast.config.checks import local_path, place_word
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.formats.text import foreign_json
+from holdfast.ownership.process_identity import ProcessIdentity, host_name
 from holdfast.savepoints.catalog import STAGING, SWEEP, SWEEP_LOCK, TAKES
 from holdfast.storage.atomic_swap import passing
 from holdfast.storage.file_lock import FileLock

@@ -19,8 +19,8 @@ from holdfast.savepoints.copying import Pace
 from holdfast.savepoints.leases import Chance, Clock
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.removal import delete
-from holdfast.savepoints.rewrite.whole_take import take
 from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.whole_take import take
 from holdfast.storage.port import Storage
 
 # What tells savepoints that may be deleted by themselves from those that somebody took.

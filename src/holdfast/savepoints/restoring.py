@@ -16,7 +16,6 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import ProgressCallback, Tree, read
 from holdfast.checkpoints.copy import CutFile, How
-from holdfast.checkpoints.guard.checkpoint_guard import MACHINE_TIMING, Timing
 from holdfast.clock import now_ms
 from holdfast.config.checks import local_path, place_word
 from holdfast.config.units import counted
@@ -28,11 +27,12 @@ from holdfast.formats.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.providers import ExternalState, external_state
 from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
+from holdfast.ownership.checkpoint_guard import MACHINE_TIMING, Timing
+from holdfast.ownership.target_claim import Claim, claimed, refuse_claimed
 from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores
 from holdfast.savepoints.leases import Chance, Clock
-from holdfast.savepoints.making import Claim, claimed, refuse_claimed
 from holdfast.savepoints.nesting import check_apart, check_target
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import never_changes
@@ -109,9 +109,16 @@ class RestoreKind(str, Enum):
     MIGRATE = "migrate"
     EVOLVE = "evolve"
     OFFSETS = "offsets"
+    CHANGE = "change"
 
 
-_CHANGED: Final = (RestoreKind.RESCALE, RestoreKind.MIGRATE, RestoreKind.EVOLVE, RestoreKind.OFFSETS)
+_CHANGED: Final = (
+    RestoreKind.RESCALE,
+    RestoreKind.MIGRATE,
+    RestoreKind.EVOLVE,
+    RestoreKind.OFFSETS,
+    RestoreKind.CHANGE,
+)
 
 
 @dataclass(frozen=True, slots=True)

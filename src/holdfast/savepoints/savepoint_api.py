@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
-from holdfast.checkpoints.guard.checkpoint_guard import (
-    CheckpointGuard,
-    held_between_drivers,
-    held_for_making,
-)
 from holdfast.checkpoints.record import Record
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
@@ -22,17 +17,13 @@ from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.external.view import open_checkpoint
 from holdfast.formats.manifest import LabelChange, Manifest
-from holdfast.formats.text import PARTITIONS
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
+from holdfast.ownership.checkpoint_guard import held_for_making
 from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints import digests, labels, removal, restoring, taking
+from holdfast.savepoints import digests, labels, removal, restoring, taking, whole_take
 from holdfast.savepoints.access import (
     Address,
-    move_of,
     opened,
-    source_guard,
-    source_of,
-    source_usage,
 )
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Pace, seems_to_run
@@ -45,7 +36,6 @@ from holdfast.savepoints.planning import TakePlan, plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table, plan_restore
-from holdfast.savepoints.rewrite import whole_take
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.view import place_of, workplace
 from holdfast.storage import open_storage
@@ -54,8 +44,6 @@ from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
     from holdfast.savepoints.key_diff import StatesDifference
-    from holdfast.savepoints.rewrite.state_move import Rescaled, RescalePlan
-    from holdfast.savepoints.rewrite.working_copy import ChangeSource
 
 
 def take(
@@ -338,98 +326,6 @@ def fork(
     return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
 
 
-def rescale(
-    source: Address,
-    checkpoint: Address | None = None,
-    *,
-    partitions: int,
-    master: str | None = None,
-    stopped: bool = False,
-    home: Address | None = None,
-    tell: ProgressCallback | None = None,
-) -> Rescaled:
-    """Make a new checkpoint with the same state in another number of partitions.
-
-    The rows of every state are counted and hashed before and after, and are the same, or nothing is made.
-    What is rescaled stays as it is. The query resumes after the same batch, so its sink sees no gap in the
-    batch numbers. Let no other query run on the old checkpoint afterwards.
-
-    Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
-    Spark. Only where RocksDB has keys whose place is not known here (rows encoded as Avro; intervals and maps
-    as keys) Spark moves them, in a session that is started for it, or the running one.
-
-    Args:
-        source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-pN` behind its
-            name.
-        partitions: How many partitions the state is to have.
-        master: Where Spark runs, should it be needed.
-        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
-            none. The checkpoint is watched all the same, for some seconds to two minutes.
-        home: The state home, which may have a record of the checkpoint's good batches; by default the one
-            that holds here.
-        tell: Called with what is done, what there is in all, and what is being done.
-
-    Raises:
-        NotFound: There is no such checkpoint or savepoint.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
-            said that none does.
-        Corrupt: The source is damaged.
-        Invalid: The query has no state, or an argument cannot be right.
-        Unsupported: Its state cannot be moved.
-    """
-    given, target, plan = _rescale(source, checkpoint, partitions, home)
-    with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
-        return _rescaled(given, target, plan, guard, master, tell)
-
-
-def rescale_between_drivers(
-    checkpoint: Address,
-    target: Address,
-    *,
-    partitions: int,
-    master: str | None,
-    home: Address | None = None,
-    tell: ProgressCallback | None = None,
-) -> Rescaled:
-    """Rescale as `rescale` does, without confirmation, for the supervisor of a job without a driver.
-
-    Raises:
-        As `rescale`.
-    """
-    from holdfast.savepoints.rewrite import state_move
-
-    given, into = source_of(checkpoint, home), open_storage(os.fspath(target))
-    plan = state_move.plan_rescale(given, into, partitions)
-    with held_between_drivers(given.storage, "rescale") as guard:
-        return _rescaled(given, into, plan, guard, master, tell)
-
-
-def _rescaled(
-    given: ChangeSource,
-    target: Storage,
-    plan: RescalePlan,
-    guard: CheckpointGuard | None,
-    master: str | None,
-    tell: ProgressCallback | None,
-) -> Rescaled:
-    from holdfast.engine.spark_state import repartitioning
-    from holdfast.savepoints.rewrite import state_move
-
-    with workplace(target, "rescale") as work:
-        return state_move.rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
-
-
-def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
-    """Plan a rescale. Changes nothing, and starts no Spark.
-
-    Raises:
-        As `rescale`.
-    """
-    given, _, plan = _rescale(source, checkpoint, partitions)
-    return replace(plan, usage=source_usage(given))
-
-
 def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
     """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
 
@@ -456,16 +352,6 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")
     return removal.sweep(storage, dead_after_ms=dead_after_ms, tell=tell)
-
-
-def _rescale(
-    source: Address, checkpoint: Address | None, partitions: int, home: Address | None = None
-) -> tuple[ChangeSource, Storage, RescalePlan]:
-    from holdfast.savepoints.rewrite import state_move
-
-    whole(partitions, "partitions", least=1, most=PARTITIONS)
-    given, target = move_of(source, checkpoint, f"p{partitions}", home)
-    return given, target, state_move.plan_rescale(given, target, partitions)
 
 
 def plan_of_take(

@@ -16,7 +16,7 @@ from holdfast.checkpoints.checkpoint import Checkpoint
 from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
 from holdfast.checkpoints.record import find_record
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
-from holdfast.engine.versions import OLDEST, TOO_NEW, minor
+from holdfast.config.spark_versions import OLDEST, TOO_NEW, minor
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.logs.batch_logs import ENCODING

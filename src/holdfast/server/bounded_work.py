@@ -137,7 +137,7 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     Raises:
         Invalid: The query is wrong, or its first row alone is too large.
     """
-    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.at_rest.state_reader import StateReader
     from holdfast.external.named_addresses import name_database
     from holdfast.formats.rows.plain import plain
     from holdfast.savepoints.view import place_of

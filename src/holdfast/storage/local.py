@@ -202,6 +202,9 @@ class LocalStorage:
             raise self._error(error, path) from error
         self._flush_name(path)
 
+    def require_exclusive_writes(self, path: str) -> None:
+        """See `Storage`; the kernel refuses the second."""
+
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         if origin is not None and not isinstance(origin, LocalStorage):

@@ -62,6 +62,9 @@ class MemoryStorage:
                 raise file_exists(self._uri, path)
             self._put(path, bytes(data))
 
+    def require_exclusive_writes(self, path: str) -> None:
+        """See `Storage`; `write` refuses the second."""
+
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         self.write(target, (origin or self).read(source))

@@ -114,6 +114,17 @@ class Storage(Protocol):
                 written and a crash of the machine may undo that, which the message says.
         """
 
+    def require_exclusive_writes(self, path: str) -> None:
+        """Check that the storage refuses a second `write` of a new file, as a lease needs it.
+
+        Args:
+            path: A file that does not exist. It may be written, and is deleted again.
+
+        Raises:
+            Unsupported: The storage has replaced the file.
+            Unavailable: The storage does not answer.
+        """
+
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """Copy a file into place, as `write` does, from here or from another storage.
 
@@ -180,6 +191,10 @@ class ReadOnly(ABC):
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
         """Refused."""
         self._refuse(target)
+
+    def require_exclusive_writes(self, path: str) -> None:
+        """Refused."""
+        self._refuse(path)
 
     def delete(self, path: str) -> None:
         """Refused."""

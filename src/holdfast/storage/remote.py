@@ -116,18 +116,7 @@ class RemoteStorage:
             self._put(path, data, replace=replace)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """Check that a store on S3 refuses a second `write` of a new file, whoever looked for it before.
-
-        Some stores and gateways ignore the condition of a write (`If-None-Match`). Other kinds of storage are
-        not checked.
-
-        Args:
-            path: A file that does not exist. It is written, and deleted again.
-
-        Raises:
-            Unsupported: The store has replaced the file.
-            Unavailable: The store does not answer.
-        """
+        """See `Storage`. Some stores on S3 ignore the condition of a write; only S3 is checked."""
         if self._protocol != _S3:
             return
         with self._asking(path):

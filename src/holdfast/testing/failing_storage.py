@@ -57,6 +57,11 @@ class FaultyStorage:
         """See `Storage`."""
         self._change(path, lambda: self._inner.write(path, data, replace=replace))
 
+    def require_exclusive_writes(self, path: str) -> None:
+        """See `Storage`."""
+        self._alive()
+        self._inner.require_exclusive_writes(path)
+
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         self._change(target, lambda: self._inner.copy(source, target, origin=origin))

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.savepoints.offsets.offsets_api import move_offsets, offsets
-from holdfast.savepoints.offsets.position_changes import (
+from holdfast.changes.offsets.offsets_api import move_offsets, offsets
+from holdfast.changes.offsets.position_changes import (
     RenameTopic,
     SkipRecords,
     SyncPoint,

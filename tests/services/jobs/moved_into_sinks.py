@@ -14,9 +14,9 @@ import guard_time
 import sink_grid
 
 import holdfast as hf
-from holdfast.checkpoints.guard import checkpoint_guard
 from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.engine.session.workers import ship_by_value
+from holdfast.ownership import checkpoint_guard
 
 
 def main(asked: dict[str, Any]) -> None:

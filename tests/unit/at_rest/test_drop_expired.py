@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest import expiry
-from holdfast.at_rest.expiry import WithoutExpired, without_expired
-from holdfast.at_rest.keyed.group_writer import write_groups
-from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader, keyed_states
-from holdfast.at_rest.keyed.store_rows import GroupChange
+from holdfast.at_rest.keyed_reader import KeyedStateReader, keyed_states
+from holdfast.changes import expiry
+from holdfast.changes.expiry import WithoutExpired, without_expired
+from holdfast.changes.keyed.group_writer import write_groups
+from holdfast.changes.keyed.store_rows import GroupChange
 from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.cli import app
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported

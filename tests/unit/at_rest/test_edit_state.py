@@ -14,9 +14,9 @@ from catalogs import Hands
 from mended import all_rows, counted, joined_rows, rows_of, simple, view_of
 
 from golden import KEYED, golden, golden_on_disk
-from holdfast.at_rest.edit.editing import Edited, EditPlan, edit, plan_edit
-from holdfast.at_rest.edit.request import Edit
-from holdfast.at_rest.edit.undoing import change_of, plan_undo, undo
+from holdfast.changes.edit.editing import Edited, EditPlan, edit, plan_edit
+from holdfast.changes.edit.request import Edit
+from holdfast.changes.edit.undoing import change_of, plan_undo, undo
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.savepoints.catalog import load, object_path
 from holdfast.savepoints.labels import set_label
@@ -199,7 +199,7 @@ def test_keyed_state_is_edited_by_its_users_keys(bench: Callable[[str], Bench], 
     label = "operator-0"
 
     def rows(made: Edited | None) -> dict[str, tuple[int | None, int | None]]:
-        from holdfast.at_rest.keyed.keyed_reader import keyed_states
+        from holdfast.at_rest.keyed_reader import keyed_states
 
         (state,) = keyed_states(one.view(made))
         return {row.key[0]: (row.values.get("visits"), row.values.get("spend")) for row in state.rows()}

@@ -14,8 +14,8 @@ from mended import all_rows, leaks
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.engine.ownership import lock_path
 from holdfast.errors import Conflict
+from holdfast.ownership.checkpoint_lock import lock_path
 from holdfast.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]

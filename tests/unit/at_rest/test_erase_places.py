@@ -19,15 +19,14 @@ import holdfast
 import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.erase.certificate import Searched
-from holdfast.at_rest.erase.key_places import KEY_PLACES, Root, Treatment, WordSearch, place_at
-from holdfast.at_rest.erase.keyed_erasing import unsearched_keyed
-from holdfast.at_rest.erase.searching import subject, unsearched
-from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.at_rest.keyed_reader import keyed_states
+from holdfast.changes.erase.certificate import Searched
+from holdfast.changes.erase.key_places import KEY_PLACES, Root, Treatment, WordSearch, place_at
+from holdfast.changes.erase.keyed_erasing import unsearched_keyed
+from holdfast.changes.erase.searching import subject, unsearched
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import Recorder, RecordFile, record_path
 from holdfast.cli import app
-from holdfast.engine.ownership import lock_path
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.rows.spark_types import Array, Atom, Struct
 from holdfast.jobs.registry.operation_log import Operations, Verify
@@ -35,6 +34,7 @@ from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import JobState
 from holdfast.observe.alerting import AlertStore
+from holdfast.ownership.checkpoint_lock import lock_path
 from holdfast.savepoints import catalog
 from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints.catalog import object_path
@@ -305,7 +305,7 @@ def test_no_path_of_a_state_home_or_catalog_is_without_a_row() -> None:
     for file in root.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         # These look into the homes of Java and Spark.
-        if "home" not in text.lower() or file.name in ("installed.py", "jars.py", "java.py"):
+        if "home" not in text.lower() or file.name in ("installed_spark.py", "jars.py", "java.py"):
             continue
         constants = {
             target.id: node.value.value

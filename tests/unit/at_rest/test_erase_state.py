@@ -16,8 +16,8 @@ from catalogs import Hands
 from mended import all_rows, leaks, view_of
 
 from golden import KEYED, golden_on_disk
-from holdfast.at_rest.erase.erasing import erase, plan_erase
-from holdfast.at_rest.erase.searching import subject
+from holdfast.changes.erase.erasing import erase, plan_erase
+from holdfast.changes.erase.searching import subject
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
@@ -34,7 +34,7 @@ from holdfast.savepoints.digests import digest, recorded
 from holdfast.savepoints.labels import label_changes, set_label
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.restoring import RestoreKind
-from holdfast.savepoints.rewrite.stores import OpenStore
+from holdfast.savepoints.stores import OpenStore
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow
@@ -220,8 +220,8 @@ def test_rows_of_a_join_go_by_a_column_of_their_value(name: str, tmp_path: Path)
 def test_keyed_state_goes_by_its_users_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from holdfast.at_rest.keyed import group_blobs as made_anew
-    from holdfast.at_rest.keyed.keyed_reader import keyed_states
+    from holdfast.at_rest.keyed_reader import keyed_states
+    from holdfast.changes.keyed import group_blobs as made_anew
 
     # A token by chance may have the two bytes that are looked for.
     tokens = count(1)
@@ -253,8 +253,8 @@ def test_keyed_state_goes_by_its_users_key(
 
 
 def test_what_people_wrote_about_it_goes_too(tmp_path: Path) -> None:
-    from holdfast.at_rest.edit.editing import edit, plan_edit
-    from holdfast.at_rest.edit.request import Edit
+    from holdfast.changes.edit.editing import edit, plan_edit
+    from holdfast.changes.edit.request import Edit
 
     hands = Hands()
     catalog = catalog_of(tmp_path, "4.2/aggregate-memory", hands)

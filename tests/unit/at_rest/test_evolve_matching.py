@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.at_rest.column_changes import Wishes, value_from_text, widening
-from holdfast.at_rest.evolving import OperatorChange, operator_columns, steps_for
-from holdfast.at_rest.state_columns import kept_columns, parse_step
+from holdfast.changes.column_changes import Wishes, value_from_text, widening
+from holdfast.changes.evolving import OperatorChange, operator_columns, steps_for
+from holdfast.changes.state_columns import kept_columns, parse_step
 from holdfast.checkpoints.state.states import OperatorShape, StoreShape
 from holdfast.errors import HoldfastError, Invalid, Unsupported
 from holdfast.formats.logs.notes import PlanStep, QueryPlan

@@ -13,8 +13,9 @@ import pytest
 from catalogs import Hands, catalog, target
 
 from golden import golden, golden_files
-from holdfast.at_rest.column_changes import OperatorConversion, Wishes, row_change
-from holdfast.at_rest.evolving import (
+from holdfast.changes.column_changes import OperatorConversion, Wishes, row_change
+from holdfast.changes.engine import state_at_rest
+from holdfast.changes.evolving import (
     EvolutionPlan,
     Evolved,
     NewCode,
@@ -23,7 +24,7 @@ from holdfast.at_rest.evolving import (
     operator_columns,
     steps_for,
 )
-from holdfast.at_rest.state_columns import OperatorColumns
+from holdfast.changes.state_columns import OperatorColumns
 from holdfast.checkpoints.checkpoint import Tree, read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
@@ -35,9 +36,8 @@ from holdfast.formats.logs.notes import PLAN_NOTE, PlanStep, QueryPlan, parse_no
 from holdfast.formats.logs.operator_metadata import ColumnFamily, StateSchema, parse_operator
 from holdfast.formats.rows.row_forms import KeyForm, ValueForm
 from holdfast.layout import OperatorMetadataFile, OwnFile, SchemaFile
+from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.restoring import RestoreKind
-from holdfast.savepoints.rewrite.state_move import state_at_rest
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed

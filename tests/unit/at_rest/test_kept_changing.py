@@ -16,9 +16,9 @@ from kept_state import Shop, groups_of, hold, kept
 from python_steps import steps_of
 
 import holdfast as hf
-from holdfast.at_rest.keyed.group_changes import changed, without_shared
-from holdfast.at_rest.keyed.keyed_reader import KeyedStateReader
-from holdfast.at_rest.keyed.store_rows import GroupChange, KeyChange
+from holdfast.at_rest.keyed_reader import KeyedStateReader
+from holdfast.changes.keyed.group_changes import changed, without_shared
+from holdfast.changes.keyed.store_rows import GroupChange, KeyChange
 from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.testing import Harness

@@ -17,12 +17,12 @@ from python_steps import steps_of
 import holdfast as hf
 from golden import KEYED, golden, golden_on_disk
 from holdfast import checkpoints
-from holdfast.at_rest.keyed.group_builder import made
-from holdfast.at_rest.keyed.group_changes import changed
-from holdfast.at_rest.keyed.group_writer import regroup, write_groups
-from holdfast.at_rest.keyed.keyed_reader import keyed_states
-from holdfast.at_rest.keyed.regrouping import regrouped, renumbered
-from holdfast.at_rest.keyed.store_rows import KeyChange
+from holdfast.at_rest.keyed_reader import keyed_states
+from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_changes import changed
+from holdfast.changes.keyed.group_writer import regroup, write_groups
+from holdfast.changes.keyed.regrouping import regrouped, renumbered
+from holdfast.changes.keyed.store_rows import KeyChange
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.storage.local import LocalStorage
 from holdfast.worker.runtime.broadcast import Broadcast

@@ -18,8 +18,8 @@ from kept_state import Shop, groups_of, kept, timers_of
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files
-from holdfast.at_rest.keyed.keyed_operators import KeptState, keyed_operators
-from holdfast.at_rest.keyed.keyed_reader import GroupsInMemory, KeyedStateReader, keyed_states
+from holdfast.at_rest.keyed_operators import KeptState, keyed_operators
+from holdfast.at_rest.keyed_reader import GroupsInMemory, KeyedStateReader, keyed_states
 from holdfast.checkpoints.keyed import KeyGroup, KeyTimer, shared_rows
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.formats.logs.notes import PlanNote, QueryPlan

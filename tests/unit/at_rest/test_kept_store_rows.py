@@ -8,7 +8,7 @@ import pytest
 from state_rows import state_rows
 
 from golden import KEYED, golden
-from holdfast.at_rest.keyed.store_rows import KEYS_BY_TIME, TIMES_BY_KEY, StoreRow, store_rows
+from holdfast.changes.keyed.store_rows import KEYS_BY_TIME, TIMES_BY_KEY, StoreRow, store_rows
 from holdfast.checkpoints.keyed import KeyGroup, numbering_of, stored_group, stored_groups
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.worker.state.group_numbers import EVEN, PLAIN, Numbering

@@ -9,7 +9,7 @@ import pytest
 
 from golden import KEYED, NAMES, golden, golden_files
 from holdfast.at_rest.insight import HeavyKeys, heaviest
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.state_reader import StateReader
 
 JOINS = [name for name in NAMES if "join" in name]
 

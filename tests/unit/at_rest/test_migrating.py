@@ -12,14 +12,14 @@ from command import Holdfast
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files, golden_on_disk, golden_with_confs
-from holdfast.at_rest.keyed.keyed_operators import keyed_operators
-from holdfast.at_rest.migrating import Migrated, apply_migration, planned_migration
+from holdfast.at_rest.keyed_operators import keyed_operators
+from holdfast.changes.reshaping import Migrated, apply_migration, planned_migration
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.backend import Memory
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
+from holdfast.savepoints.access import ChangeSource
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -96,7 +96,7 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     assert verify(new).problems == ()
     back = target()
     do(ChangeSource(new), back, tmp_path / "v", None, None, None, before.key_groups)
-    from holdfast.at_rest.keyed.keyed_reader import keyed_contents
+    from holdfast.at_rest.keyed_reader import keyed_contents
 
     assert keyed_contents(back) == keyed_contents(old) == made.keyed
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from golden import golden
-from holdfast.at_rest.bootstrap import Beginning, after_kafka, begin_at, begin_under, files_read, offset_of
+from holdfast.changes.bootstrap import Beginning, after_kafka, begin_at, begin_under, files_read, offset_of
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound
 from holdfast.storage.memory import MemoryStorage

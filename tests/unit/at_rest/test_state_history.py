@@ -14,8 +14,8 @@ from catalogs import Hands, catalog
 import holdfast as hf
 from golden import KEYED, NAMES, golden, golden_files, golden_on_disk
 from holdfast.at_rest.insight import explain, key_history
-from holdfast.at_rest.read.keys import typed_key
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.keys import typed_key
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.errors import NotFound
 from holdfast.storage.memory import MemoryStorage
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.at_rest.read.keys import typed_key
-from holdfast.at_rest.read.state_reader import parse_key
+from holdfast.at_rest.keys import typed_key
+from holdfast.at_rest.state_reader import parse_key
 from holdfast.errors import Invalid
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Struct

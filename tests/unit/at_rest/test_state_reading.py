@@ -14,8 +14,8 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
-from holdfast.at_rest.read.model import StateForm
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.model import StateForm
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.savepoints.catalog import load
 from holdfast.savepoints.view import SavepointView
@@ -55,7 +55,7 @@ def test_each_key_of_an_aggregate_has_its_sums(name: str) -> None:
 
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_a_table_has_the_rows_of_a_scan(name: str) -> None:
-    from holdfast.at_rest.read.tables import state_table
+    from holdfast.at_rest.tables import state_table
 
     found = reader(name)
     table = state_table(found.pick("aggregate")[1]).read_all()

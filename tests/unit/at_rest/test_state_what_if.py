@@ -10,7 +10,7 @@ import pytest
 
 from golden import STATELESS, golden, golden_files
 from holdfast.at_rest.insight import WhatIf, what_if
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.errors import Invalid, NotFound
 
 WINDOWS = "4.2/windowed-memory"

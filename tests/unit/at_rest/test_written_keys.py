@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.at_rest.read.state_reader import parse_key
+from holdfast.at_rest.state_reader import parse_key
 from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Atom, Struct
 

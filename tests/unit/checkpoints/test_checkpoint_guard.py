@@ -17,20 +17,14 @@ from catalogs import file_query
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest import checkpoint_swap
-from holdfast.at_rest.checkpoint_swap import replace_checkpoint
-from holdfast.checkpoints.guard.checkpoint_guard import (
-    CheckpointGuard,
-    Timing,
-    guarded,
-    refuse_held,
-    watch_ms,
-)
-from holdfast.checkpoints.guard.usage import CheckpointUsage, ProcessScan, usage_of
-from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved, supervisor_lock
+from holdfast.changes.erase import checkpoint_swap
+from holdfast.changes.erase.checkpoint_swap import replace_checkpoint
+from holdfast.changes.partitions import apply_rescale, planned_rescale
 from holdfast.errors import Conflict
-from holdfast.savepoints.rewrite.state_move import plan_rescale, rescale
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
+from holdfast.ownership.checkpoint_guard import CheckpointGuard, Timing, guarded, refuse_held, watch_ms
+from holdfast.ownership.checkpoint_lock import Owner, fence, holder, lock_path, reserved, supervisor_lock
+from holdfast.ownership.usage import CheckpointUsage, ProcessScan, usage_of
+from holdfast.savepoints.access import ChangeSource
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.local import LocalStorage
@@ -264,9 +258,9 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
             (checkpoint / "offsets" / "99").write_text("v1\n")
 
     with guard_of(checkpoint, time) as guard:
-        plan = plan_rescale(source, target, 3)
+        plan = planned_rescale(source, target, 3)
         with pytest.raises(Conflict, match="written to meanwhile"):
-            rescale(
+            apply_rescale(
                 source,
                 target,
                 plan,

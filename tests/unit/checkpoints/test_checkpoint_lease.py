@@ -12,26 +12,21 @@ from lease_candidates import LEASE_S, Candidates, Meddling, won
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.guard import checkpoint_guard
-from holdfast.checkpoints.guard.checkpoint_guard import (
+from holdfast.errors import Conflict
+from holdfast.ownership import checkpoint_guard
+from holdfast.ownership.checkpoint_guard import (
     CheckpointGuard,
     Timing,
     dry_run_usage,
     guarded,
     held_for_making,
 )
-from holdfast.checkpoints.guard.checkpoint_lease import (
-    LEASE_S as USUAL_S,
-)
-from holdfast.checkpoints.guard.checkpoint_lease import (
-    CheckpointLease,
-    can_keep_leases,
-    has_lease,
-    lease_note,
-    lease_place,
-)
-from holdfast.checkpoints.guard.lease import LeadershipLost, LeaseElection, Term, myself
-from holdfast.errors import Conflict
+from holdfast.ownership.checkpoint_lease import can_keep_leases, has_lease, lease_note, lease_place
+from holdfast.ownership.election import LeadershipLost, Term
+from holdfast.ownership.lease import LEASE_S as USUAL_S
+from holdfast.ownership.lease import acquire
+from holdfast.ownership.process_identity import myself
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -48,8 +43,8 @@ class Beside:
         self.now_s = 1_000.0
         self.happens: Callable[[], object] = lambda: None
 
-    def owner(self) -> LeaseElection:
-        return LeaseElection(
+    def owner(self) -> StorageElection:
+        return StorageElection(
             self.storage, self.name, USUAL_S, lambda: self.now_s, lambda: 1_800_000_000, OWNER
         )
 
@@ -118,20 +113,29 @@ def test_in_memory_a_living_owner_is_refused_and_a_silent_one_followed() -> None
         candidates.passes(seconds)
         return True
 
-    refused = CheckpointLease("memory://ck", candidates.one())
     with pytest.raises(Conflict, match="another process owns the checkpoint") as caught:
-        refused.take(renews, lambda *told: waited.append(told), refuse_living=True)
+        acquire(
+            candidates.one(), "memory://ck", renews, lambda *told: waited.append(told), refuse_living=True
+        )
     assert caught.value.found == f"{myself()}, by the lease at {candidates.storage.uri}"
-    assert "its lease is over 10.0 s after that" in (caught.value.hint or "")
+    assert "its lease ends 10.0 s later" in (caught.value.hint or "")
     assert waited == [(myself(), LEASE_S)]
     # What was refused has taken nothing from the owner.
     term = owner.renew(term)
 
     told: list[float] = []
     clock = candidates.clocks.of(0.0)
-    follower = CheckpointLease("memory://ck", candidates.one(), clock, told.append)
     began = candidates.clocks.passed
-    assert follower.take(silent, lambda *_: None, refuse_living=True)
+    follower = acquire(
+        candidates.one(),
+        "memory://ck",
+        silent,
+        lambda *_: None,
+        refuse_living=True,
+        now=clock,
+        renewed=told.append,
+    )
+    assert follower is not None
     assert candidates.clocks.passed - began >= LEASE_S
     assert follower.token == term.token + 1
     assert len(told) >= 1
@@ -151,8 +155,7 @@ def test_one_who_does_not_refuse_the_living_waits_for_as_long_as_he_likes() -> N
         owner.renew(term)
         return next(left, None) is not None
 
-    lease = CheckpointLease("memory://ck", candidates.one())
-    assert not lease.take(patience, lambda *_: None, refuse_living=False)
+    assert not acquire(candidates.one(), "memory://ck", patience, lambda *_: None, refuse_living=False)
     assert next(left, None) is None
 
 

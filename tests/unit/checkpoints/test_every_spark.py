@@ -18,8 +18,8 @@ from state_rows import state_rows
 import holdfast as hf
 from golden import golden, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.migrating import migrate
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.state_reader import StateReader
+from holdfast.changes.reshaping import migrate
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Invalid

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from golden import NAMES, golden, golden_files
-from holdfast.at_rest.read.state_reader import named_operators
+from holdfast.at_rest.state_reader import named_operators
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.key_partition import KeyPartitions, partition_of_key, placing_fields
 from holdfast.checkpoints.state.rows import state_chunks

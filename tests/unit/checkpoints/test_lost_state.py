@@ -12,7 +12,7 @@ from damages import Files
 
 from golden import STATELESS, golden_files, golden_on_disk, without_checksums
 from holdfast import savepoints
-from holdfast.at_rest.migrating import planned_migration
+from holdfast.changes.reshaping import planned_migration
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy import NONE_OR_GONE, cut
 from holdfast.checkpoints.record import Record, Recorder, RecordFile, record_path
@@ -21,7 +21,7 @@ from holdfast.checkpoints.verification.file_checks import Verification
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.providers import known_provider
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
+from holdfast.savepoints.access import ChangeSource
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage
 

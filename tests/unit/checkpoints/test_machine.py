@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import ProcessIdentity, host_name, this_machine
+from holdfast.ownership.process_identity import ProcessIdentity, host_name, this_machine
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 

@@ -10,7 +10,7 @@ from command import Holdfast
 
 from golden import golden, golden_with_confs
 from holdfast.checkpoints.record import Recorder, RecordFile, WrittenBy, identity_of, record_path, writer_of
-from holdfast.engine.session.installed import InstalledSpark
+from holdfast.config.installed_spark import InstalledSpark
 from holdfast.errors import NotFound, Unsupported
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

@@ -10,7 +10,7 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.states import OperatorShape, StoreShape
 from holdfast.cli import check

@@ -10,11 +10,11 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
-from holdfast.checkpoints.guard.lease import Leader
 from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import Failure, JobState, QueryStarted
+from holdfast.ownership.election import Leader
 
 
 @pytest.fixture

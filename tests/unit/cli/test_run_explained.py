@@ -13,10 +13,10 @@ from command import Holdfast
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.guard.lease import Leader
-from holdfast.engine.ownership import lock_path, reserved
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.ownership.checkpoint_lock import lock_path, reserved
+from holdfast.ownership.election import Leader
 
 JOB = """\
 import holdfast as hf

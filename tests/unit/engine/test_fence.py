@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import ownership
-from holdfast.engine.ownership import Owner, fence, holder, holding_process, last_owner, reserved
 from holdfast.errors import Corrupt
+from holdfast.ownership import checkpoint_lock
+from holdfast.ownership.checkpoint_lock import Owner, fence, holder, holding_process, last_owner, reserved
 
 PROBE = """
 import fcntl, os, sys
@@ -28,14 +28,14 @@ def test_a_fence_holds_the_lock_until_it_is_written(tmp_path: Path, monkeypatch:
     lock, earlier, later = tmp_path / ".x.lock", Owner("job", "h", 1, 5, "e"), Owner("job", "h", 2, 6, "e")
     assert fence(lock, earlier)
     seen: list[str] = []
-    write = ownership._write_owner
+    write = checkpoint_lock._write_owner
 
     def write_once_somebody_has_tried(descriptor: int, text: bytes) -> None:
         probe = [sys.executable, "-c", PROBE, str(lock)]
         seen.append(subprocess.run(probe, capture_output=True, text=True, check=True).stdout.strip())
         write(descriptor, text)
 
-    monkeypatch.setattr(ownership, "_write_owner", write_once_somebody_has_tried)
+    monkeypatch.setattr(checkpoint_lock, "_write_owner", write_once_somebody_has_tried)
     assert fence(lock, later)
     assert seen == ["locked"]
     assert last_owner(lock) == later

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command import Holdfast
 
+from holdfast.config.installed_spark import platform_here
 from holdfast.config.settings import Settings, unwritable
 from holdfast.engine.session.doctor import Check, examine
-from holdfast.engine.session.installed import platform_here
 from holdfast.errors import Invalid
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.engine.session.installed import given_settings, submitted_settings
+from holdfast.config.installed_spark import given_settings
+from holdfast.engine.session.session import submitted_settings
 
 
 def test_the_three_spellings_of_a_properties_file(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from catalogs import Hands, catalog, file_query, target
 
-from holdfast.at_rest.keyed.keyed_operators import _notes
-from holdfast.checkpoints.guard.lease import LeaseElection
+from holdfast.at_rest.keyed_operators import _notes
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.verification.log_checks import check_origin
 from holdfast.errors import Conflict, Corrupt, HoldfastError
@@ -16,6 +15,7 @@ from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.record_header import parse_header
 from holdfast.formats.text import foreign_json, json_value
 from holdfast.jobs.candidacy import LeaderRecord
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.savepoints.catalog import drills
 from holdfast.savepoints.leases import clear_dead_sweep, takes
 from holdfast.storage.memory import MemoryStorage
@@ -63,7 +63,7 @@ def drill(data: bytes) -> None:
 
 def claim(data: bytes) -> None:
     storage = MemoryStorage({f"job/{1:020}.claim": data})
-    election = LeaseElection(storage, "job", 10, lambda: 0.0, lambda: 0.0)
+    election = StorageElection(storage, "job", 10, lambda: 0.0, lambda: 0.0)
     found = election.incumbent()
     assert found is not None
     assert found.holder == "an unknown process"
@@ -154,7 +154,7 @@ def test_a_header_with_an_odd_batch_is_not_ours(batch: str) -> None:
 @pytest.mark.parametrize("suffix", [".claim", ".record", ".beat"])
 def test_a_file_of_another_name_is_no_term(name: str, suffix: str) -> None:
     storage = MemoryStorage({f"job/{name}{suffix}": b"{}"})
-    election = LeaseElection(storage, "job", 10, lambda: 0.0, lambda: 100.0)
+    election = StorageElection(storage, "job", 10, lambda: 0.0, lambda: 100.0)
     assert election.incumbent() is None
     term = election.campaign()
     assert term is not None

@@ -12,7 +12,7 @@ from golden import NAMES, golden_files
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.sst import _File, check_sst, sst_entries
 from holdfast.formats.text import Allowance
-from holdfast.savepoints.rewrite.stores import Scratch
+from holdfast.savepoints.stores import Scratch
 
 
 def files(folder: Path) -> list[bytes]:

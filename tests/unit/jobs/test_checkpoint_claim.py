@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import LeadershipLost
-from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict
-from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.checkpoint_lock import Owner
+from holdfast.ownership.election import LeadershipLost
 
 pytestmark = pytest.mark.slow
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import ProcessIdentity
 from holdfast.errors import Unsupported
 from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
 from holdfast.model import JobState
+from holdfast.ownership.process_identity import ProcessIdentity
 
 WHOLE = LeaderRecord(
     holder="app-1 pid 4711",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import steady_s
-from holdfast.jobs.processes import lease_watchdog_process
-from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.ownership import watchdog_process
+from holdfast.ownership.watchdog import LeaseWatchdog
 
 # A process in it sees the machine as one that was suspended for an hour since.
 SUSPENDED = ["unshare", "--time", "--boottime", "3600"]
@@ -23,7 +23,7 @@ LATER_S = 600.0
 HOLDER = """
 import os, sys, time
 from holdfast.clock import steady_s
-from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.ownership.watchdog import LeaseWatchdog
 watchdog = LeaseWatchdog([int(sys.argv[1]), os.getpid()])
 watchdog.hold(steady_s() + float(sys.argv[2]))
 print("held", flush=True)
@@ -83,7 +83,7 @@ def test_a_watchdog_that_was_stopped_or_killed_is_replaced(
 def test_a_lease_is_over_on_a_machine_that_was_suspended_meanwhile(writer: subprocess.Popen[bytes]) -> None:
     if subprocess.run([*SUSPENDED, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
         pytest.skip("needs the right to make a time namespace")
-    program = Path(lease_watchdog_process.__file__).read_text(encoding="utf-8")
+    program = Path(watchdog_process.__file__).read_text(encoding="utf-8")
     watchdog = subprocess.Popen(
         [*SUSPENDED, sys.executable, "-I", "-S", "-c", program, f"{writer.pid}:"], stdin=subprocess.PIPE
     )

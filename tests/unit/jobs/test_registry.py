@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import Leader, LeadershipLost
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.jobs.metrics_loop import recoveries
 from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
@@ -23,6 +22,7 @@ from holdfast.jobs.registry.registry import (
     job_id,
 )
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
+from holdfast.ownership.election import Leader, LeadershipLost
 
 RECORD = JobRecord(
     "job", job_id("job"), "job.py", "file:///c", "retain", JobState.CREATED, None, 10, 10, None, 42

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoints.guard.lease import CannotLead, LeaseElection, Term
-from holdfast.engine.ownership import lock_path, reserved
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.candidacy import Candidacy, LeaderRecord, QueryPlace
-from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, require_places, take_over
+from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.checkpoint_lock import lock_path, reserved
+from holdfast.ownership.election import CannotLead, Term
+from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.memory import MemoryStorage
 
 LEASE_S = 1000.0
 
 
-class Counting(LeaseElection):
+class Counting(StorageElection):
     """One that counts its renewals."""
 
     renewals = 0
@@ -44,7 +45,7 @@ class Supervisors:
         home = self.folder / f"home-{len(self.candidacies)}"
         home.mkdir()
         made = Candidacy(
-            lambda job: LeaseElection(self.storage, job, LEASE_S, lambda: 0.0, lambda: 1_800_000_000),
+            lambda job: StorageElection(self.storage, job, LEASE_S, lambda: 0.0, lambda: 1_800_000_000),
             "job",
             Registry(home / "registry.db"),
             lambda: 1_800_000_000_000,

@@ -24,7 +24,7 @@ from state_rows import StateRow, state_rows
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.edit_api import edit
+from holdfast.changes.edit_api import edit
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.manifest import Manifest, manifest_of
 from holdfast.savepoints import planning

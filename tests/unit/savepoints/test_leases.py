@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from catalogs import Hands, catalog, file_query, manifests
 
-from holdfast.checkpoints.guard.lease import ProcessIdentity, host_name, this_machine
 from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.ownership.process_identity import ProcessIdentity, host_name, this_machine
 from holdfast.savepoints.leases import GcLease, Note, TakeLease, clear_dead_sweep
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import prove

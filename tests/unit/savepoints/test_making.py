@@ -18,11 +18,11 @@ from catalogs import Hands, catalog, file_query, target
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.guard.checkpoint_guard import Timing
-from holdfast.checkpoints.guard.lease import this_machine
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.savepoints.making import claimed
+from holdfast.ownership.checkpoint_guard import Timing
+from holdfast.ownership.process_identity import this_machine
+from holdfast.ownership.target_claim import claimed
 from holdfast.savepoints.restoring import RestoreKind, RestorePlan, plan_restore, restore
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

@@ -11,15 +11,8 @@ import pytest
 from catalogs import Hands, catalog
 
 from golden import KAFKA, files_read_from, golden_files, kafka_files
-from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.logs import read_again
-from holdfast.checkpoints.state.contents import contents
-from holdfast.checkpoints.verification.verifying import verify
-from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.formats.logs.batch_logs import OffsetLog, parse_offsets
-from holdfast.formats.logs.table_logs import parse_source
-from holdfast.savepoints.offsets.moving import OffsetPlan, OffsetRequest, move_offsets, plan_offsets
-from holdfast.savepoints.offsets.position_changes import (
+from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, move_offsets, plan_offsets
+from holdfast.changes.offsets.position_changes import (
     OffsetChange,
     PositionChange,
     RenameTopic,
@@ -33,9 +26,17 @@ from holdfast.savepoints.offsets.position_changes import (
     listed_offsets,
     sync_points,
 )
-from holdfast.savepoints.offsets.positions import SourceKind, read_positions
+from holdfast.changes.offsets.positions import SourceKind, read_positions
+from holdfast.changes.working_copy import WorkingCopy
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.logs import read_again
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.formats.logs.batch_logs import OffsetLog, parse_offsets
+from holdfast.formats.logs.table_logs import parse_source
+from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import SAVEPOINT
-from holdfast.savepoints.rewrite.working_copy import ChangeSource, WorkingCopy
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 

@@ -7,9 +7,9 @@ from catalogs import Hands, catalog, file_query, manifests
 
 from holdfast.errors import Corrupt, NotFound
 from holdfast.savepoints.catalog import load
+from holdfast.savepoints.derived import FileChanges, derive
 from holdfast.savepoints.leases import TakeLease
 from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
-from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.storage.memory import MemoryStorage
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"

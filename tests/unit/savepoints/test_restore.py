@@ -16,8 +16,8 @@ from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
-from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.ownership.checkpoint_lock import Owner, fence, holder, lock_path, reserved
 from holdfast.savepoints.leases import TakeLease
 from holdfast.savepoints.restoring import RestoreKind
 from holdfast.storage.local import LocalStorage

@@ -18,9 +18,9 @@ from holdfast.formats.logs.table_logs import parse_source
 from holdfast.formats.manifest import SavedFile
 from holdfast.savepoints import nesting, planning
 from holdfast.savepoints.catalog import listed, object_path
+from holdfast.savepoints.derived import store_object
 from holdfast.savepoints.planning import named_for_life, plan_take
 from holdfast.savepoints.proof import prove
-from holdfast.savepoints.rewrite.derived import store_object
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage

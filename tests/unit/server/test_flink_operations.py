@@ -10,11 +10,11 @@ import pytest
 from served import NOW_MS, SHOP, Served
 
 from holdfast import savepoints
-from holdfast.checkpoints.guard.lease import Leader
 from holdfast.formats.files.compression import modified_utf8
 from holdfast.jobs.operation_executor import OperationExecutor
 from holdfast.jobs.registry.operation_log import Operations, OperationState, Rescale
 from holdfast.model import JobState
+from holdfast.ownership.election import Leader
 from holdfast.server.flink.calls import serialized, vertex_id
 
 OURS = "0123456789abcdef0123456789abcdef"

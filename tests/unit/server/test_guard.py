@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from golden import golden
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.checkpoints.state import rows
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.cli.serve import notes, say_notes

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.ownership import java_cause, java_message
+from holdfast.engine.jvm_lock import java_cause, java_message
 from holdfast.engine.queries.watch import offsets_in
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable, Unsupported
 from holdfast.formats.record_header import RECORD_HEADER, parse_header

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._version import __version__
+from holdfast.config.installed_spark import GUIDE, given_settings, jars_of_spark, platform_here, spark_home
 from holdfast.config.settings import Settings, unwritable
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
+from holdfast.config.spark_versions import installed, minor, spark_version
 from holdfast.config.units import counted
 from holdfast.engine.cluster import ClusterFit, executor_slots, fit_of
 from holdfast.engine.session import jars
-from holdfast.engine.session.installed import GUIDE, given_settings, jars_of_spark, platform_here, spark_home
 from holdfast.engine.session.jars import EXTRAS, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
 from holdfast.engine.session.session import LOCAL, WORKERS_KEY, defaults_for, session
-from holdfast.engine.versions import installed, minor, spark_version
 from holdfast.engine.worker_probe import OWN, PACKAGES, Seen, look_at_workers
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json

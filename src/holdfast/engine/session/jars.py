@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.installed_spark import given_settings, jars_of_spark
 from holdfast.config.spark_defaults import (
     CASSANDRA_PROVIDER,
     EXTERNAL_LAYOUT,
@@ -26,8 +27,7 @@ from holdfast.config.spark_defaults import (
     ROW_CHECKSUM_KEY,
     TIKV_PROVIDER,
 )
-from holdfast.engine.session.installed import given_settings, jars_of_spark
-from holdfast.engine.versions import installed, minor
+from holdfast.config.spark_versions import installed, minor
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unavailable, Unsupported
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.backend import Backend, ExternalStore
 from holdfast.config.cluster_settings import Manager, asked_cores, container_defaults, manager_of
+from holdfast.config.installed_spark import GATEWAY_VARIABLE, given_settings
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import (
     DAEMON_KEY,
@@ -19,6 +20,7 @@ from holdfast.config.spark_defaults import (
     Default,
     machine_defaults,
 )
+from holdfast.config.spark_versions import spark_version
 from holdfast.engine.cluster import (
     WORKER_PATH_KEY,
     code_archives,
@@ -29,7 +31,6 @@ from holdfast.engine.cluster import (
     send_package,
     worker_path,
 )
-from holdfast.engine.session.installed import given_settings, submitted_settings
 from holdfast.engine.session.jars import (
     APPENDED,
     PACKAGES_KEY,
@@ -41,7 +42,6 @@ from holdfast.engine.session.jars import (
 )
 from holdfast.engine.session.java import find_java, java_home_for_spark, no_jvm_left
 from holdfast.engine.session.workers import socket_folder
-from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
 from holdfast.extras import require_package
 
@@ -222,3 +222,17 @@ def available_cores() -> int:
 
 def _settings(home: str | Path | None) -> Settings:
     return Settings.resolve({"home": home}, os.environ, Path.cwd())
+
+
+def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the `spark-submit` that has started this program; none where none has.
+
+    They are in its JVM, which waits for us at a port. What a builder sets wins over them.
+    """
+    if GATEWAY_VARIABLE not in environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    ensure: Any = SparkContext._ensure_initialized
+    ensure()
+    return {str(key): str(value) for key, value in SparkConf().getAll()}

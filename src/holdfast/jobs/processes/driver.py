@@ -37,7 +37,6 @@ from holdfast.jobs import failures
 from holdfast.jobs.background import GroupCommits
 from holdfast.jobs.definition import Job, Periodic
 from holdfast.jobs.loader import load_job
-from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     BatchesRepeated,
@@ -63,6 +62,7 @@ from holdfast.jobs.processes.protocol import (
 )
 from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
+from holdfast.ownership.watchdog import LeaseWatchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,8 +234,9 @@ class Driver:
 
     def _start_spark(self, job: Job) -> SparkSession:
         from holdfast.engine.cluster import fit_of
-        from holdfast.engine.ownership import Owner, hold, lock_path
+        from holdfast.engine.jvm_lock import hold
         from holdfast.engine.queries.watch import java_pid
+        from holdfast.ownership.checkpoint_lock import Owner, lock_path
 
         spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
         home = Path(self._spec.home)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoints.guard.lease import Leader
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.recovery import RecoveryTimes
 from holdfast.jobs.registry.registry import Attempt, AttemptCounts, JobRecord, Registry, note_of
@@ -15,6 +14,7 @@ from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
+from holdfast.ownership.election import Leader
 
 if TYPE_CHECKING:
     from holdfast.jobs.recovery import Prediction

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.checkpoints.guard.lease import LeadershipLost
 from holdfast.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.jobs.registry.registry import BATCHES_KEPT, JobRecord, Registry
+from holdfast.ownership.election import LeadershipLost
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.checkpoints.guard.lease import Leader, LeadershipLost
 from holdfast.errors import NotFound
 from holdfast.formats.manifest import Manifest
 from holdfast.jobs.recovery import RecoveryTimes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.ownership.election import Leader, LeadershipLost
 from holdfast.plain_values import READ, from_known
 from holdfast.storage.file_lock import lock_holder
 from holdfast.storage.shared_database import PATIENCE_S, DatabaseShape, SharedDatabase

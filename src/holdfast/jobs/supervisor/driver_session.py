@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.guard.lease import LeadershipLost, ProcessIdentity
 from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.external.named_addresses import name_database
@@ -16,12 +15,14 @@ from holdfast.jobs import failures
 from holdfast.jobs.candidacy import places_of
 from holdfast.jobs.events import batch_line
 from holdfast.jobs.processes import protocol
-from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
 from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
 from holdfast.model import Failure
+from holdfast.ownership.checkpoint_claim import JVM_GRACE_S
+from holdfast.ownership.election import LeadershipLost
+from holdfast.ownership.process_identity import ProcessIdentity
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
 Admit = Callable[[protocol.JobDefined], bool]
@@ -172,7 +173,7 @@ class DriverSession:
             restore=bool(job.spec.savepoints) and not job.restored,
             repeat=job.recovery.to_repeat(),
             term=None if candidacy is None else candidacy.token,
-            election="" if candidacy is None else candidacy.place_id,
+            election="" if candidacy is None else candidacy.election_id,
             machine=job.machine,
         )
         attempt.process.channel.send(go)

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S, CheckpointLease, has_lease, lease_of
-from holdfast.checkpoints.guard.lease import LeaseElection, Now, myself
 from holdfast.config.checks import local_path
 from holdfast.errors import Internal
-from holdfast.jobs.candidacy import Candidacy, Elections, take_alone
+from holdfast.jobs.candidacy import Candidacy, take_alone
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.ownership.checkpoint_lease import has_lease, lease_of
+from holdfast.ownership.election import Now
+from holdfast.ownership.elections import Elections
+from holdfast.ownership.lease import LEASE_S, Lease, acquire
+from holdfast.ownership.process_identity import myself
+from holdfast.ownership.storage_election import StorageElection
 
 
 class Leadership:
@@ -40,7 +44,7 @@ class Leadership:
         self._now = now
         self._lease_s = lease_s
         self._lock: SupervisorLock | None = None
-        self._lease: CheckpointLease | None = None
+        self._lease: Lease | None = None
         self._told_of_none = False
         self.candidacy: Candidacy | None = None
 
@@ -75,8 +79,8 @@ class Leadership:
     @property
     def until_s(self) -> float | None:
         """The moment until which a driver may count on it; None where nothing but locks decides."""
-        ends = [held.until_s for held in (self.candidacy, self._lease) if held is not None]
-        return min(ends, default=None)
+        leases = (None if self.candidacy is None else self.candidacy.lease, self._lease)
+        return min((lease.until_s for lease in leases if lease is not None), default=None)
 
     def enter(self, job: str, home: StateHome, registry: Registry) -> None:
         """Claim the job: take its lock, or enter the elections of its leader. Called again, it does nothing.
@@ -131,19 +135,18 @@ class Leadership:
             self.require()
             return goes_on(seconds)
 
-        lease = CheckpointLease(checkpoint, election, self._now)
-        has_stood_by = self.candidacy is not None and self.candidacy.has_stood_by
-        if not lease.take(patient, waiting, refuse_living=not has_stood_by):
-            return False
-        self._lease = lease
-        return True
+        refuse_living = self.candidacy is None or not self.candidacy.has_stood_by
+        self._lease = acquire(
+            election, checkpoint, patient, waiting, refuse_living=refuse_living, now=self._now
+        )
+        return self._lease is not None
 
-    def _lease_of(self, checkpoint: str, job: str) -> LeaseElection | None:
+    def _lease_of(self, checkpoint: str, job: str) -> StorageElection | None:
         """The lease beside a checkpoint; an elected leader follows the one before at once."""
         holder, elected = f"{myself()}, job {job!r}", self.candidacy
         if elected is None:
             return lease_of(checkpoint, holder, self._lease_s, self._now)
-        elected_at = f"{elected.place_id} {job}"
+        elected_at = f"{elected.election_id} {job}"
         return lease_of(checkpoint, holder, elected.lease_s, self._now, elected_at)
 
     def require(self) -> None:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.guard.lease import CannotLead, host_name
-from holdfast.engine.ownership import Owner
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.candidacy import Candidacy, LeaderRecord, QueryPlace
 from holdfast.jobs.events import Say
-from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.rollback import under_way
+from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.checkpoint_lock import Owner
+from holdfast.ownership.election import CannotLead
+from holdfast.ownership.process_identity import host_name
 from holdfast.storage import open_storage
 
 # What may be different on another machine, or later on this one.
@@ -54,7 +55,7 @@ def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: C
         Conflict: Another job has the checkpoint, and this supervisor has just been started.
     """
     record = candidacy.record
-    claim = replace(claim, election=candidacy.place_id, term=candidacy.token or 0)
+    claim = replace(claim, election=candidacy.election_id, term=candidacy.token or 0)
 
     def waiting(owner: Owner) -> None:
         say("waiting", claim.describe(owner), pid=owner.pid, machine=host_name(owner.machine))

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from holdfast.checkpoints.guard.lease import this_machine
 from holdfast.config.units import counted
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs import failures
@@ -23,7 +22,6 @@ from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.jobs.events import Event, EventHandler, JobOutcome, logged
 from holdfast.jobs.metrics_loop import Observing
 from holdfast.jobs.processes import protocol
-from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
@@ -36,6 +34,8 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
+from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.process_identity import this_machine
 
 _ENDS: Final = frozenset({JobState.FINISHED, JobState.FAILED})
 

@@ -11,17 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from holdfast.checkpoints.guard.checkpoint_lease import LEASE_S
-from holdfast.checkpoints.guard.lease import CannotLead, LeadershipLost, Now
 from holdfast.checkpoints.record import refuse_newer
 from holdfast.clock import steady_s
 from holdfast.config.policies import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.jobs import failures
-from holdfast.jobs.candidacy import Elections
 from holdfast.jobs.events import EventHandler, JobOutcome
-from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import JobDefined
@@ -35,6 +31,10 @@ from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
 from holdfast.jobs.supervisor.supervised_job import DriverAttempt, SupervisedJob
 from holdfast.model import Failure, JobState
+from holdfast.ownership.checkpoint_claim import ORPHAN_GRACE_S
+from holdfast.ownership.election import CannotLead, LeadershipLost, Now
+from holdfast.ownership.elections import Elections
+from holdfast.ownership.lease import LEASE_S
 
 
 class Supervisor:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.bootstrap import Bootstrapped, WarmQuery, bootstrap_query, plan_bootstrap
+from holdfast.changes.bootstrap import Bootstrapped, WarmQuery, bootstrap_query, plan_bootstrap
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid

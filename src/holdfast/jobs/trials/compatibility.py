@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.column_changes import Wishes
-from holdfast.at_rest.evolving import operator_columns, steps_for
+from holdfast.changes.column_changes import Wishes
+from holdfast.changes.evolving import operator_columns, steps_for
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.states import OperatorShape, operator_states, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
@@ -282,8 +282,8 @@ def check(
     # A job gets the format of its checkpoint, unless somebody has written one down.
     adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
     begin("starting Spark")
-    from holdfast.engine.session.installed import given_settings
-    from holdfast.engine.versions import minor
+    from holdfast.config.installed_spark import given_settings
+    from holdfast.config.spark_versions import minor
 
     theirs = given_settings(os.environ)
     quick = {key: value for key, value in SHORT_LIVED.items() if key not in theirs}

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.column_changes import Wishes
-from holdfast.at_rest.evolving import (
+from holdfast.changes.column_changes import Wishes
+from holdfast.changes.engine import state_at_rest
+from holdfast.changes.evolving import (
     EvolutionPlan,
     Evolved,
     NewCode,
@@ -24,6 +25,7 @@ from holdfast.at_rest.evolving import (
     operator_columns,
     steps_for,
 )
+from holdfast.changes.rewriting import StateShape
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.states import OperatorShape, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
@@ -34,13 +36,10 @@ from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
 from holdfast.jobs.trials.compatibility import old_plan, unfit_for_evolution
 from holdfast.model import Effect, PlanChange
-from holdfast.savepoints.access import Address, move_of, source_guard, source_usage
+from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
 from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, lay_out, lay_out_first, open_saved
 from holdfast.savepoints.plan_changes import compare_plans, moved_sources
 from holdfast.savepoints.restoring import RestoreKind
-from holdfast.savepoints.rewrite.rewriting import StateShape
-from holdfast.savepoints.rewrite.state_move import state_at_rest
-from holdfast.savepoints.rewrite.working_copy import ChangeSource
 from holdfast.savepoints.view import workplace
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -54,11 +53,16 @@ _STATEFUL: Final = ("aggregation", "deduplication")
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """The facts that are known before anything is written."""
+class Evolution:
+    """A planned evolution.
 
-    source: ChangeSource
-    target: Storage
+    Attributes:
+        plan: The plan.
+        code: The state of the new code's operators.
+        shape: The layout of the state.
+        accepts: Raises if Spark does not continue from a checkpoint with the new code.
+    """
+
     plan: EvolutionPlan
     code: NewCode
     shape: StateShape
@@ -126,15 +130,18 @@ def evolve(
         NotFound: There is no such file, job, savepoint or checkpoint.
         Corrupt: The source is damaged.
     """
-    wishes = _wishes(initial, rename, drop, merge=merge)
+    wishes = wishes_of(initial, rename, drop, merge=merge)
+    given, target = move_of(source, checkpoint, "evolved", home)
     with (
-        _prepared(source, checkpoint, to, old, query, wishes, overrides, conf, master, home, spark) as ready,
-        source_guard(ready.source, "state migrate --to", stopped=stopped, tell=tell) as guard,
-        workplace(ready.target, "evolve") as work,
+        prepared_evolution(
+            source, given, target, to, old, query, wishes, overrides, conf, master, home, spark
+        ) as ready,
+        source_guard(given, "state migrate --to", stopped=stopped, tell=tell) as guard,
+        workplace(target, "evolve") as work,
     ):
         return apply_evolution(
-            ready.source,
-            ready.target,
+            given,
+            target,
             ready.plan,
             ready.code,
             work,
@@ -167,18 +174,22 @@ def plan_evolve(
     Raises:
         As `evolve`.
     """
-    wishes = _wishes(initial, rename, drop, merge=merge)
-    with _prepared(source, checkpoint, to, old, query, wishes, overrides, conf, master, home, spark) as ready:
-        return replace(ready.plan, usage=source_usage(ready.source))
+    wishes = wishes_of(initial, rename, drop, merge=merge)
+    given, target = move_of(source, checkpoint, "evolved", home)
+    with prepared_evolution(
+        source, given, target, to, old, query, wishes, overrides, conf, master, home, spark
+    ) as ready:
+        return replace(ready.plan, usage=source_usage(given))
 
 
-def _wishes(
+def wishes_of(
     initial: Mapping[str, object] | None,
     rename: Mapping[str, str] | None,
     drop: Sequence[str],
     *,
     merge: bool,
 ) -> Wishes:
+    """Return what a caller has said about columns and operators."""
     starts = {name: _text(value) for name, value in (initial or {}).items()}
     return Wishes(dict(rename or {}), frozenset(drop), starts, merge)
 
@@ -188,9 +199,10 @@ def _text(value: object) -> str:
 
 
 @contextmanager
-def _prepared(
+def prepared_evolution(
     source: Address,
-    checkpoint: Address | None,
+    given: ChangeSource,
+    target: Storage,
     to: Target,
     old: Target | None,
     query: str | None,
@@ -200,8 +212,14 @@ def _prepared(
     master: str | None,
     home: str | Path | None,
     spark: SparkSession | None,
-) -> Iterator[_Prepared]:
-    given, target = move_of(source, checkpoint, "evolved", home)
+) -> Iterator[Evolution]:
+    """Plan an evolution, and hold the Spark session of the new code until it is carried out.
+
+    The arguments are those of `evolve`; `given` is the opened source.
+
+    Raises:
+        As `evolve`.
+    """
     state = state_at_rest(given, target, RestoreKind.EVOLVE, needs_state=False)
     saved = open_saved(os.fspath(source))
     unfit = unfit_for_evolution(saved)
@@ -241,9 +259,7 @@ def _prepared(
         def accepts(made: Storage) -> None:
             _require_accepted(frame, code.mode, made, folder)
 
-        yield _Prepared(
-            given, target, plan, NewCode(LocalStorage(folder / "first"), code.plan), shape, accepts
-        )
+        yield Evolution(plan, NewCode(LocalStorage(folder / "first"), code.plan), shape, accepts)
 
 
 def _planned(

@@ -96,8 +96,8 @@ def _with_plan(
     spark: SparkSession | None,
 ) -> LintReport:
     from holdfast.advice.sizes import cores_of
+    from holdfast.config.installed_spark import given_settings
     from holdfast.config.spark_defaults import SHORT_LIVED
-    from holdfast.engine.session.installed import given_settings
     from holdfast.jobs.loader import require_job_file, split_target
     from holdfast.jobs.processes.planned_lint import job_source, planned_report
     from holdfast.jobs.processes.user_query import job_in, session_for, sinks_of_job

@@ -8,12 +8,12 @@ from pathlib import Path
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY
-from holdfast.engine.ownership import holder, in_use, lock_path
 from holdfast.jobs.candidacy import live_leader
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.restore_on_start import not_restored, other_format
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock, led_already, running_already
+from holdfast.ownership.checkpoint_lock import holder, in_use, lock_path
 from holdfast.savepoints.savepoint_api import plan_restore_once
 from holdfast.storage import open_storage
 

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
-from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.external.named_addresses import named_databases

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from holdfast.advice.cost_report import CostReport
 from holdfast.at_rest.insight import key_history
-from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
-from holdfast.at_rest.read.state_reader import StateReader, key_in, sample_key, written_key
+from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.state_reader import StateReader, key_in, sample_key, written_key
 from holdfast.checkpoints.checkpoint import FROM_FILES, Batch, Checkpoint
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.state.contents import StoreShares, shares

@@ -1,1 +1,0 @@
-"""Erase a key from savepoints and checkpoints, and certify what was searched."""

@@ -1,0 +1,289 @@
+"""Holdfast's keyed operators of a checkpoint, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.keyed import group_of_key, is_keyed, numbering_of, stored_group
+from holdfast.checkpoints.state.rows import state_chunks
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
+from holdfast.errors import Invalid, NotFound
+from holdfast.formats.logs.notes import PLAN_NOTE, parse_note
+from holdfast.formats.text import damaged, foreign_json
+from holdfast.layout import OwnFile
+from holdfast.storage.port import Storage, full
+from holdfast.worker.state.group_numbers import EVEN, Numbering
+from holdfast.worker.state.store import META, Meta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.worker.state.layout import BlobSchema
+
+
+# What operators keep for themselves.
+_OWN: Final = "holdfast_"
+_WHAT: Final = "the note of an operator"
+BROADCAST: Final = "broadcast"
+LIST, MAP = "list", "map"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """One state of a keyed operator.
+
+    Attributes:
+        name: The user's name of it.
+        kind: "value", "list", "map", "reducing", "aggregating" or "broadcast".
+        type: The Arrow type of its values, of a list's elements, of a map's values or of an accumulator.
+        key_type: The type of a map's keys.
+        ttl_ms: How long values live; None for ever.
+        clock: Which clock that goes by, "processing" or "event".
+    """
+
+    name: str
+    kind: str
+    type: pa.DataType
+    key_type: pa.DataType | None = None
+    ttl_ms: int | None = None
+    clock: str | None = None
+
+    @property
+    def has_elements(self) -> bool:
+        """Return whether a key may have several values of it."""
+        return self.kind in (LIST, MAP, BROADCAST)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedOperator:
+    """A keyed operator of Holdfast's as a checkpoint has it at a batch.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        name: The user's name of it; `operator-NUMBER` where nobody noted one.
+        partitions: How many partitions its state has.
+        key_groups: How many key groups its keys are put into.
+        keys: The key columns. Where nobody noted their names they are `key`, or `key_1`, `key_2`, …
+        states: What is kept for each key.
+        timers: Whether keys may have timers.
+        form: The newest form of its tables.
+        planned_ms: When the batch was planned, by which what is written now is stamped.
+        watermark_ms: The watermark of the batch.
+        placed: Whether a function of the user's decides a key's group; None where nobody noted it.
+        instances: Whether its keys are the instances of an `hf.Operator`.
+        note_path: Where the operator's note is; None where there is none.
+        numbering: How the groups are stored.
+    """
+
+    operator_id: int
+    name: str
+    partitions: int
+    key_groups: int
+    keys: pa.Schema
+    states: tuple[KeptState, ...]
+    timers: bool
+    form: BlobSchema
+    planned_ms: int
+    watermark_ms: int | None
+    placed: bool | None = None
+    instances: bool = False
+    note_path: str | None = None
+    numbering: Numbering = EVEN
+
+    def partition_of(self, group: int) -> int:
+        """The partition of a key group."""
+        return self.numbering.partition_of(group, self.partitions)
+
+    def state(self, name: str) -> KeptState:
+        """A state by its name.
+
+        Raises:
+            NotFound: There is none; the error says which there are.
+        """
+        for state in self.states:
+            if state.name == name:
+                return state
+        raise NotFound(
+            "the operator has no such state",
+            where=f"operator {self.name}",
+            found=name,
+            expected=", ".join(state.name for state in self.states) or "none: it has no state",
+            hint="see its states with `holdfast state list`",
+        )
+
+
+def belongs_to_no_key(where: str, state: str) -> Invalid:
+    """The error for rows of a broadcast stream that are asked for or changed by key."""
+    return Invalid(
+        "the rows of a broadcast stream belong to no key",
+        where=f"{where}, state {state}",
+        hint="every key group has a copy of all of them: send the stream other rows to change them",
+    )
+
+
+def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[KeyedOperator, ...]:
+    """Holdfast's keyed operators at a committed batch, by their numbers.
+
+    An operator that has neither a note nor any state yet is left out, since nothing says what it keeps.
+
+    Cost: a few small files; where a query was started without Holdfast there are no notes, and the rows of a
+    partition or more are read until one tells.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch whose files are kept; the newest by default.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed.
+        Corrupt: A file is damaged.
+    """
+    return tuple(operator for operator, _ in keyed_with_states(storage, batch_id))
+
+
+def keyed_with_states(
+    storage: Storage, batch_id: int | None = None
+) -> list[tuple[KeyedOperator, OperatorStates]]:
+    """The same, each with what reads its rows."""
+    own = [operator for operator in operator_states(storage, batch_id) if is_keyed(operator)]
+    if not own:
+        return []
+    notes = dict(_notes(storage))
+    found = []
+    for states, name in _named(storage, own, notes):
+        note = notes.get(name) if name is not None else None
+        form, key_groups = _from_note(note) if note is not None else _from_rows(storage, states)
+        if form is not None:
+            found.append((_operator(states, name, note, form, key_groups), states))
+    return found
+
+
+def _operator(
+    states: OperatorStates,
+    name: str | None,
+    note: Mapping[str, Any] | None,
+    form: BlobSchema,
+    key_groups: int,
+) -> KeyedOperator:
+    from holdfast.worker.declarations.state_descriptors import SETTLED
+    from holdfast.worker.interface import TIMERS
+    from holdfast.worker.state.layout import ROWS
+
+    planned_ms, watermark_ms = states.times()
+    return KeyedOperator(
+        states.operator_id,
+        f"operator-{states.operator_id}" if name is None else name,
+        states.partitions,
+        key_groups,
+        key_schema(form, (note or {}).get("keys")),
+        kept_states(form),
+        TIMERS in form.tables[ROWS].names,
+        form,
+        planned_ms,
+        watermark_ms,
+        placed=(note or {}).get("placed"),
+        instances=SETTLED in form.states,
+        note_path=None if name is None or note is None else OwnFile(layout.operator_note(name)).render(),
+        numbering=numbering_of(states),
+    )
+
+
+def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schema:
+    """The key columns of a form, under the user's names where these are known."""
+    import pyarrow as pa
+
+    from holdfast.worker.state.layout import KEY_PREFIX, ROWS
+
+    types = [field.type for field in form.tables[ROWS] if field.name.startswith(KEY_PREFIX)]
+    if names is None or len(names) != len(types):
+        names = ["key"] if len(types) == 1 else [f"key_{at + 1}" for at in range(len(types))]
+    return pa.schema(list(zip(names, types, strict=True)))
+
+
+def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
+    """The states of a form that a person has declared."""
+    from holdfast.worker.state.layout import stored_types
+
+    return tuple(
+        KeptState(
+            name, declared["kind"], *stored_types(form, name), declared.get("ttl_ms"), declared.get("clock")
+        )
+        for name, declared in form.states.items()
+        if not name.startswith(_OWN)
+    )
+
+
+def _from_note(note: Mapping[str, Any]) -> tuple[BlobSchema | None, int]:
+    from holdfast.worker.state.layout import form_from_json
+
+    return form_from_json(note["forms"][note["current"]]), int(note["key_groups"])
+
+
+def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | None, int]:
+    """The form of any group, and how many groups its record knows."""
+    for codec, _, pairs in state_chunks(storage, states.batch_id, operator_id=states.operator_id):
+        if codec.name.family != META:
+            continue
+        group = stored_group(storage, states, group_of_key(codec, pairs[0][0]))
+        if group is not None:
+            meta: Meta = group.record(codec.where)
+            return group.known(codec.where).get(meta.form), meta.key_groups
+    return None, 0
+
+
+def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return the notes of keyed operators, by name."""
+    for name in storage.list(layout.OWN).names:
+        operator = layout.noted_operator(name)
+        if operator is None:
+            continue
+        path = OwnFile(name).render()
+        try:
+            note = foreign_json(storage.read(path))
+            keyed = isinstance(note, dict) and note["current"] in note["forms"] and int(note["key_groups"])
+        except (ValueError, TypeError):
+            raise damaged(_WHAT, full(storage.uri, path), "something else", "JSON") from None
+        except KeyError:
+            continue  # an operator without keys has another note
+        if keyed:
+            yield operator, note
+
+
+def _named(
+    storage: Storage, own: Sequence[OperatorStates], notes: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[OperatorStates, str | None]]:
+    """Each operator with the name it has in the notes: they do not say which of Spark's operators they are.
+
+    A single one needs no telling, and the plan of a query that Holdfast started has them in Spark's order.
+    Else the form of the stored rows tells, where only one note has it.
+    """
+    planned = _planned(storage, own[0].batch_id)
+    if len(planned) == len(own) and set(planned) <= set(notes):
+        yield from zip(own, planned, strict=True)
+        return
+    if len(own) == len(notes) == 1:
+        yield own[0], next(iter(notes))
+        return
+    for states in own:
+        form, key_groups = _from_rows(storage, states) if notes else (None, 0)
+        fits = [
+            name
+            for name, note in notes.items()
+            if form is not None
+            and int(note["key_groups"]) == key_groups
+            and form.fingerprint.hex() in note["forms"]
+        ]
+        yield states, fits[0] if len(fits) == 1 else None
+
+
+def _planned(storage: Storage, batch_id: int) -> tuple[str, ...]:
+    """The names of the keyed operators in the plan of a batch, in Spark's order."""
+    path = OwnFile(PLAN_NOTE).render()
+    try:
+        note = parse_note(storage.read(path), full(storage.uri, path))
+    except NotFound:
+        return ()
+    plan = None if note is None else note.at(batch_id)
+    return () if plan is None else plan.operators

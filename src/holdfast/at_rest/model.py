@@ -1,0 +1,375 @@
+"""States as people see them: operators, their states, and the rows that these hold for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.checkpoints.checkpoint import NAMES, ProgressCallback
+from holdfast.checkpoints.state.rocksdb import Pairs
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.formats.operators import OperatorName
+from holdfast.formats.rows.plain import plain
+from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.layout import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from holdfast.at_rest.keyed_reader import KeyedStateReader
+    from holdfast.checkpoints.state.lookup import Sought
+
+
+# The clocks that rows expire by.
+EVENT: Final = "event"
+PROCESSING: Final = "processing"
+
+
+class StateForm(str, Enum):
+    """The kind of value that a state holds for a key."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    TIMERS = "timers"
+    ROWS = "rows"
+    SESSIONS = "sessions"
+    KEYED = "keyed"
+
+
+def _columns(columns: Struct) -> dict[str, str]:
+    return {name: type_text(kind) for name, kind in zip(columns.names, columns.types, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedState(JsonShape):
+    """A state as people name it.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        operator: What people call the operator: the user's own name of it, or what it does.
+        kind: Spark's name for what the operator does.
+        named: What the operator is called.
+        name: What people call the state; the operator's own name where it has only one.
+        form: What it holds for a key: a value, a list, a map, timers, rows.
+        key: The columns of its key.
+        sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
+        value: The columns of its value.
+        ttl: Whether each value has a time at which it expires.
+        source: What reads it.
+        codec: What takes apart its rows in Spark's store; None where that holds key groups.
+        counts: What reads how many rows a key of a join has.
+    """
+
+    operator_id: int
+    operator: str
+    kind: str
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+    name: str = field(metadata=json_as("state"))
+    form: StateForm
+    key: Struct = field(metadata=json_as(convert=_columns))
+    sub: Struct = field(metadata=json_as(convert=_columns))
+    value: Struct = field(metadata=json_as(convert=_columns))
+    ttl: bool
+    source: StateSource = field(repr=False, compare=False, metadata=NOT_IN_JSON)
+    codec: StateCodec | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+    counts: StateCodec | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+
+    @property
+    @in_json_as("name")
+    def full_name(self) -> str:
+        """Operator and state, as they can be asked for."""
+        return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
+
+    @property
+    def stored(self) -> tuple[str, str]:
+        """The store that it is in, and the column family."""
+        name = None if self.codec is None else self.codec.name
+        return (DEFAULT_STORE, DEFAULT_STORE) if name is None else (name.store, name.family)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOperator(JsonShape):
+    """A stateful operator and its states.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        name: What people call it: the user's own name of it, or what it does.
+        kind: Spark's name for what it does.
+        named: What it is called.
+        partitions: How many partitions its state has.
+        states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
+            name, and then each by itself.
+        files: What reads its files.
+        keyed: The key groups of one of Holdfast's keyed operators, for who writes them anew.
+    """
+
+    operator_id: int
+    name: str = field(metadata=json_as("operator"))
+    kind: str
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+    partitions: int
+    states: tuple[NamedState, ...]
+    files: OperatorStates = field(repr=False, compare=False, metadata=NOT_IN_JSON)
+    keyed: KeyedStateReader | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(JsonShape):
+    """One row of a state; of a list one element.
+
+    Attributes:
+        key: The key's columns.
+        sub: What tells it from the other rows of its key: a map's key, a session's start, a timer's time.
+        value: The value's columns.
+        expires_ms: When it expires, in epoch milliseconds; None without a time to live.
+        partition: The partition that it is in.
+        size_bytes: The bytes of its key and value as they are stored.
+    """
+
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    sub: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    value: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    expires_ms: int | None
+    partition: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState(JsonShape):
+    """The state of one key at a batch.
+
+    Attributes:
+        state: The state.
+        batch_id: The batch.
+        key: The key.
+        entries: Its rows; none where the state does not know the key.
+    """
+
+    state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    entries: tuple[Entry, ...] = field(metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def exists(self) -> bool:
+        """Return whether the state has the key."""
+        return bool(self.entries)
+
+    @property
+    @in_json
+    def partition(self) -> int | None:
+        """The partition that the key is in."""
+        return self.entries[0].partition if self.entries else None
+
+    @property
+    @in_json
+    def size_bytes(self) -> int:
+        """The bytes of all its rows."""
+        return sum(entry.size_bytes for entry in self.entries)
+
+    @property
+    @in_json_as(convert=plain)
+    def value(self) -> Any:
+        """The value as its form has it; None where the state does not know the key.
+
+        The columns of a value; a list of them for lists, for the rows of a join and for sessions; of a map a
+        dictionary by its key, or pairs where that has several columns; of timers their times. A state of one
+        of Holdfast's keyed operators has no columns, so it is the value itself.
+        """
+        if not self.entries:
+            return None
+        form, entries = self.state.form, self.entries
+        if form in (StateForm.VALUE, StateForm.KEYED):
+            return self._plain(entries[0])
+        if form is StateForm.MAP:
+            return self._as_map()
+        if form is StateForm.SESSIONS:
+            return [{**entry.sub, **entry.value} for entry in entries]
+        if form is StateForm.TIMERS:
+            several = len(self.state.sub.names) > 1
+            return [dict(entry.sub) if several else next(iter(entry.sub.values())) for entry in entries]
+        return [self._plain(entry) for entry in entries]
+
+    def _as_map(self) -> Any:
+        if len(self.state.sub.names) == 1:
+            return {next(iter(entry.sub.values())): self._plain(entry) for entry in self.entries}
+        return [(dict(entry.sub), self._plain(entry)) for entry in self.entries]
+
+    def _plain(self, entry: Entry) -> Any:
+        return self.state.source.plain_value(self.state, entry)
+
+    @property
+    @in_json
+    def expires_ms(self) -> list[int | None] | None:
+        """Return the expiry of each row, in epoch milliseconds; None for a state without a TTL."""
+        return [entry.expires_ms for entry in self.entries] if self.state.ttl else None
+
+
+@dataclass(slots=True)
+class KeySize:
+    """The size of one key in a state.
+
+    Attributes:
+        rows: Its rows.
+        size_bytes: Their bytes.
+        partition: The partition that they are in.
+        read: Gives the key's columns, of `stored`; one function for many keys.
+        stored: The key as it is stored.
+    """
+
+    rows: int
+    size_bytes: int
+    partition: int
+    read: Callable[[Any], Mapping[str, Any]]
+    stored: Any
+
+    def key(self) -> Mapping[str, Any]:
+        """The key's columns."""
+        return self.read(self.stored)
+
+
+@dataclass(frozen=True, slots=True)
+class StateAges:
+    """The times of a state's rows.
+
+    Attributes:
+        state: The state.
+        clock: By which clock they go, `processing` or `event`; None where the state carries no times.
+        what: What the times are, in words; or why there are none.
+        now_ms: What that clock showed after the batch.
+        times: The time of each row that has one, in epoch milliseconds.
+        sizes: The bytes of each of these rows, key and value.
+        rows: All rows, with a time or without.
+        size_bytes: Their bytes.
+        delay_ms: The watermark's delay, where it decides when rows go.
+    """
+
+    state: NamedState
+    clock: str | None
+    what: str
+    now_ms: int | None
+    times: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    rows: int
+    size_bytes: int
+    delay_ms: int | None = None
+
+
+class StateSource(Protocol):
+    """Reads the states of one operator at one batch, whatever the operator keeps them in."""
+
+    @property
+    def notes_writes(self) -> bool:
+        """Return whether the files show each write of a key, and not only changed values."""
+
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
+        """The rows of a key whose values have their types."""
+
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
+        """Every row."""
+
+    def tables(
+        self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Every row, column by column."""
+
+    def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
+        """Yield the size of each key."""
+
+    def has_ages(self, state: NamedState) -> bool:
+        """Return whether a state can have ages; its parts have none of their own."""
+
+    def ages(
+        self,
+        state: NamedState,
+        by: str | None = None,
+        current_ttl_ms: int | None = None,
+        tell: ProgressCallback | None = None,
+    ) -> StateAges:
+        """The times of a state's rows.
+
+        Args:
+            state: One of its states.
+            by: A column of key or value that has the time, where the state carries none of itself.
+            current_ttl_ms: The time to live that the state has now, where it cannot be worked out.
+            tell: Called with stores done, stores in all, and what is being done.
+
+        Raises:
+            Invalid: There is no such column, or it holds no times.
+            Corrupt: A file or a row is damaged.
+            NotFound: A file that the batch needs is gone.
+        """
+
+    def locate(
+        self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
+    ) -> tuple[list[Sought], int | None]:
+        """Return the lookup of a key in Spark's stores, and its partition; None means all."""
+
+    def decode(
+        self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
+    ) -> Iterable[Entry]:
+        """The rows of a key, out of what was found where `locate` says; each with its partition."""
+
+    def ttl_clock(self, state: NamedState) -> str:
+        """The clock that the time to live of a state goes by."""
+
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:
+        """The key group that has a key, or that its hash gives; None where there are no key groups."""
+
+    def plain_value(self, state: NamedState, entry: Entry) -> Any:
+        """The value of a row as people see it: its columns, or the value itself where it has none."""
+
+    def spark_reads(self, state: NamedState) -> bool:
+        """Return whether Spark's own state reader can read it."""
+
+
+_TYPE_WORDS: Final = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "months": "interval year to month",
+    "micros": "interval day to second",
+    "calendar": "interval",
+}
+
+
+def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
+    """Group the rows of keys with several rows each; each row comes with a value unique to its key."""
+    keys: dict[Any, KeySize] = {}
+    for mark, row in rows:
+        key = keys.setdefault(mark, row)
+        if key is not row:
+            key.rows += row.rows
+            key.size_bytes += row.size_bytes
+    yield from keys.values()
+
+
+def clock_ms(files: OperatorStates, clock: str) -> int | None:
+    """Return a clock after the batch. State at rest does not age."""
+    if clock == PROCESSING:
+        offsets = files.logs.offsets(files.batch_id)
+        return None if offsets is None else offsets.timestamp_ms
+    commit = files.logs.commit(files.batch_id)
+    return None if commit is None else commit.next_watermark_ms or None
+
+
+def type_text(type_: Any) -> str:
+    """A type as Spark's SQL writes it."""
+    if isinstance(type_, Atom):
+        return _TYPE_WORDS.get(type_.name, type_.name)
+    if isinstance(type_, Decimal):
+        return f"decimal({type_.precision},{type_.scale})"
+    if isinstance(type_, Array):
+        return f"array<{type_text(type_.element)}>"
+    if isinstance(type_, Map):
+        return f"map<{type_text(type_.key)},{type_text(type_.value)}>"
+    parts = [f"{name}:{type_text(part)}" for name, part in zip(type_.names, type_.types, strict=True)]
+    return f"struct<{','.join(parts)}>"

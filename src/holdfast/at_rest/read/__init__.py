@@ -1,1 +1,0 @@
-"""Read state from files: by key, row by row, as tables, in SQL."""

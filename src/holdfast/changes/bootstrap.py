@@ -1,0 +1,715 @@
+"""Make a savepoint with initial state, from a history or from tables.
+
+A source of files keeps a list of what it has seen, every other its offset in the offset log. Both are put
+into the checkpoint as if the query had got so far by itself.
+
+The query itself is run over the history, in a directory that nobody sees, with its sink left out. So what
+it keeps is what it would keep; nothing here knows how an operator does that. Then its sources are set to
+where it is to begin, and a savepoint is taken of it.
+
+Where a table for each state is given in place of a history, the query runs over nothing, which makes its
+operators and their schemas, and the tables are put into the stores that it has made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import layout
+from holdfast.at_rest.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.state_reader import named_operators, pick
+from holdfast.at_rest.tables import PARTITION, column_names, schema_of
+from holdfast.changes.working_copy import no_batch
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.checkpoints.state.key_partition import KeyPartitions
+from holdfast.checkpoints.state.states import StateCodec
+from holdfast.clock import now_ms
+from holdfast.engine.described import FILES, SourceRead
+from holdfast.errors import Failed, Invalid, Unsupported
+from holdfast.formats.logs.batch_logs import OffsetLog
+from holdfast.formats.logs.table_logs import SourceLog
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.layout import HadoopChecksumFile, Log, LogFile, SourceLogFile, StoreId
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.store_edits import RowChange
+from holdfast.savepoints.taking import take
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage, full
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from holdfast.checkpoints.checkpoint import ProgressCallback
+
+
+def _parsed(offset: str | None) -> Any:
+    return None if offset is None else json.loads(offset)
+
+
+def _count(files: tuple[tuple[str, int], ...] | None) -> int | None:
+    return None if files is None else len(files)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning(JsonShape):
+    """The starting point of one source.
+
+    Attributes:
+        offset: The source's own offset, as JSON; None to begin where the query's options say.
+        seen: For a source of files, those that it counts as read, with when they were last changed.
+    """
+
+    offset: str | None = field(default=None, metadata=json_as(convert=_parsed))
+    seen: tuple[tuple[str, int], ...] | None = field(
+        default=None,
+        metadata=json_as("files_read", _count, "How many files a source of files counts as read."),
+    )
+
+
+def files_read(seen: Iterable[tuple[str, int]]) -> Beginning:
+    """A source of files begins behind these."""
+    return Beginning(seen=tuple(sorted(set(seen))))
+
+
+def offset_of(given: Any) -> Beginning:
+    """Any other source begins at an offset of its own: JSON, or values that become it.
+
+    Raises:
+        Invalid: It is neither.
+    """
+    if isinstance(given, str):
+        try:
+            json.loads(given)
+        except ValueError as error:
+            raise _no_offset(given) from error
+        return Beginning(given)
+    try:
+        return Beginning(json.dumps(given, separators=(",", ":")))
+    except TypeError as error:
+        raise _no_offset(repr(given)[:200]) from error
+
+
+def _no_offset(given: str) -> Invalid:
+    return Invalid(
+        "where a source begins is not JSON",
+        found=given,
+        expected='its offset, such as {"orders":{"0":1234}} of Kafka',
+        hint="`holdfast checkpoint show` shows the offsets of a query that has run",
+    )
+
+
+def after_kafka(last: Iterable[tuple[str, int, int]]) -> Beginning:
+    """Kafka begins behind the last row that was read of each partition.
+
+    Args:
+        last: Topic, partition, and the largest offset that was read.
+    """
+    topics: dict[str, dict[str, int]] = {}
+    for topic, partition, offset in sorted(last):
+        topics.setdefault(topic, {})[str(partition)] = offset + 1
+    return offset_of(topics)
+
+
+def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
+    """Have a checkpoint's sources begin there, in place of where they have come to.
+
+    Args:
+        checkpoint: The checkpoint; no query may use it. It is changed.
+        beginnings: For each source, in the order of the offset log.
+
+    Raises:
+        NotFound: No batch is committed.
+        Invalid: There are more or fewer sources.
+    """
+    logs = Logs(checkpoint)
+    newest = logs.newest
+    if newest is None:
+        raise no_batch(checkpoint)
+    for batch_id in (newest, newest - 1):
+        offsets = logs.offsets(batch_id) if batch_id >= 0 else None
+        if offsets is not None:
+            _write(checkpoint, LogFile(Log.OFFSETS, batch_id).render(), _moved(offsets, beginnings).render())
+    for source in checkpoint.list(layout.SOURCES).names:
+        for name in checkpoint.list(f"{layout.SOURCES}/{source}").names:
+            checkpoint.delete(f"{layout.SOURCES}/{source}/{name}")
+    for number, beginning in enumerate(beginnings):
+        if beginning.seen:
+            lines = tuple(_seen(path, changed) for path, changed in beginning.seen)
+            checkpoint.write(SourceLogFile(str(number), 0).render(), SourceLog(1, lines).render())
+
+
+def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
+    """Have a checkpoint's next batch run under a watermark.
+
+    Args:
+        checkpoint: The checkpoint; no query may use it. It is changed.
+        watermark_ms: The watermark in epoch milliseconds.
+
+    Raises:
+        NotFound: No batch is committed.
+    """
+    logs = Logs(checkpoint)
+    newest = logs.newest
+    offsets = None if newest is None else logs.offsets(newest)
+    commit = None if newest is None else logs.commit(newest)
+    if newest is None or offsets is None or commit is None:
+        raise no_batch(checkpoint)
+    fields = {**(offsets.fields or {}), "batchWatermarkMs": watermark_ms}
+    planned = OffsetLog(offsets.version, fields, offsets.offsets)
+    _write(checkpoint, LogFile(Log.OFFSETS, newest).render(), planned.render())
+    noted = replace(commit, fields={**commit.fields, "nextBatchWatermarkMs": watermark_ms})
+    _write(checkpoint, LogFile(Log.COMMITS, newest).render(), noted.render())
+
+
+def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
+    if len(offsets.offsets) != len(beginnings):
+        raise Invalid(
+            "the query has another number of sources",
+            found=str(len(beginnings)),
+            expected=str(len(offsets.offsets)),
+            hint="say for each of its sources where it begins",
+        )
+    moved: Mapping[str, str | None] = {
+        name: _offset(beginning) for name, beginning in zip(offsets.offsets, beginnings, strict=True)
+    }
+    return OffsetLog(offsets.version, offsets.fields, moved)
+
+
+def _offset(beginning: Beginning) -> str | None:
+    if beginning.seen is None:
+        return beginning.offset
+    # The list is the first entry of the source's log. Without one it begins as on its first day.
+    return json.dumps({"logOffset": 0}, separators=(",", ":")) if beginning.seen else None
+
+
+def _seen(path: str, changed_ms: int) -> str:
+    return json.dumps({"path": path, "timestamp": changed_ms, "batchId": 0}, separators=(",", ":"))
+
+
+def _write(checkpoint: Storage, path: str, data: bytes) -> None:
+    checkpoint.delete(HadoopChecksumFile(path).render())
+    checkpoint.write(path, data, replace=True)
+
+
+TIMERS: Final = "timers"
+# What holds rows of one key that have to agree with others, or times that only the query knows.
+_WHOLE: Final = (StateForm.VALUE, StateForm.SESSIONS)
+
+
+def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path) -> None:
+    """Give states the rows of tables, in batches of their own.
+
+    Cost: about 20 microseconds a row of Spark's operators, and one of Holdfast's keyed state; everything is
+    held in memory.
+
+    Args:
+        checkpoint: The checkpoint; no query may use it, and its operators are empty. It is changed.
+        tables: For each state, by `STATE` or `OPERATOR.STATE` as `holdfast state list` has them, the columns
+            that `hf.state(…).scan` gives.
+        folder: A directory to work in that is not there yet.
+
+    Raises:
+        NotFound: There is no such state; the message lists those that there are.
+        Invalid: A table has other columns or types, or a key twice.
+        Unsupported: The state cannot be made so.
+    """
+    folder.mkdir()
+    # A table is for one state, never for all that a keyed operator has of a key.
+    operators = [
+        replace(
+            operator, states=tuple(state for state in operator.states if state.form is not StateForm.KEYED)
+        )
+        for operator in named_operators(checkpoint)
+    ]
+    own: dict[int, dict[str, pa.Table]] = {}
+    rows: dict[StoreId, list[RowChange]] = {}
+    for name, table in tables.items():
+        operator, state = pick(operators, name)
+        if operator.keyed is not None:
+            own.setdefault(operator.operator_id, {})[state.name] = table
+            continue
+        codec = _writable(operator, state)
+        for store, row in _rows(checkpoint, operator, state, codec, fitted(state, table)):
+            rows.setdefault(store, []).append(row)
+    if own:
+        _put_keyed(checkpoint, operators, own, folder / "keyed")
+    if rows:
+        from holdfast.changes.keyed.group_writer import write_rows
+
+        write_rows(checkpoint, rows, folder / "rows")
+
+
+def fitted(state: NamedState, table: pa.Table) -> pa.Table:
+    """A table in the columns and types of a state.
+
+    Raises:
+        Invalid: A column is missing, there is one too many, or a value does not fit its type.
+    """
+    import pyarrow as pa
+
+    schema = schema_of(state)
+    schema = schema.remove(schema.get_field_index(PARTITION))
+    # What Spark keeps in a column that holds nothing is not asked for.
+    wanted = [column for column in schema if not pa.types.is_null(column.type)]
+    has, expected = set(table.column_names), {column.name for column in wanted}
+    if has != expected:
+        raise Invalid(
+            "the table does not have the columns of its state",
+            where=f"state {state.full_name}",
+            found=", ".join(table.column_names),
+            expected=", ".join(f"{column.name} {column.type}" for column in wanted),
+            hint="`holdfast state list` shows the columns of each state",
+        )
+    try:
+        return table.select([column.name for column in wanted]).cast(pa.schema(wanted))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Invalid(
+            "a value does not fit the type of its column",
+            where=f"state {state.full_name}",
+            found=str(error).splitlines()[0],
+            hint="cast the column, or leave out the rows that do not fit",
+            expected=", ".join(f"{column.name} {column.type}" for column in wanted),
+        ) from error
+
+
+def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
+    """Return the writer for the rows of a Spark state, if these are all that Spark stores of it."""
+    codec = state.codec
+    if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
+        raise Unsupported(
+            "this state cannot be made of a table: Spark keeps more beside it than its rows say",
+            where=f"state {state.full_name}",
+            found=f"{operator.named.operator_kind}, {state.form.value}"
+            + (", with a time to live" if state.ttl else ""),
+            expected="an aggregate, a deduplication, sessions, or a value of transformWithState",
+            hint="give the query a history, which it reads itself",
+        )
+    return codec
+
+
+def _rows(
+    checkpoint: Storage, operator: NamedOperator, state: NamedState, codec: StateCodec, table: pa.Table
+) -> Iterator[tuple[StoreId, RowChange]]:
+    names = column_names(state)
+    keys, values = codec.key_type, codec.value_type
+    fields = len(keys.names)
+    key_codec, value_codec = RowCodec(keys), RowCodec(values)
+    key_rows, value_rows = [], []
+    for row in table.to_pylist():
+        told = [row.get(name) for name in names]
+        key_rows.append(key_codec.encode(dict(zip(keys.names, told[:fields], strict=True))))
+        value_rows.append(
+            value_codec.encode(
+                dict(zip(values.names, told[fields : fields + len(values.names)], strict=True))
+            )
+        )
+    _check_once(state, table, key_rows)
+    found = next(other for other in read(checkpoint).operators if other.operator_id == operator.operator_id)
+    place = KeyPartitions(found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
+    hashes = place.hashes([codec.stored_key(row) for row in key_rows])
+    for key, value, number in zip(key_rows, value_rows, hashes, strict=True):
+        store = StoreId(operator.operator_id, number % found.partitions, codec.name.store)
+        yield store, RowChange(codec, key, (value,))
+
+
+def _check_once(state: NamedState, table: pa.Table, keys: Sequence[bytes]) -> None:
+    if len(set(keys)) == len(keys):
+        return
+    again, _ = Counter(keys).most_common(1)[0]
+    row = table.slice(keys.index(again), 1).to_pylist()[0]
+    raise Invalid(
+        "a key is there twice",
+        where=f"state {state.full_name}",
+        found=", ".join(f"{name}={row.get(name)!r}" for name in state.key.names),
+        hint="group the table by its key columns",
+    )
+
+
+def _put_keyed(
+    checkpoint: Storage,
+    operators: Sequence[NamedOperator],
+    tables: Mapping[int, Mapping[str, pa.Table]],
+    folder: Path,
+) -> None:
+    from holdfast.changes.keyed.group_builder import made
+    from holdfast.changes.keyed.group_writer import replacing, write_groups
+
+    changes = {}
+    for operator in operators:
+        given = dict(tables.get(operator.operator_id, {}))
+        if operator.keyed is None or not given:
+            continue
+        keyed = operator.keyed
+        if keyed.operator.placed:
+            raise Unsupported(
+                "a function of the program's places the keys, and only that knows their groups",
+                where=f"operator {operator.name}",
+                hint="give the query a history, which it reads itself",
+            )
+        timers = given.pop(TIMERS, None)
+        groups = made(keyed.operator, given, timers)
+        changes[operator.operator_id] = replacing(keyed.source.groups(), groups)
+    write_groups(checkpoint, changes, folder)
+
+
+KAFKA: Final = "kafka"
+# For a source: begin where its own options say, as if nothing had been read.
+AT_FIRST: Final = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBeginning(JsonShape):
+    """A source of the query.
+
+    Attributes:
+        kind: `files`, or the name of the source.
+        history: Whether it has a history.
+        beginning: Where it begins.
+    """
+
+    kind: str
+    history: bool
+    beginning: Beginning = field(metadata=json_spread())
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapPlan(JsonShape):
+    """The plan of a bootstrap.
+
+    Attributes:
+        catalog: Where the savepoint is to be.
+        name: The query's name.
+        sources: Its sources, in the order of its offset log.
+        states: The states that are given, by the name that was given; none where there is a history.
+        watermark_ms: The watermark that it is to begin under, where it was given.
+    """
+
+    catalog: str
+    name: str = field(metadata=json_as("query"))
+    sources: tuple[SourceBeginning, ...]
+    states: tuple[str, ...] = field(default=(), metadata=json_as("given_states"))
+    watermark_ms: int | None = field(default=None, metadata=json_as("given_watermark_ms"))
+
+    @property
+    @in_json
+    def operation(self) -> str:
+        """`bootstrap`."""
+        return "bootstrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrapped(JsonShape):
+    """A savepoint that a query can be started from.
+
+    Attributes:
+        plan: What was done.
+        savepoint_id: The savepoint.
+        query_id: The query's id, a new one.
+        batch_id: The newest batch in it.
+        input_rows: The rows of history that the query has read.
+        watermark_ms: The watermark that it begins under; None without one.
+        states: What it knows.
+        size_bytes: The bytes of the savepoint.
+    """
+
+    plan: BootstrapPlan = field(metadata=json_spread())
+    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    query_id: str
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    input_rows: int
+    watermark_ms: int | None
+    states: tuple[StateContent, ...]
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+
+    @property
+    @in_json_as("savepoint")
+    def uri(self) -> str:
+        """The savepoint's address."""
+        return f"{self.plan.catalog.rstrip('/')}/savepoints/{self.savepoint_id}"
+
+    @property
+    @in_json
+    def rows(self) -> int:
+        """The rows of all states."""
+        return sum(state.rows for state in self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmQuery:
+    """A query that is to be started warm, with what it is to have read.
+
+    Attributes:
+        frame: Its frame.
+        mode: Its output mode.
+        name: Its name; the savepoint's checkpoint is called so.
+        histories: For each of its sources a batch frame with the columns of that source, or None.
+        states: Tables, by the names of states.
+        plan: Where each source begins.
+    """
+
+    frame: DataFrame
+    mode: str
+    name: str
+    histories: tuple[DataFrame | None, ...]
+    states: Mapping[str, Any]
+    plan: BootstrapPlan
+
+
+def plan_bootstrap(
+    frame: DataFrame,
+    mode: str,
+    name: str,
+    catalog: Storage,
+    history: Any,
+    start: Any,
+    states: Mapping[str, Any] | None = None,
+    watermark_ms: int | None = None,
+) -> WarmQuery:
+    """Look at a query, its history, and where it is to begin; nothing is read but lists of files.
+
+    Args:
+        frame: The query's frame.
+        mode: Its output mode.
+        name: Its name.
+        catalog: Where the savepoint is to be.
+        history: See `holdfast.bootstrap`.
+        start: See `holdfast.bootstrap`.
+        states: See `holdfast.bootstrap`.
+        watermark_ms: The watermark that the query is to begin under, where states are given.
+
+    Raises:
+        Invalid: They do not fit the query's sources, or where a source begins is not known.
+    """
+    from holdfast.engine.described import like_source, sources_once
+
+    sources = sources_once(frame)
+    given = _by_source(history, sources, "history")
+    starts = _by_source(start, sources, "start")
+    told = any(past is not None for past in given)
+    if told is bool(states):
+        raise Invalid(
+            "there are both a history and states" if told else "there is no history",
+            where="history=…, states=…",
+            expected="a batch DataFrame with the columns of a source, or a table for each state",
+            hint="give one of the two",
+        )
+    if watermark_ms is not None and told:
+        raise Invalid("a history has its own watermark", where="watermark=…", hint="leave it out")
+    histories = tuple(
+        None if past is None else like_source(past, schema, _called(number, read_))
+        for number, (past, (read_, schema)) in enumerate(zip(given, sources, strict=True))
+    )
+    beginnings = tuple(
+        SourceBeginning(read_.kind, past is not None, _beginning(frame, number, read_, past, wanted))
+        for number, ((read_, _), past, wanted) in enumerate(zip(sources, given, starts, strict=True))
+    )
+    plan = BootstrapPlan(catalog.uri, name, beginnings, tuple(states or ()), watermark_ms)
+    return WarmQuery(frame, mode, name, histories, dict(states or {}), plan)
+
+
+def bootstrap_query(
+    query: WarmQuery,
+    catalog: Storage,
+    folder: Path,
+    *,
+    label: str | None = None,
+    tell: ProgressCallback | None = None,
+) -> Bootstrapped:
+    """Make the savepoint that was planned.
+
+    Args:
+        query: What `plan_bootstrap` gave.
+        catalog: The catalog.
+        folder: A local directory to work in, which is the caller's to remove.
+        label: A name for people.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Failed: The query failed over the history.
+        Invalid: The query has no state.
+    """
+    place = folder / query.name
+    if tell is not None:
+        tell(0, 0, "running the job over its history")
+    rows = _run(query, folder / "history", place)
+    checkpoint = LocalStorage(place)
+    if not read(checkpoint).operators:
+        raise Invalid(
+            "the query keeps no state, so there is nothing to be warm with",
+            where=query.name,
+            hint="start it as it is; where its sources begin is for their own options",
+        )
+    if query.plan.watermark_ms is not None:
+        begin_under(checkpoint, query.plan.watermark_ms)
+    if query.states:
+        tables = {name: _table(given, name) for name, given in query.states.items()}
+        put_states(checkpoint, tables, folder / "states")
+    begin_at(checkpoint, [source.beginning for source in query.plan.sources])
+    found = contents(checkpoint, tell=tell)
+    planned = plan_take(checkpoint, catalog)
+    manifest = take(checkpoint, catalog, planned, label=label, deep=True, tell=tell).manifest
+    return Bootstrapped(
+        plan=query.plan,
+        savepoint_id=manifest.savepoint_id,
+        query_id=manifest.query_id,
+        batch_id=manifest.batch_id,
+        input_rows=rows,
+        watermark_ms=read(checkpoint).watermark_ms,
+        states=found,
+        size_bytes=manifest.size_bytes,
+    )
+
+
+def _run(query: WarmQuery, histories: Path, place: Path) -> int:
+    """Run the query over its history, and once more without input, so that what has ended by then is gone."""
+    from holdfast.engine.queries.dry_run import with_files
+    from holdfast.stream.trials import QueryFailed, Trial
+
+    folders = _written(query, histories)
+    trial = Trial(with_files(query.frame, folders), query.mode, place.as_uri(), None)
+    try:
+        rows = trial.run_once().input_rows
+        if (read(LocalStorage(place)).watermark_ms or 0) > 0:
+            # What closes a window feeds the operator behind it, which closes its own a batch later.
+            for _ in read(LocalStorage(place)).operators:
+                trial.run_empty(now_ms())
+    except QueryFailed as error:
+        lines = [line for line in error.text.splitlines() if line.strip()]
+        raise Failed(
+            "the query failed over its history",
+            where=query.name,
+            found=next((line for line in reversed(lines) if line.startswith("Caused by: ")), lines[0])[:300],
+            hint="run it over a few rows of the history by hand to see where",
+        ) from error
+    return rows
+
+
+def _written(query: WarmQuery, folder: Path) -> list[str]:
+    from holdfast.engine.described import sources_once
+
+    spark = query.frame.sparkSession
+    folders = []
+    sources = sources_once(query.frame)
+    for number, (past, (_, schema)) in enumerate(zip(query.histories, sources, strict=True)):
+        place = (folder / str(number)).as_uri()
+        # Without a file there would be no batch; one without rows will do.
+        frame = spark.createDataFrame([], schema).coalesce(1) if past is None else past
+        frame.write.parquet(place)
+        folders.append(place)
+    return folders
+
+
+def _table(given: Any, name: str) -> pa.Table:
+    """A table, out of what people have: Arrow's, or a frame of Spark's or of pandas'."""
+    import pyarrow as pa
+
+    if isinstance(given, pa.Table):
+        return given
+    if hasattr(given, "toArrow") and not getattr(given, "isStreaming", False):
+        return given.toArrow()
+    if hasattr(given, "iloc"):
+        return pa.Table.from_pandas(given, preserve_index=False)
+    raise Invalid(
+        "this is no table",
+        where=f"states={{{name!r}: …}}",
+        found=type(given).__name__,
+        expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
+        hint="read it with `spark.read`, `pyarrow` or pandas first",
+    )
+
+
+def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], what: str) -> list[Any]:
+    """Return the values by source: one value for the only source, or by number or kind."""
+    where = f"{what}=…"
+    if given is None:
+        return [None] * len(sources)
+    if not isinstance(given, Mapping) or (what == "start" and not _names_sources(given, sources)):
+        if len(sources) != 1:
+            raise Invalid(
+                "the query has several sources, and it is not said which is meant",
+                where=where,
+                expected=f"a dictionary by {_choices(sources)}",
+                hint=f"write {what}={{0: …, 1: …}}",
+            )
+        return [given]
+    found: list[Any] = [None] * len(sources)
+    for name, value in given.items():
+        found[_index(name, sources, where)] = value
+    return found
+
+
+def _names_sources(given: Mapping[Any, Any], sources: Sequence[tuple[SourceRead, StructType]]) -> bool:
+    kinds = {source.kind for source, _ in sources}
+    return bool(given) and all(isinstance(name, int) or name in kinds for name in given)
+
+
+def _index(name: Any, sources: Sequence[tuple[SourceRead, StructType]], where: str) -> int:
+    kinds = [source.kind for source, _ in sources]
+    if isinstance(name, int) and 0 <= name < len(sources):
+        return name
+    if kinds.count(name) == 1:
+        return kinds.index(name)
+    raise Invalid(
+        "the query has no such source",
+        where=where,
+        found=str(name),
+        expected=_choices(sources),
+        hint="name a source by its number in the query; `--dry-run` lists them",
+    )
+
+
+def _choices(sources: Sequence[tuple[SourceRead, StructType]]) -> str:
+    return ", ".join(f"{number} ({source.kind})" for number, (source, _) in enumerate(sources))
+
+
+def _called(number: int, read_: SourceRead) -> str:
+    return f"source {number}, {read_.kind}"
+
+
+def _beginning(
+    frame: DataFrame, number: int, read_: SourceRead, past: DataFrame | None, wanted: Any
+) -> Beginning:
+    """Return the starting point of a source: the given one, or the end of its history."""
+    from holdfast.engine.described import changed_ms, last_of_kafka
+
+    if wanted == AT_FIRST:
+        return files_read(()) if read_.kind == FILES else Beginning()
+    if read_.kind == FILES:
+        if wanted is None and past is None:
+            return files_read(())
+        paths = _paths(number, read_, past) if wanted is None else [os.fspath(path) for path in wanted]
+        return files_read(changed_ms(frame, paths))
+    if wanted is not None:
+        return offset_of(wanted)
+    last = last_of_kafka(past) if past is not None and read_.kind == KAFKA else None
+    if last:
+        return after_kafka(last)
+    raise Invalid(
+        "it is not known where this source begins",
+        where=_called(number, read_),
+        expected=f"its offset in `start`, or {AT_FIRST!r} for where its own options say",
+        hint=f"give start={{{number}: …}}",
+    )
+
+
+def _paths(number: int, read_: SourceRead, past: DataFrame | None) -> list[str]:
+    paths = [] if past is None else list(past.inputFiles())
+    if not paths:
+        raise Invalid(
+            "it is not known which files count as read: the history is not of files",
+            where=_called(number, read_),
+            expected=f"their paths in `start`, or {AT_FIRST!r} if none does",
+            hint=f'give start={{{number}: ["PATH", …]}}',
+        )
+    return paths

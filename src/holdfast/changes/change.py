@@ -1,0 +1,361 @@
+"""A change of several steps in one copy of the state, with one publication: `hf.change`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.changes.engine import ChangePlan, Step, carry_out, state_at_rest
+from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, SetOffsets
+from holdfast.changes.offsets.moving import plan_offsets as planned_offsets
+from holdfast.changes.partitions import MovePartitions, RescalePlan, planned_rescale
+from holdfast.changes.reshaping import MigrationPlan, MoveToLayout, planned_migration
+from holdfast.changes.working_copy import WorkingCopy
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.config.checks import whole
+from holdfast.errors import Invalid
+from holdfast.formats.text import PARTITIONS
+from holdfast.json_shapes import JsonShape, in_json, json_spread
+from holdfast.ownership.usage import CheckpointUsage
+from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.view import workplace
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from holdfast.changes.edit.deciders import TableChange
+    from holdfast.changes.offsets.position_changes import OffsetChange
+
+_ENDING: Final = "changed"
+
+
+class Rank(IntEnum):
+    """The order of steps. Rows are changed in the old form of the state, offsets in its last."""
+
+    ROWS = 1
+    CODE = 2
+    LAYOUT = 3
+    OFFSETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan(JsonShape):
+    """The plan of one step.
+
+    Attributes:
+        step: The name of the step.
+        plan: The plan, as the verb of the step alone shows it.
+    """
+
+    step: str
+    plan: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPlan(ChangePlan, JsonShape):
+    """The plan of a change of several steps.
+
+    Attributes:
+        steps: The plan of each step, in the order in which they are carried out.
+        usage: The processes that may be using the checkpoint; None if that was not asked.
+    """
+
+    steps: tuple[StepPlan, ...]
+    usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def operation(self) -> RestoreKind:
+        """`change`."""
+        return RestoreKind.CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport(JsonShape):
+    """The report of one step.
+
+    Attributes:
+        step: The name of the step.
+        report: What the step counted.
+    """
+
+    step: str
+    report: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(JsonShape):
+    """A checkpoint that a change has created.
+
+    Attributes:
+        plan: The plan that was carried out.
+        batch_id: The newest batch of the checkpoint: that of the source.
+        reports: The report of each step.
+    """
+
+    plan: StepsPlan = field(metadata=json_spread())
+    batch_id: int
+    reports: tuple[StepReport, ...]
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+
+# Prepares a step: checks it against the source, and holds what it needs until the change is done.
+Prepare = Callable[[ChangeSource, Storage], AbstractContextManager[tuple[Any, Step[Any]]]]
+
+
+class StateChange:
+    """A change of the state of a query, built step by step and carried out by `to`.
+
+    Steps are carried out in one order, whatever the order of the calls: rows are edited, expired or deleted,
+    then the state is converted for new code, then moved to a different layout, then the offsets are set.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in use.
+    """
+
+    def __init__(self, source: Address, *, home: Address | None = None) -> None:
+        self.source = source
+        self.home = home
+        self._steps: list[tuple[Rank, Prepare]] = []
+        self._layout: dict[str, Any] = {}
+        self._master: str | None = None
+
+    def partitions(self, number: int, *, master: str | None = None) -> Self:
+        """Move the state to this number of partitions.
+
+        Args:
+            number: The number of partitions.
+            master: The master of a Spark session, if one is needed; see `hf.savepoints.rescale`.
+        """
+        whole(number, "partitions", least=1, most=PARTITIONS)
+        self._master = master
+        return self._in_layout(partitions=number)
+
+    def backend(self, name: str) -> Self:
+        """Move the state to this backend: `rocksdb`, `memory`, `redis` or `cassandra`, as of `hf.migrate`."""
+        return self._in_layout(backend=name)
+
+    def database(self, address: str) -> Self:
+        """Move the state to the database at this address, for the backends `redis` and `cassandra`."""
+        return self._in_layout(database=address)
+
+    def state_format(self, number: int) -> Self:
+        """Write the state in this state-checkpoint format of RocksDB: 1 or 2."""
+        return self._in_layout(state_format=number)
+
+    def key_groups(self, number: int) -> Self:
+        """Move the keys of Holdfast's keyed operators to this number of key groups."""
+        whole(number, "key_groups", least=1)
+        return self._in_layout(key_groups=number)
+
+    def edit(
+        self,
+        state: str,
+        *,
+        where: str | None = None,
+        key: str | None = None,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as of `hf.edit`
+        delete: bool = False,
+        insert: Sequence[Mapping[str, Any]] = (),
+        change: TableChange | None = None,
+        why: str | None = None,
+    ) -> Self:
+        """Edit rows of one state; the arguments are those of `hf.edit`."""
+        from holdfast.changes.edit_api import request
+        from holdfast.changes.rows import EditRows
+
+        asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
+        step = EditRows(asked, why)
+        return self.add_step(Rank.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
+
+    def drop_expired(self) -> Self:
+        """Delete what has expired in keyed state, as `hf.drop_expired` does."""
+        from holdfast.changes.rows import DropExpired
+
+        return self.add_step(Rank.ROWS, _simple(DropExpired(), {}))
+
+    def keep_newer_than(self, when: datetime | date | str, *, column: str, state: str | None = None) -> Self:
+        """Delete the rows whose time is before a point in time.
+
+        Args:
+            when: The point in time. A date, or a time without a zone, is in UTC.
+            column: The column with the time of a row: a timestamp or a date. Rows without a time stay.
+            state: The only state to change; by default every state with the column.
+        """
+        from holdfast.changes.keep_newer_than import KeepNewerThan
+
+        step = KeepNewerThan(when, column, state)
+
+        @contextmanager
+        def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[Any, Step[Any]]]:  # noqa: ARG001 - as others
+            states = step.expressions(source.view()[0])
+            yield {"when": str(when), "column": column, "states": list(states)}, step
+
+        return self.add_step(Rank.ROWS, prepared)
+
+    def offsets(
+        self, *changes: OffsetChange, skip_files: Sequence[str] = (), files_of: str | None = None
+    ) -> Self:
+        """Set the offsets from which sources continue; the arguments are those of `hf.move_offsets`."""
+        wanted = OffsetRequest(changes, skip_files, files_of)
+
+        @contextmanager
+        def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[OffsetPlan, Step[Any]]]:
+            plan = planned_offsets(source, target, wanted)
+            yield plan, SetOffsets(plan)
+
+        return self.add_step(Rank.OFFSETS, prepared)
+
+    def plan(self, checkpoint: Address | None = None) -> StepsPlan:
+        """Plan the change. Changes nothing.
+
+        Args:
+            checkpoint: The new checkpoint; by default next to the old one, with `-changed` behind its name.
+
+        Raises:
+            As `to`.
+        """
+        given, target = move_of(self.source, checkpoint, _ENDING, self.home)
+        with self._prepared(given, target) as (plan, _):
+            return replace(plan, usage=source_usage(given))
+
+    def to(
+        self,
+        checkpoint: Address | None = None,
+        *,
+        stopped: bool = False,
+        tell: ProgressCallback | None = None,
+    ) -> Changed:
+        """Carry the change out: create a checkpoint with the changed state.
+
+        The source is copied once, by hard links where that is possible. Each step proves its result on the
+        copy, and the checkpoint is created after all proofs. The query resumes after the same batch. Let no
+        query run on the old checkpoint afterwards.
+
+        Args:
+            checkpoint: A directory that does not exist; by default next to the old checkpoint, with
+                `-changed` behind its name.
+            stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint
+                needs none. The checkpoint is watched all the same, for some seconds to two minutes.
+            tell: Called with what is done, what there is in all, and what is being done.
+
+        Raises:
+            Invalid: The change has no step, or a step does not fit the state.
+            NotFound: The checkpoint or savepoint does not exist, or something that a step names.
+            Conflict: The target exists, a query uses the checkpoint, or it is not confirmed that none does.
+            Corrupt: The source is damaged.
+            Unsupported: A step cannot change this kind of state.
+        """
+        given, target = move_of(self.source, checkpoint, _ENDING, self.home)
+        with (
+            self._prepared(given, target) as (plan, steps),
+            source_guard(given, "change", stopped=stopped, tell=tell) as guard,
+            workplace(target, "change") as folder,
+        ):
+            reports = carry_out(
+                given,
+                target,
+                plan,
+                steps,
+                RestoreKind.CHANGE,
+                changing("nothing was changed", "state migrate"),
+                folder,
+                guard=guard,
+                tell=tell,
+            )
+        named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
+        return Changed(plan, plan.batch_id, named)
+
+    def add_step(self, rank: Rank, prepare: Prepare) -> Self:
+        """Add a step of this rank."""
+        self._steps.append((rank, prepare))
+        return self
+
+    def _in_layout(self, **asked: Any) -> Self:
+        """Add to the one step that moves the state to a different layout."""
+        if not self._layout:
+            self.add_step(Rank.LAYOUT, self._layout_step)
+        self._layout.update(asked)
+        return self
+
+    @contextmanager
+    def _layout_step(
+        self, source: ChangeSource, target: Storage
+    ) -> Iterator[tuple[RescalePlan | MigrationPlan, Step[Any]]]:
+        if set(self._layout) == {"partitions"}:
+            number = self._layout["partitions"]
+            yield planned_rescale(source, target, number), _Partitions(number, self._master)
+        else:
+            yield planned_migration(source, target, **self._layout), _Layout(dict(self._layout))
+
+    @contextmanager
+    def _prepared(self, source: ChangeSource, target: Storage) -> Iterator[tuple[StepsPlan, list[Step[Any]]]]:
+        if not self._steps:
+            raise Invalid(
+                "this change has no step",
+                where=source.uri,
+                expected="at least one step, such as .partitions(64) or .code('new.py')",
+            )
+        state = state_at_rest(source, target, RestoreKind.CHANGE, needs_state=False)
+        with ExitStack() as stack:
+            pairs = [
+                stack.enter_context(prepare(source, target))
+                for _, prepare in sorted(self._steps, key=lambda step: step[0])
+            ]
+            plans = tuple(StepPlan(step.name, plan) for plan, step in pairs)
+            yield StepsPlan(*state.common(target), plans), [step for _, step in pairs]
+
+
+def _simple(step: Step[Any], plan: Mapping[str, Any]) -> Prepare:
+    """Prepare a step that is checked when it is carried out."""
+
+    @contextmanager
+    def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[Any, Step[Any]]]:  # noqa: ARG001 - as others
+        yield plan, step
+
+    return prepared
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """The step that moves the state of the copy, as earlier steps left it, to other partitions."""
+
+    number: int
+    master: str | None
+    name: str = "partitions"
+
+    def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Any:
+        """See `Step`."""
+        from holdfast.engine.spark_state import repartitioning
+
+        plan = planned_rescale(ChangeSource(work.checkpoint), LocalStorage(folder / "target"), self.number)
+        return MovePartitions(plan, repartitioning(self.master)).apply(work, folder, tell)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The step that moves the state of the copy, as earlier steps left it, to a different layout."""
+
+    asked: Mapping[str, Any]
+    name: str = "layout"
+
+    def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Any:
+        """See `Step`."""
+        target = LocalStorage(folder / "target")
+        plan = planned_migration(ChangeSource(work.checkpoint), target, **self.asked)
+        states, _ = MoveToLayout(plan).apply(work, folder, tell)
+        return states

@@ -1,0 +1,120 @@
+"""Write, prove and publish a savepoint with changed rows of state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from holdfast.changes.edit.proving import prove_stores
+from holdfast.changes.edit.request import Audit
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.clock import now_ms
+from holdfast.formats.manifest import Manifest
+from holdfast.json_shapes import JsonShape
+from holdfast.savepoints.catalog import savepoint_uri
+from holdfast.savepoints.copying import followed
+from holdfast.savepoints.derived import derive
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.store_edits import StoreChanges, StoreEdits
+from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+PlanT = TypeVar("PlanT", bound=JsonShape)
+
+
+@dataclass(frozen=True)
+class ChangedSavepoint(Generic[PlanT]):
+    """A savepoint that was made by a change of another one.
+
+    Attributes:
+        plan: What was planned.
+        taken: The new savepoint.
+        audit: What its manifest says of the change.
+        verb: The name in JSON of the savepoint that was changed.
+    """
+
+    verb: ClassVar[str]
+
+    plan: PlanT
+    taken: Taken
+    audit: Audit
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return self.taken.uri
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the plan's and the new savepoint's, and what was changed."""
+        plan = self.plan.as_dict()
+        return {
+            **plan,
+            self.verb: plan["savepoint"],
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
+
+
+def derive_changed(
+    catalog: Storage,
+    target: Storage,
+    manifest: Manifest,
+    changes: StoreChanges,
+    folder: Path,
+    change: Mapping[str, Any] | None,
+    *,
+    noted: Mapping[str, Any] | None = None,
+    label: str | None,
+    deep: bool,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Make a savepoint of another one, with changed rows.
+
+    The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
+    is read back: those that were to change hold what they should, and of all others number and content hash
+    are what they were. The manifest is written last, and makes the savepoint exist.
+
+    Args:
+        catalog: The catalog of the savepoint that it is made of.
+        target: The catalog that the new one goes to.
+        manifest: What it is made of.
+        changes: The changed rows, by store.
+        folder: A local directory to work in, which is the caller's to remove.
+        change: What the manifest says of a change by hand.
+        noted: What else the manifest says.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        As `derive`.
+    """
+    view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
+    operators = {operator.operator_id: operator for operator in operator_states(view, manifest.batch_id)}
+    edits = StoreEdits(view, manifest, folder, clock())
+    for store, rows in followed(changes.items(), tell, "writing stores"):
+        edits.change(operators[store.operator_id], store, rows)
+
+    return derive(
+        target,
+        manifest,
+        edits.finish(),
+        change,
+        noted=noted,
+        origin=catalog,
+        label=label,
+        deep=deep,
+        prove=lambda made: prove_stores(view, made, manifest.batch_id, changes, tell),
+        clock=clock,
+        chance=chance,
+        tell=tell,
+    )

@@ -1,0 +1,480 @@
+"""The states of a checkpoint that can be edited, and their rows in columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.at_rest.keys import ColumnDecoder
+from holdfast.at_rest.model import NamedOperator, NamedState, StateForm, type_text
+from holdfast.at_rest.state_reader import FirstKey, first_key, no_key
+from holdfast.at_rest.tables import EXPIRES
+from holdfast.checkpoints.state.rocksdb import Pairs
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.operators import FamilyUse, companion, use_of
+from holdfast.formats.rows.spark_types import Atom, DataType, Decimal, Struct, arrow_atoms, parse_struct
+from holdfast.formats.rows.spark_types import arrow_type as arrow_type_of
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import StoreId
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+KEY: Final = "key"
+VALUE: Final = "value"
+# Where in the list, or which row of its join key: a column of its own.
+PLACE: Final = "place"
+# Structs that Spark puts around what users have named.
+_WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a state.
+
+    Attributes:
+        name: Its name.
+        side: Whether it is of the key, of the value, or a row's place among others of its key.
+        path: The names of the fields that lead to it.
+        type: Its type: Spark's, or of keyed state Arrow's.
+        nullable: Whether it may be null.
+    """
+
+    name: str
+    side: str
+    path: tuple[str, ...]
+    type: Any
+    nullable: bool = True
+
+    def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
+        """Its value in a row."""
+        return at_path(key if self.side == KEY else value, self.path)
+
+
+def columns_of(
+    key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()
+) -> tuple[Column, ...]:
+    """The columns of a state, the key's first.
+
+    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that
+    has the name of one of the key gets `value_` before it.
+
+    Args:
+        key: The key's type.
+        key_json: The same as Spark's JSON, which also says what may be null.
+        value: The value's type.
+        value_json: Likewise.
+        hidden: Fields of the key that nobody sees.
+    """
+    found: list[Column] = []
+    for side, type_, text in ((KEY, key, key_json), (VALUE, value, value_json)):
+        fields = json.loads(text)["fields"]
+        for column in _flat(side, (), type_, fields):
+            if side == KEY and column.path[0] in hidden:
+                continue
+            if column.type == Atom("void"):
+                continue  # it stands for no value at all
+            found.append(column)
+    taken: set[str] = set()
+    named = []
+    for column in found:
+        name = column.name
+        while name.lower() in taken:
+            name = f"{column.side}_{name}"
+        taken.add(name.lower())
+        named.append(Column(name, column.side, column.path, column.type, column.nullable))
+    return tuple(named)
+
+
+def _flat(
+    side: str, path: tuple[str, ...], type_: Struct, fields: Sequence[Mapping[str, Any]]
+) -> list[Column]:
+    found: list[Column] = []
+    for name, kind, described in zip(type_.names, type_.types, fields, strict=True):
+        place = (*path, name)
+        nullable = bool(described.get("nullable", True))
+        if isinstance(kind, Struct) and name in _WRAPPERS and kind.names:
+            found += _flat(side, place, kind, described["type"]["fields"])
+        else:
+            found.append(Column(name, side, place, kind, nullable))
+    return found
+
+
+def at_path(values: Any, path: Sequence[str]) -> Any:
+    """Return the values at a path of fields; None below a null."""
+    for name in path:
+        if values is None:
+            return None
+        values = values[name]
+    return values
+
+
+def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
+    """The same values with another one at a path."""
+    name, *rest = path
+    changed = dict(values)
+    changed[name] = put_into(values[name] or {}, rest, new) if rest else new
+    return changed
+
+
+def type_words(type_: Any) -> str:
+    """The type of a column in words: Spark's, or of keyed state Arrow's."""
+    if isinstance(type_, DataType):
+        return type_text(type_)
+    from holdfast.worker.declarations.types import type_text as arrow_text
+
+    return arrow_text(type_)
+
+
+def arrow_type(type_: Any, where: str) -> pa.DataType:
+    """The same type of Arrow's; that of keyed state is one already.
+
+    Raises:
+        Unsupported: Arrow has none.
+    """
+    import pyarrow as pa
+
+    if isinstance(type_, pa.DataType):
+        return type_
+
+    atoms = {**arrow_atoms(), "time": pa.int64()}
+    del atoms["calendar"]
+    try:
+        return arrow_type_of(type_, atoms)
+    except KeyError as error:
+        raise Unsupported(
+            "a column of this type cannot be edited",
+            where=where,
+            found=type_words(Atom(error.args[0])),
+            hint="change it in the query itself, or delete the row with `holdfast state edit --delete`",
+        ) from error
+
+
+# The families that are kept in step with a state of transformWithState, by what edits call them.
+_COMPANIONS: Final = {
+    "rows": FamilyUse.LIST_COUNTER,
+    "count": FamilyUse.EXPIRY_COUNTER,
+    "least": FamilyUse.FIRST_EXPIRY,
+    "expiry": FamilyUse.EXPIRY_INDEX,
+}
+EXPIRY: Final = "ttlExpirationMs"
+INDEX: Final = "index"
+
+
+class RowKind(str, Enum):
+    """The layout of the rows that people see."""
+
+    SINGLE = "single"
+    LIST = "list"
+    TIMER = "timer"
+    JOIN = "join"
+    JOIN_BY_TIME = "join by time"
+
+    @property
+    def several(self) -> bool:
+        """Return whether a key has several rows, each with an index."""
+        return self in (RowKind.LIST, RowKind.JOIN, RowKind.JOIN_BY_TIME)
+
+
+class NamedColumns:
+    """An object with named columns; `label` and `columns` name them."""
+
+    __slots__ = ()
+    label: str
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column:
+        """A column by its name, in whatever case.
+
+        Raises:
+            Invalid: There is none.
+        """
+        exact = [column for column in self.columns if column.name == name]
+        fitting = exact or [column for column in self.columns if column.name.lower() == name.lower()]
+        if len(fitting) == 1:
+            return fitting[0]
+        raise Invalid(
+            "there is no such column in the state",
+            where=self.label,
+            found=name,
+            expected=", ".join(column.name for column in self.columns),
+            hint="see the columns of each state with `holdfast state list`",
+        )
+
+    def unfit(self, column: str, found: str, expected: str) -> Invalid:
+        """The error for a value that is not of its column, or for a column that is not of the state."""
+        return Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{self.label}, column {column}",
+            found=found,
+            expected=expected,
+            hint="see the columns and their types with `holdfast state list`",
+        )
+
+    def taken(self, row: Mapping[str, Any]) -> Invalid:
+        """The error for a row that is to be inserted under a key that is there."""
+        key = {column.name: row.get(column.name) for column in self.key_columns()}
+        return Invalid(
+            "a row cannot be inserted: its key is there already",
+            where=self.label,
+            found=str(key)[:200],
+            hint="change it with --set and --key",
+        )
+
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the stored key."""
+        return tuple(column for column in self.columns if column.side == KEY)
+
+    def repeated(self) -> dict[str, Column]:
+        """Columns of the value that only repeat one of the key, by the names of both."""
+        keys = {column.path[-1]: column for column in self.key_columns()}
+        return {
+            column.name: keys[column.path[-1]]
+            for column in self.columns
+            if column.side == VALUE and len(column.path) == 1 and column.path[-1] in keys
+        }
+
+
+@dataclass(frozen=True)
+class EditableState(NamedColumns):
+    """One state of an operator, as people know it.
+
+    Attributes:
+        label: Its name, with the operator's where that has several.
+        operator: The operator.
+        kind: How its rows are kept.
+        main: The family that has its rows.
+        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
+            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
+        key: The columns that a key is asked for by.
+        columns: All its columns.
+        first_key: Gives a key that it has, for messages.
+    """
+
+    label: str
+    operator: OperatorStates
+    kind: RowKind
+    main: StateCodec
+    paired: dict[str, StateCodec]
+    key: Struct
+    columns: tuple[Column, ...]
+    first_key: FirstKey = field(default=no_key, repr=False, compare=False)
+
+    @property
+    def families(self) -> tuple[StateCodec, ...]:
+        """Every family that an edit may change."""
+        return (self.main, *self.paired.values())
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Their stores."""
+        return tuple(dict.fromkeys(family.name.store for family in self.families))
+
+    def rows(self, view: Storage, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
+        """The rows of a partition in all its families, and in others of the same stores."""
+        for name in self.stores:
+            store = StoreId(self.operator.operator_id, partition, name)
+            yield from store_chunks(view, self.operator, store)
+
+
+def editable(operator: NamedOperator, state: NamedState) -> EditableState:
+    """A state as it can be edited.
+
+    Raises:
+        Unsupported: Its rows are of a kind that cannot be changed with certainty.
+        Corrupt: It has no schema.
+    """
+    main = state.codec
+    if main is None:
+        raise Unsupported(
+            "key groups are not edited row by row",
+            where=state.full_name,
+            hint="name the operator, or one of its states as `holdfast state list` shows them",
+        )
+    if main.values.avro:
+        raise Unsupported(
+            "state that is encoded as Avro cannot be edited",
+            where=main.where,
+            found="spark.sql.streaming.stateStore.encodingFormat=avro",
+            expected="unsaferow",
+            hint="change it in the query, or start a query with the default encoding from its sources",
+        )
+    codecs = {family.name.label: family for family in operator.files.known()}
+    kind, paired = _kept(main, codecs, state)
+    for codec in (main, *paired.values()):
+        codec.require_schema()
+    return EditableState(
+        label=state.full_name,
+        operator=operator.files,
+        kind=kind,
+        main=main,
+        paired=paired,
+        key=state.key,
+        columns=_columns(main, kind, ttl=state.ttl),
+        first_key=partial(first_key, state),
+    )
+
+
+def _kept(
+    main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
+) -> tuple[RowKind, dict[str, StateCodec]]:
+    labels = {use: companion(main.name.operator, main.name.label, use) for use in FamilyUse}
+    main_use = use_of(main.name.operator, main.name.label)
+    if main_use is FamilyUse.JOIN_ROWS:
+        return RowKind.JOIN, {"count": codecs[labels[FamilyUse.JOIN_COUNTS]]}
+    if main_use is FamilyUse.JOIN_ROWS_BY_TIME:
+        times = codecs.get(labels[FamilyUse.JOIN_TIMES])
+        return RowKind.JOIN_BY_TIME, {} if times is None else {"count": times}
+    if main_use is FamilyUse.JOIN_TIMES:
+        raise Unsupported(
+            "this is an index of a join's rows, which follows them",
+            where=state.full_name,
+            hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}",
+        )
+    if state.form is StateForm.TIMERS:
+        return RowKind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
+    paired = {role: codecs[labels[use]] for role, use in _COMPANIONS.items() if labels[use] in codecs}
+    return (RowKind.LIST if {"rows", "least"} & paired.keys() else RowKind.SINGLE), paired
+
+
+def _columns(main: StateCodec, kind: RowKind, *, ttl: bool) -> tuple[Column, ...]:
+    schema = main.require_schema()
+    hidden = frozenset({INDEX}) if kind is RowKind.JOIN else frozenset()
+    columns = columns_of(
+        parse_struct(schema.key_schema, main.where),
+        schema.key_schema,
+        parse_struct(schema.value_schema, main.where),
+        schema.value_schema,
+        hidden,
+    )
+    if ttl:
+        columns = tuple(
+            Column(EXPIRES, column.side, column.path, column.type, column.nullable)
+            if column.path == (EXPIRY,)
+            else column
+            for column in columns
+        )
+    if kind.several:
+        columns = (*columns, Column(_free(INDEX, columns), PLACE, (), Atom("long"), nullable=False))
+    return columns
+
+
+def _free(name: str, columns: Sequence[Column]) -> str:
+    taken = {column.name.lower() for column in columns}
+    while name in taken:
+        name = f"{name}_"
+    return name
+
+
+Values = Mapping[str, Any]
+# What is the same in Arrow whether it comes from columns or from values.
+_PLAIN: Final = frozenset(
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+    }
+)
+
+
+class RowsView(Protocol):
+    """Some rows by the names of their state's columns."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def __getitem__(self, at: int, /) -> Values:
+        """One of them."""
+
+    def __iter__(self) -> Iterator[Values]:
+        """All of them."""
+
+
+def shown(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
+    """A row by the names of its state's columns, of the fields of its key and value."""
+    return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows with one value each, as they are stored.
+
+    Attributes:
+        columns: The columns of their state.
+        key: What takes keys apart.
+        value: What takes values apart.
+        keys: The keys, as UnsafeRows.
+        values: The value of each, likewise.
+        where: What they belong to, for messages.
+    """
+
+    columns: Sequence[Column]
+    key: RowCodec
+    value: RowCodec
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    where: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, at: int) -> Values:
+        key, value = self.decoded(at)
+        return shown(self.columns, key, value)
+
+    def __iter__(self) -> Iterator[Values]:
+        return (self[at] for at in range(len(self)))
+
+    def decoded(self, at: int) -> tuple[Values, Values]:
+        """The fields of a row's key and of its value."""
+        return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
+
+    def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
+        """The columns, in their order; None where they have to be made of the rows one by one.
+
+        Raises:
+            Corrupt: A row is damaged.
+        """
+        if not all(_plain(part) for part in self.columns):
+            return None
+        sides = {
+            KEY: _by_name(self.key.type, self.keys, self.where),
+            VALUE: _by_name(self.value.type, self.values, self.where),
+        }
+        arrays = []
+        for column in self.columns:
+            first, *rest = column.path
+            array = sides[column.side][first]
+            for name in rest:
+                names = [array.type.field(number).name for number in range(array.type.num_fields)]
+                array = array.flatten()[names.index(name)]
+            if array.type != types[column.name]:
+                return None
+            arrays.append(array)
+        return arrays
+
+
+def _plain(column: Column) -> bool:
+    if column.side == PLACE:
+        return False
+    return isinstance(column.type, Decimal) or (isinstance(column.type, Atom) and column.type.name in _PLAIN)
+
+
+def _by_name(type_: Struct, rows: Sequence[bytes], where: str) -> dict[str, pa.Array]:
+    return dict(zip(type_.names, ColumnDecoder(type_, where).take_apart(rows), strict=True))

@@ -1,0 +1,315 @@
+"""Edit the state of a savepoint: plan the change, and write a new savepoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.at_rest.state_reader import named_operators, parse_key, pick
+from holdfast.changes.edit.changed_savepoint import ChangedSavepoint, derive_changed
+from holdfast.changes.edit.deciders import BySql, ByTable, NoChange, Selection, checked
+from holdfast.changes.edit.editable_state import (
+    PLACE,
+    EditableState,
+    NamedColumns,
+    RowsView,
+    Values,
+    editable,
+)
+from holdfast.changes.edit.keyed_edits import KeyedEdit, keyed_table
+from holdfast.changes.edit.request import EDIT, Audit, Edit, given_value
+from holdfast.changes.edit.row_changes import Decider, EditedRow, EditTally, PartitionEdit, key_row
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.state.key_partition import KeyPartitions
+from holdfast.clock import now_ms
+from holdfast.config.units import counted
+from holdfast.errors import Invalid
+from holdfast.formats.manifest import Manifest
+from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.layout import StoreId
+from holdfast.savepoints.catalog import savepoint_uri
+from holdfast.savepoints.copying import followed
+from holdfast.savepoints.derived import require_unchanged
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.store_edits import RowChange
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+
+def _shown_samples(samples: tuple[EditedRow, ...]) -> list[dict[str, Any]]:
+    return [{"before": plain(sample.before), "after": plain(sample.after)} for sample in samples]
+
+
+@dataclass(frozen=True, slots=True)
+class EditPlan(JsonShape):
+    """The plan of an edit, counted row by row.
+
+    Attributes:
+        savepoint: The savepoint that is edited.
+        catalog: Where the new one goes.
+        batch_id: Its batch, which stays the same.
+        query_id: Its query likewise.
+        state: The state.
+        statement: What is done to it.
+        columns: The columns of the state.
+        tally: How many rows there are, and how many are changed, deleted and inserted.
+        changes: The rows that are written and deleted, by store, those that Spark keeps for itself included.
+    """
+
+    savepoint: str
+    catalog: str
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    query_id: str
+    state: str
+    statement: str
+    columns: tuple[str, ...] = field(metadata=NOT_IN_JSON)
+    tally: EditTally = field(metadata=json_spread())
+    manifest: Manifest = field(repr=False, metadata=NOT_IN_JSON)
+    changes: Mapping[StoreId, tuple[RowChange, ...]] = field(repr=False, metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are touched."""
+        return tuple(sorted({store.partition for store in self.changes}))
+
+    @property
+    @in_json_as(convert=_shown_samples)
+    def samples(self) -> tuple[EditedRow, ...]:
+        """Some of the rows, before and after."""
+        return tuple(self.tally.samples)
+
+
+class Edited(ChangedSavepoint[EditPlan]):
+    """A savepoint that was made by an edit."""
+
+    verb = "edited"
+
+
+def plan_edit(
+    catalog: Storage,
+    savepoint_id: str,
+    target: Storage,
+    edit: Edit,
+    *,
+    may_change_nothing: bool = False,
+    tell: ProgressCallback | None = None,
+) -> EditPlan:
+    """Work out what an edit would do; changes nothing.
+
+    Cost: every byte of the savepoint is read once to prove it, and every row of the state is looked at: some
+    five microseconds each. What changes is held in memory.
+
+    Args:
+        catalog: The savepoint's catalog.
+        savepoint_id: The savepoint.
+        target: The catalog that the new savepoint is to be in.
+        edit: What is to be done.
+        may_change_nothing: Accept an edit that changes no row.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint or state.
+        Corrupt: The savepoint is damaged.
+        Invalid: The edit does not fit the state, or changes nothing.
+        Unsupported: The state is of a kind that cannot be edited.
+    """
+    manifest = prove(catalog, savepoint_id, tell=tell).require()
+    uri = savepoint_uri(catalog, savepoint_id)
+    view = SavepointView(catalog, manifest.files, uri)
+    operator, named = pick(named_operators(view, manifest.batch_id), edit.state)
+    tally = EditTally()
+    state: NamedColumns
+    if operator.keyed is not None:
+        state = table = keyed_table(operator.keyed, named)
+        changes = KeyedEdit(operator.files, table, named, edit, tally, tell).changes()
+    else:
+        state = one = editable(operator, named)
+        changes = _Planning(view, one, edit, tally, tell).changes()
+    if not tally.touched and not may_change_nothing:
+        raise Invalid(
+            "the edit changes nothing",
+            where=f"{uri}, state {state.label}",
+            found=f"{counted(tally.rows, 'row')}, of which it touches none",
+            hint="see the rows with `holdfast state scan`",
+        )
+    return EditPlan(
+        savepoint=uri,
+        catalog=target.uri,
+        batch_id=manifest.batch_id,
+        query_id=manifest.query_id,
+        state=state.label,
+        statement=edit.statement,
+        columns=tuple(column.name for column in state.columns),
+        tally=tally,
+        manifest=manifest,
+        changes=changes,
+    )
+
+
+def edit(
+    catalog: Storage,
+    target: Storage,
+    plan: EditPlan,
+    folder: Path,
+    *,
+    who: str,
+    why: str | None = None,
+    label: str | None = None,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
+) -> Edited:
+    """Make the savepoint that was planned; the one that it is made of stays as it is.
+
+    Its rows are proved before it is published: see `derive_changed`.
+
+    Args:
+        catalog: The catalog of the savepoint that is edited.
+        target: The catalog that the new one goes to.
+        plan: What `plan_edit` gave for these.
+        folder: A local directory to work in, which is the caller's to remove.
+        who: Who does it.
+        why: What for.
+        label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Conflict: The savepoint has changed since it was planned, or savepoints are being removed.
+        NotFound: It was deleted.
+        Internal: The rows are not what they should be; there is no new savepoint.
+    """
+    manifest = plan.manifest
+    require_unchanged(catalog, manifest)
+    audit = Audit(
+        kind=EDIT,
+        of=plan.savepoint,
+        who=who,
+        when_ms=clock(),
+        why=why,
+        state=plan.state,
+        statement=plan.statement,
+        rows_before=plan.tally.rows,
+        rows_after=plan.tally.rows_after,
+        changed=plan.tally.changed,
+        deleted=plan.tally.deleted,
+        inserted=plan.tally.inserted,
+    )
+    taken = derive_changed(
+        catalog,
+        target,
+        manifest,
+        plan.changes,
+        folder,
+        audit.as_dict(),
+        label=label,
+        deep=manifest.has_content,
+        clock=clock,
+        chance=chance,
+        tell=tell,
+    )
+    return Edited(plan, taken, audit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    """The search for what changes."""
+
+    view: SavepointView
+    state: EditableState
+    edit: Edit
+    tally: EditTally
+    tell: ProgressCallback | None
+
+    def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
+        """Return the changes by store."""
+        decider, inserts = self._decider()
+        by_partition = self._placed(inserts)
+        found: dict[StoreId, list[RowChange]] = {}
+        operator = self.state.operator
+        for partition in followed(range(operator.partitions), self.tell, "looking for rows"):
+            work = PartitionEdit(self.state, partition, decider, self.tally)
+            rows = partial(self.state.rows, self.view, partition)
+            for change in work.run(rows, by_partition.get(partition, ())):
+                store = StoreId(operator.operator_id, partition, change.codec.name.store)
+                found.setdefault(store, []).append(change)
+        return {store: tuple(rows) for store, rows in found.items()}
+
+    def _decider(self) -> tuple[Decider, Sequence[Values]]:
+        edit, state = self.edit, self.state
+        if edit.change is not None:
+            made = ByTable(state, list(self._all()), edit.change)
+            return made, made.inserts
+        if edit.insert:
+            return NoChange(), [self._insert(given) for given in edit.insert]
+        key = None if edit.key is None else parse_key([edit.key], state.key, state.label, state.first_key)
+        selection = Selection(state, edit.where, edit.set, key)
+        return BySql(selection, delete=edit.delete), ()
+
+    def _all(self) -> Iterator[tuple[int, Values]]:
+        """Every row with its partition; nothing is counted."""
+        collected = Collecting()
+        for partition in range(self.state.operator.partitions):
+            rows = partial(self.state.rows, self.view, partition)
+            PartitionEdit(self.state, partition, collected, EditTally()).run(rows)
+        return iter(collected.rows)
+
+    def _insert(self, given: Mapping[str, Any]) -> Values:
+        state = self.state
+        row: dict[str, Any] = {}
+        for name, value in given.items():
+            column = state.column(name)
+            if column.side != PLACE:
+                row[column.name] = given_value(state, column, value)
+        for column in state.key_columns():
+            if column.name not in row:
+                raise Invalid(
+                    "a new row needs its whole key",
+                    where=state.label,
+                    found=", ".join(sorted(row)) or "no column",
+                    expected=", ".join(needed.name for needed in state.key_columns()),
+                    hint="name every column of the key; `holdfast state list` shows them",
+                )
+        for name, column in state.repeated().items():
+            row.setdefault(name, row[column.name])
+        checked(state, row)
+        return row
+
+    def _placed(self, inserts: Sequence[Values]) -> dict[int, list[Values]]:
+        """New rows by the partition that Spark's hash gives them."""
+        if not inserts:
+            return {}
+        state = self.state
+        operator = next(
+            candidate
+            for candidate in read(self.view).operators
+            if candidate.operator_id == state.operator.operator_id
+        )
+        placement = KeyPartitions(operator, state.main, state.main.where)
+        keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]
+        found: dict[int, list[Values]] = {}
+        for row, value in zip(inserts, placement.hashes(keys), strict=True):
+            found.setdefault(value % state.operator.partitions, []).append(row)
+        return found
+
+
+class Collecting:
+    """Takes every row and changes none."""
+
+    columns = ()
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Values]] = []
+
+    def decide(self, partition: int, first: int, rows: RowsView) -> Iterator[tuple[int, None]]:  # noqa: ARG002 - as others
+        """See `Decider`."""
+        self.rows += [(partition, row) for row in rows]
+        return iter(())

@@ -1,0 +1,446 @@
+"""Edits by address: what `hf.edit`, `hf.undo` and `hf.erase` offer. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.changes.edit import undoing
+from holdfast.changes.edit.deciders import TableChange
+from holdfast.changes.edit.request import Edit
+from holdfast.changes.edit.undoing import Undone, UndoPlan, change_of
+from holdfast.changes.erase import erasing, erasing_checkpoint
+from holdfast.changes.erase.certificate import Certificate, ErasePlan, Searched
+from holdfast.changes.erase.key_places import PlaceSearch
+from holdfast.changes.erase.searching import subject
+from holdfast.checkpoints import record_of
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.clock import now_ms
+from holdfast.config.settings import Settings
+from holdfast.errors import Conflict, HoldfastError, Invalid
+from holdfast.external.view import open_checkpoint
+from holdfast.extras import require_package
+from holdfast.ownership.checkpoint_guard import dry_run_usage, guarded, refuse_held
+from holdfast.ownership.usage import CheckpointUsage
+from holdfast.savepoints import removal, taking
+from holdfast.savepoints.access import Address, opened
+from holdfast.savepoints.catalog import is_savepoint, load, require_catalog, savepoint_uri
+from holdfast.savepoints.digests import digest
+from holdfast.savepoints.labels import person
+from holdfast.savepoints.leases import require_no_turn
+from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.taking import check_label
+from holdfast.savepoints.view import scratch, workplace
+from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.changes.edit.editing import Edited, EditPlan
+
+
+SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
+
+
+def edit(
+    source: Address,
+    state: str,
+    *,
+    where: str | None = None,
+    key: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the word that people know
+    delete: bool = False,
+    insert: Sequence[Mapping[str, Any]] = (),
+    change: TableChange | None = None,
+    to: Address | None = None,
+    why: str | None = None,
+    label: str | None = None,
+    who: str | None = None,
+    tell: ProgressCallback | None = None,
+) -> Edited:
+    """Make a savepoint whose state is another one's with some rows set, deleted or inserted.
+
+    What is edited stays as it is. The new savepoint is of the same batch and query; restore it, and the query
+    goes on from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both ways,
+    the counts of a join) is changed with them. Before it is published, every row of each store that
+    was touched is read back: those that change hold what they should, all others are byte for byte the same.
+
+    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic
+    mistake is to start the query on its old checkpoint afterwards: that one has not changed.
+
+    Args:
+        source: A savepoint; or a checkpoint that no query uses, of which a savepoint is taken first.
+        state: The state, as `holdfast state list` names it.
+        where: Which rows.
+        key: Only the rows of this key: JSON, `column=value`, or the value of a key with one column.
+        set: New values by column: SQL, or a number, truth value or None as it is.
+        delete: Delete the rows.
+        insert: Rows that come, each by column, in the values of JSON.
+        change: A function from a `pyarrow.Table` of all rows to one of what they are to be. A row that is
+            left out is deleted; one whose key was not there is new.
+        to: The catalog that the new savepoint goes to; by default the one that the source is in.
+        why: What for; kept with the savepoint.
+        label: A name for the new savepoint; none by default, so that the label of the source stays unique.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The new savepoint: its address is `uri`.
+
+    Raises:
+        NotFound: There is no such savepoint, checkpoint or state.
+        Invalid: The edit does not fit the state, or changes nothing.
+        Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
+        Corrupt: What was to be edited is damaged.
+        Unsupported: The state is of a kind that cannot be edited.
+    """
+    require_package("pyarrow")
+    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+
+    asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
+    with source_of(source, to, tell, keep=True) as (catalog, savepoint_id, target):
+        plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
+        return apply(plan, catalog, target, why=why, label=label, who=who, tell=tell)
+
+
+def plan_edit(
+    source: Address,
+    state: str,
+    *,
+    where: str | None = None,
+    key: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - as above
+    delete: bool = False,
+    insert: Sequence[Mapping[str, Any]] = (),
+    change: TableChange | None = None,
+    to: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> EditPlan:
+    """Plan an edit: the number of rows that change, with samples before and after. Changes nothing.
+
+    Raises:
+        As `edit`.
+    """
+    require_package("pyarrow")
+    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+
+    asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
+    with source_of(source, to, tell, keep=False) as (catalog, savepoint_id, target):
+        plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
+        return as_asked(plan, source)
+
+
+def undo(
+    savepoint: Address,
+    *,
+    why: str | None = None,
+    label: str | None = None,
+    who: str | None = None,
+    tell: ProgressCallback | None = None,
+) -> Undone:
+    """Take an edit back: make a savepoint with the state that there was before.
+
+    All three are in the catalog afterwards: what was edited, the edit, and the undo, which is the newest.
+
+    Args:
+        savepoint: A savepoint that an edit has made.
+        why: What for; kept with the savepoint.
+        label: A name for the new savepoint; none by default, so that the label of the original stays unique.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: It is not there, or what it was made of is gone.
+        Invalid: No edit has made it.
+        Conflict: Something was erased since, or savepoints are being removed from the catalog.
+        Corrupt: The savepoint that it was made of is damaged.
+    """
+    check_label(label)
+    plan = plan_undo(savepoint, tell=tell)
+    catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
+    return undoing.undo(catalog, origin, plan, who=who or person(), why=why, label=label, tell=tell)
+
+
+def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:
+    """Plan an undo. Changes nothing.
+
+    Raises:
+        As `undo`.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
+    return undoing.plan_undo(catalog, savepoint_id, *opened(change.of), tell=tell)
+
+
+def erase(
+    key: str,
+    *,
+    everywhere: Address,
+    column: str | None = None,
+    checkpoint: Address | None = None,
+    stopped: bool = False,
+    why: str | None = None,
+    who: str | None = None,
+    home: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> Certificate:
+    """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
+
+    It goes from the rows that count and from every byte that is left of others: what was deleted or
+    overwritten is still in a file until that is written anew. Savepoints keep their addresses, and restore as
+    before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
+    out. The state home, logs and notes are searched for its text, and left as they are: the certificate says
+    where it was found, and what was not searched. The classic mistake is to forget where else it is: the
+    source that is read again, the sink, other catalogs.
+
+    Args:
+        key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or
+            `column=value`, which are looked for in columns of keys and of values.
+        everywhere: The catalog.
+        column: The column that a bare value is looked for in, of keys and of values.
+        checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
+        stopped: Your word that no query uses that checkpoint, without which it is refused. It is watched
+            all the same, for some seconds to two minutes.
+        why: What for; in the certificate, and kept with the savepoints.
+        who: Who does it; user and machine by default.
+        home: The state home that is searched; by default that of the settings.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The certificate: what was searched, found and rewritten. The key is in it by its hash alone. Where the
+        key is nowhere, `outcome` is `not found`.
+
+    Raises:
+        NotFound: There is no such catalog or checkpoint, or no state has such a column.
+        Invalid: The directory is no catalog, or the key is none.
+        Conflict: A query uses the checkpoint, nobody has said that none does, a savepoint is being taken, or
+            a removal is under way.
+        Corrupt: Something that had to be searched is damaged.
+        Unsupported: Some state is of a kind that cannot be searched.
+    """
+    meant, by = subject(key, column), who or person()
+    catalog, storage = _places_of(everywhere, checkpoint)
+    first: tuple[Searched, ...] = ()
+    if storage is not None:
+        require_no_turn(catalog)
+        with (
+            guarded(storage, "state erase", stopped=stopped, hint=SAY_STOPPED, tell=tell) as guard,
+            workplace(storage, "erase") as folder,
+        ):
+            first = (
+                erasing_checkpoint.erase_checkpoint(
+                    storage,
+                    meant,
+                    folder,
+                    guard=guard,
+                    record=record_of(storage, home),
+                    who=by,
+                    why=why,
+                    tell=tell,
+                ),
+            )
+    with workplace(catalog, "erase") as folder:
+        made = erasing.erase(catalog, meant, folder, who=by, why=why, tell=tell)
+    search = PlaceSearch(meant, catalog, storage, _home(home), changing=True)
+    return replace(made, searched=(*first, *made.searched), elsewhere=search.reports(), ended_ms=now_ms())
+
+
+def plan_erase(
+    key: str,
+    *,
+    everywhere: Address,
+    column: str | None = None,
+    checkpoint: Address | None = None,
+    home: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> ErasePlan:
+    """Plan an erasure: where the key is, and what would be given up. Changes nothing.
+
+    Raises:
+        As `erase`.
+    """
+    meant = subject(key, column)
+    catalog, storage = _places_of(everywhere, checkpoint)
+    first: tuple[Searched, ...] = ()
+    if storage is not None:
+        with scratch(storage) as folder:
+            record = record_of(storage, home)
+            first = (
+                erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, record=record, tell=tell),
+            )
+    plan = erasing.plan_erase(catalog, meant, tell=tell)
+    search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
+    return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
+
+
+def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage, Storage | None]:
+    """The catalog and the checkpoint that a key is erased from.
+
+    Raises:
+        NotFound: There is no such catalog or checkpoint.
+        Invalid: The directory is no catalog.
+        Conflict: A query may be using the checkpoint.
+    """
+    catalog = open_storage(os.fspath(everywhere), "everywhere")
+    require_catalog(catalog)
+    if checkpoint is None:
+        return catalog, None
+    storage = open_storage(os.fspath(checkpoint))
+    require_stopped(storage)
+    return catalog, storage
+
+
+def _home(home: Address | None) -> Path:
+    """The state home that is meant; nothing is made."""
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd()).home
+
+
+def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
+    """Report who may be using a checkpoint that is to be erased from. Changes nothing.
+
+    Raises:
+        Conflict: A job holds it, a process has it open, or a batch is under way.
+        NotFound: There is no checkpoint.
+    """
+    storage = open_storage(os.fspath(checkpoint))
+    require_stopped(storage)
+    return dry_run_usage(storage, now_ms())
+
+
+def apply(
+    plan: EditPlan,
+    catalog: Storage,
+    target: Storage,
+    *,
+    why: str | None,
+    label: str | None,
+    who: str | None,
+    tell: ProgressCallback | None,
+) -> Edited:
+    """Make the savepoint that was planned, working beside the catalog that it goes to."""
+    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+
+    with workplace(target, "edit") as folder:
+        return editing.edit(
+            catalog,
+            target,
+            plan,
+            folder,
+            who=who or person(),
+            why=why,
+            label=label,
+            tell=tell,
+        )
+
+
+def as_asked(plan: EditPlan, source: Address) -> EditPlan:
+    """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
+    if is_savepoint(savepoint_address(os.fspath(source))):
+        return plan
+    return replace(plan, savepoint=plan.manifest.checkpoint)
+
+
+@contextmanager
+def source_of(
+    source: Address,
+    to: Address | None,
+    tell: ProgressCallback | None,
+    *,
+    keep: bool,
+    home: Address | None = None,
+) -> Iterator[tuple[Storage, str, Storage]]:
+    """The savepoint that is to be edited, and the catalog that the new one goes to.
+
+    Of a checkpoint one is taken first: into that catalog, or with `keep` off into a directory that is gone at
+    the end.
+
+    Raises:
+        Conflict: A query uses the checkpoint.
+        Invalid: It is not said where a checkpoint's savepoints are to go.
+    """
+    text = savepoint_address(os.fspath(source))
+    if is_savepoint(text):
+        catalog, savepoint_id = opened(text)
+        yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")
+        return
+    checkpoint = open_checkpoint(text)
+    if to is None:
+        raise Invalid(
+            "a checkpoint is never edited itself: a savepoint of it is",
+            where=checkpoint.uri,
+            found="no directory for savepoints",
+            hint="name one: --to DIR, or `to=` in Python",
+        )
+    require_stopped(checkpoint)
+    target = open_storage(os.fspath(to), "to")
+    with nullcontext() if keep else scratch(checkpoint) as folder:
+        into = target if folder is None else LocalStorage(folder / "catalog")
+        plan = plan_take(checkpoint, into, record=record_of(checkpoint, home))
+        taken = taking.take(checkpoint, into, plan, tell=tell)
+        savepoint_id = taken.manifest.savepoint_id
+        try:
+            yield into, savepoint_id, target
+        except BaseException:
+            # Nobody asked for a savepoint of what was not edited.
+            with suppress(HoldfastError):
+                removal.delete(into, savepoint_id)
+            raise
+        if keep:
+            with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+                digest(into, savepoint_id, tell=tell)
+
+
+def require_stopped(checkpoint: Storage) -> None:
+    """Refuse a checkpoint that a query may be using.
+
+    Raises:
+        Conflict: A job holds it, or a batch is under way.
+        NotFound: There is no checkpoint.
+    """
+    refuse_held(checkpoint)
+    progress = read(checkpoint)
+    if progress.uncommitted is not None:
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=checkpoint.uri,
+            found=f"batch {progress.uncommitted}",
+            expected=f"none after batch {progress.batch_id}",
+            hint="stop the query between two batches, as `holdfast stop` does, or start it once more, with"
+            " `availableNow` as its trigger, and let it finish; a savepoint of it can be changed meanwhile",
+        )
+
+
+def request(
+    state: str,
+    where: str | None,
+    key: str | None,
+    set_: Mapping[str, Any] | None,
+    *,
+    delete: bool,
+    insert: Sequence[Mapping[str, Any]],
+    change: TableChange | None,
+) -> Edit:
+    """An edit from what a caller has given."""
+    assigned = tuple(f"{column} = {_sql(value)}" for column, value in (set_ or {}).items())
+    return Edit(state, where, key, assigned, delete, tuple(insert), change)
+
+
+def _sql(value: Any) -> str:
+    """A value of `set` as SQL: text is SQL already."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise Invalid(
+        "this is neither SQL nor a number",
+        found=repr(value)[:200],
+        expected="text with an expression, or a number",
+        hint="give text as SQL: `\"'gold'\"`",
+    )

@@ -1,0 +1,458 @@
+"""Erase a key from every savepoint of a catalog: from the rows, and from every byte that is left of others.
+
+A savepoint keeps its id and address. What held the key is written anew without it, under its own hash; then
+the manifest is replaced, which is what makes the erasure count for this savepoint; last, what no manifest
+names any more is removed. Killed in between, each savepoint is what it was or has been erased from, and
+erasing once more does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from holdfast._version import __version__
+from holdfast.at_rest.model import NamedOperator
+from holdfast.at_rest.state_reader import named_operators
+from holdfast.changes.erase.certificate import (
+    Certificate,
+    ErasePlan,
+    ErasureFinding,
+    Searched,
+    key_hash,
+    merged,
+)
+from holdfast.changes.erase.purge import Cleansing, ReplacedFiles, SparkSearch
+from holdfast.changes.erase.searching import StoreHits, Subject
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.clock import now_ms
+from holdfast.config.checks import local_path
+from holdfast.config.units import counted
+from holdfast.errors import HoldfastError, Internal, NotFound
+from holdfast.formats.manifest import CHANGE, ERASURES, Manifest, SavedFile, SavepointContent, manifest_of
+from holdfast.savepoints.catalog import content_path, ids, load, manifest_path, require_catalog, savepoint_uri
+from holdfast.savepoints.copying import followed
+from holdfast.savepoints.derived import require_whole
+from holdfast.savepoints.digests import digest, recorded
+from holdfast.savepoints.labels import label_changes, redact_labels
+from holdfast.savepoints.leases import Chance, Clock, GcLease, clear_dead_sweep, require_no_turn
+from holdfast.savepoints.planning import facts
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.removal import plan_sweep, remove_unneeded
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.hashing import hash_of
+from holdfast.storage.port import Storage
+
+_LOG: Final = logging.getLogger("holdfast.at_rest")
+_ERASED: Final = "[erased]"
+
+
+class OperatorHits(Protocol):
+    """The occurrences in an operator, or in a partition of it."""
+
+    @property
+    def stores(self) -> Sequence[StoreHits]:
+        """The stores in whose files it may be."""
+
+    @property
+    def certain(self) -> bool:
+        """Return whether one occurrence is in a row."""
+
+    def findings(self, view: Storage) -> Sequence[ErasureFinding]:
+        """The rows that count, those included that only their values tell."""
+
+    def erased(
+        self, work: Cleansing, view: SavepointView
+    ) -> tuple[Sequence[ReplacedFiles], Sequence[ErasureFinding]]:
+        """Write what holds the key anew.
+
+        Args:
+            work: Writes stores.
+            view: The savepoint as a checkpoint.
+
+        Returns:
+            The files that are others now, and the rows that were in them.
+        """
+
+
+class OperatorSearch(Protocol):
+    """Looks for a subject in the operators of one kind; a file is read once, whoever shares it."""
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of the subject that some state has."""
+
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
+        """Search an operator of a savepoint."""
+
+    def unsearched(self, operator: NamedOperator) -> Sequence[str]:
+        """The states and columns in which nobody can look for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointHits:
+    """The occurrences in one savepoint.
+
+    `told` is whether its manifest names it, in a label perhaps; `unsearched` are the states and columns of
+    kinds that cannot be searched.
+    """
+
+    manifest: Manifest
+    view: SavepointView
+    files: int
+    parts: tuple[OperatorHits, ...]
+    told: bool = False
+    unsearched: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything was found."""
+        return bool(self.parts) or self.told
+
+    @property
+    def certain(self) -> bool:
+        """Return whether one occurrence is in a row, or in text."""
+        return self.told or any(part.certain for part in self.parts)
+
+    @property
+    def traces(self) -> int:
+        """The files in which it was found."""
+        return sum(store.traces for part in self.parts for store in part.stores)
+
+
+def plan_erase(
+    catalog: Storage, subject: Subject, *, clock: Clock = now_ms, tell: ProgressCallback | None = None
+) -> ErasePlan:
+    """Look for a key in every savepoint of a catalog; changes nothing.
+
+    Cost: every distinct file of state in the catalog is read once, at about a microsecond an entry.
+
+    Args:
+        catalog: The catalog.
+        subject: Who is meant.
+        clock: The time in epoch milliseconds.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such catalog, or no state of any savepoint has such a column.
+        Invalid: The place is no catalog.
+        Conflict: A savepoint is being taken, or a removal is under way.
+        Corrupt: A manifest or a file of state is damaged, so that nobody can say what is in it.
+        Unsupported: Some state is of a kind that cannot be searched.
+    """
+    require_catalog(catalog)
+    require_no_turn(catalog, clock)
+    searched = tuple(
+        replace(
+            _searched(catalog, hits, subject),
+            found=merged([finding for part in hits.parts for finding in part.findings(hits.view)]),
+        )
+        for hits in _Search(catalog, subject).savepoints(tell)
+    )
+    return ErasePlan(catalog.uri, key_hash(subject.values), searched)
+
+
+def erase(
+    catalog: Storage,
+    subject: Subject,
+    folder: Path,
+    *,
+    who: str,
+    why: str | None = None,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
+) -> Certificate:
+    """Erase a key from every savepoint of a catalog, and prove that nothing of it is left.
+
+    No savepoint can be taken or removed meanwhile. Afterwards every savepoint is searched once more, and
+    those that were rewritten are verified.
+
+    Args:
+        catalog: The catalog.
+        subject: Who is meant.
+        folder: A local directory to work in, which is the caller's to remove.
+        who: Who does it.
+        why: What for.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        As `plan_erase`; and
+        Internal: Something of it is left, or a savepoint does not verify.
+    """
+    require_catalog(catalog)
+    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
+    begun = clock()
+    why = redacted(why, subject)
+    turn = GcLease(catalog, chance(8).hex(), clock)
+    clear_dead_sweep(catalog)
+    with turn.held() as takes:
+        for note in takes.dead:
+            turn.give_up(note)
+        work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
+        search = _Search(catalog, subject)
+        savepoints = search.savepoints(tell)
+        done = [work.savepoint(hits) for hits in followed(savepoints, tell, "erasing")]
+        linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
+        removed = remove_unneeded(catalog, turn, clock, tell)
+        _prove(catalog, search, [savepoint for savepoint in done if savepoint.after is not None], tell)
+    work.digest(tell)
+    _LOG.info(
+        "erased a key from %d savepoints of %s", sum(part.after is not None for part in done), catalog.uri
+    )
+    return Certificate(
+        key_sha256=key_hash(subject.values),
+        columns=subject.columns,
+        catalog=catalog.uri,
+        searched=tuple(done),
+        removed_files=len(removed.paths),
+        removed_bytes=removed.size_bytes,
+        linked=linked,
+        who=who,
+        why=why,
+        begun_ms=begun,
+        ended_ms=clock(),
+        proved=True,
+    )
+
+
+@dataclass(slots=True)
+class _Erasure:
+    """The rewriting of savepoints."""
+
+    subject: Subject
+    work: Cleansing
+    who: str
+    why: str | None
+    clock: Clock
+    turn: GcLease
+    recorded: dict[str, SavepointContent] = field(default_factory=dict)
+
+    @property
+    def catalog(self) -> Storage:
+        """The catalog."""
+        return self.work.catalog
+
+    def savepoint(self, hits: SavepointHits) -> Searched:
+        """Write a savepoint anew without the key, if it has it."""
+        searched = _searched(self.catalog, hits, self.subject)
+        if not hits.any:
+            return searched
+        replaced: list[ReplacedFiles] = []
+        findings: list[ErasureFinding] = []
+        for part in hits.parts:
+            self.turn.check()
+            new, rows = part.erased(self.work, hits.view)
+            replaced += new
+            findings += rows
+        files = _files(hits.manifest, replaced)
+        manifest = self._manifest(hits, files, sum(finding.rows for finding in findings))
+        self.turn.check()
+        self._replace(manifest)
+        return replace(
+            searched,
+            found=merged(findings),
+            rewritten=sum(len(new_files.written) for new_files in replaced),
+            after=hash_of(manifest.render()),
+        )
+
+    def _replace(self, manifest: Manifest) -> None:
+        """Put the new manifest in place of the old one, and take the key out of what is beside it."""
+        savepoint_id = manifest.savepoint_id
+        with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
+            content = recorded(self.catalog, savepoint_id)
+            if content is not None:
+                self.recorded[savepoint_id] = content
+        # Sums of before and of after would give away the hash of the rows of the key.
+        self.catalog.delete(content_path(savepoint_id))
+        redact_labels(self.catalog, savepoint_id, lambda text: redacted(text, self.subject))
+        self.catalog.write(manifest_path(savepoint_id), manifest.render(), replace=True)
+
+    def digest(self, tell: ProgressCallback | None) -> None:
+        """Count and hash the rows of what was rewritten, where that had been done before."""
+        for savepoint_id, before in self.recorded.items():
+            with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
+                digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
+
+    def _manifest(self, hits: SavepointHits, files: Sequence[SavedFile], rows: int) -> Manifest:
+        before = hits.manifest
+        view = SavepointView(self.catalog, files, before.checkpoint)
+        same = {(file.path, file.sha256) for file in before.files}
+        known = frozenset(file.path for file in files if (file.path, file.sha256) in same)
+        require_whole(view, known, self.catalog)
+        record = {
+            "key_sha256": key_hash(self.subject.values),
+            "columns": list(self.subject.columns),
+            "who": self.who,
+            "when_ms": self.clock(),
+            "why": self.why,
+            "rows": rows,
+        }
+        told = facts(view, [file.path for file in files], deep=before.has_content)
+        fields = {
+            **before.fields,
+            **told,
+            "label": redacted(before.label, self.subject),
+            "size_bytes": sum(file.size_bytes for file in files),
+            "holdfast": __version__,
+            ERASURES: [*before.erasures, record],
+        }
+        if before.change is not None:
+            fields[CHANGE] = {name: redacted(value, self.subject) for name, value in before.change.items()}
+        return manifest_of(fields, files)
+
+
+def redacted(value: Any, subject: Subject) -> Any:
+    """Text with what is to be forgotten taken out of it, where it stands as a word."""
+    if not isinstance(value, str):
+        return value
+    for given in subject.values.values():
+        value = re.sub(rf"(?<!\w){re.escape(str(given))}(?!\w)", _ERASED, value)
+    return value
+
+
+class _Search:
+    """Looks for a subject in the savepoints of a catalog."""
+
+    def __init__(self, catalog: Storage, subject: Subject) -> None:
+        self._catalog = catalog
+        self._subject = subject
+        self._spark = SparkSearch(subject)
+        self._keyed: OperatorSearch | None = None
+
+    def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
+        """Search each savepoint in its current form."""
+        savepoints = []
+        states = 0
+        for savepoint_id in followed(ids(self._catalog), tell, "searching"):
+            try:
+                manifest = load(self._catalog, savepoint_id)
+            except NotFound:
+                continue  # it was never finished
+            view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
+            operators = named_operators(view, manifest.batch_id)
+            states += sum(len(operator.states) for operator in operators)
+            savepoints.append(self._savepoint(manifest, view, operators))
+        there = self._spark.columns | (self._keyed.columns if self._keyed else set())
+        missing = [column for column in self._subject.columns if column not in there]
+        if missing and states:
+            raise NotFound(
+                "no state of the catalog has such a column, or none in which the value fits",
+                where=self._catalog.uri,
+                found=", ".join(missing),
+                hint="see the columns with `holdfast state list SP`",
+            )
+        return savepoints
+
+    def _savepoint(
+        self, manifest: Manifest, view: SavepointView, operators: Sequence[NamedOperator]
+    ) -> SavepointHits:
+        labels = label_changes(self._catalog, manifest.savepoint_id)
+        later = [text for change in labels for text in (change.label, change.before)]
+        return SavepointHits(
+            manifest,
+            view,
+            sum(file.path.startswith("state/") for file in manifest.files),
+            tuple(part for operator in operators for part in self._of(operator).hits(view, operator)),
+            told=_tells(manifest.fields, later, self._subject),
+            unsearched=tuple(
+                dict.fromkeys(
+                    f"{operator.name}.{name}"
+                    for operator in operators
+                    for name in self._of(operator).unsearched(operator)
+                )
+            ),
+        )
+
+    def _of(self, operator: NamedOperator) -> OperatorSearch:
+        if operator.keyed is None:
+            return self._spark
+        if self._keyed is None:
+            # It needs Arrow, which erasing from Spark's own rows does not.
+            from holdfast.changes.erase.keyed_erasing import KeyedSearch
+
+            self._keyed = KeyedSearch(self._subject)
+        return self._keyed
+
+
+def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
+    """Return whether a person's text in a manifest, or a later label, names it."""
+    texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
+    return any(redacted(text, subject) != text for text in texts)
+
+
+def _files(manifest: Manifest, replaced: Sequence[ReplacedFiles]) -> list[SavedFile]:
+    files = {file.path: file for file in manifest.files}
+    for new in replaced:
+        for path in new.removed:
+            files.pop(path, None)
+    for new in replaced:
+        files.update({file.path: file for file in new.written})
+    return [files[path] for path in sorted(files)]
+
+
+def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Searched:
+    own = key_hash(subject.values)
+    return Searched(
+        place=savepoint_uri(catalog, hits.manifest.savepoint_id),
+        files=hits.files,
+        found=(),
+        traces=hits.traces,
+        rewritten=0,
+        before=hash_of(hits.manifest.render()),
+        after=None,
+        named=hits.told,
+        unsearched=hits.unsearched,
+        erased_before_ms=max(
+            (
+                int(erasure["when_ms"])
+                for erasure in hits.manifest.erasures
+                if erasure.get("key_sha256") == own
+            ),
+            default=None,
+        ),
+    )
+
+
+def _prove(
+    catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: ProgressCallback | None
+) -> None:
+    """Search everything once more, and verify what was rewritten.
+
+    A file with the hash of one that was searched is not read again: that it still has it is verified.
+    """
+    left = [hits for hits in search.savepoints(tell) if hits.certain]
+    if left:
+        raise Internal(
+            "something of the key is left",
+            where=savepoint_uri(catalog, left[0].manifest.savepoint_id),
+            found=f"{counted(left[0].traces, 'file')} that hold it",
+            hint="no savepoint is damaged; please report this",
+        )
+    for savepoint in rewritten:
+        proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
+        if not proof.ok:
+            raise Internal(
+                "a savepoint does not verify after the erasure",
+                where=savepoint.place,
+                found=proof.problems[0].what,
+                hint="do not restore it; please report this",
+            )
+
+
+def _linked(catalog: Storage, paths: Sequence[str]) -> int:
+    """Return the number of files that have other hard links, such as a checkpoint's own on the same disk."""
+    root = local_path(catalog.uri)
+    count = 0
+    for path in () if root is None else paths:
+        with suppress(OSError):
+            count += Path(root or "", path).lstat().st_nlink > 1
+    return count

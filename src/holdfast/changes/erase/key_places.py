@@ -1,0 +1,561 @@
+"""Every location where Holdfast may store a key, and the search of those that hold no state.
+
+A new file, directory or database of Holdfast's gets a row here; a test compares the table with the code. What
+is outside Holdfast (sources, sinks, backups) has rows too, because a certificate names what was not searched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from holdfast import layout
+from holdfast.changes.erase.certificate import PlaceReport
+from holdfast.changes.erase.erasing import redacted
+from holdfast.changes.erase.searching import Subject
+from holdfast.checkpoints.checkpoint import Tree
+from holdfast.config.checks import canonical_uri, local_path, parse_storage
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.formats.manifest import CHANGE, ERASURES, Manifest
+from holdfast.formats.sql_names import sql_identifier
+from holdfast.formats.text import compact
+from holdfast.savepoints.catalog import ids, load, object_path, savepoint_uri
+from holdfast.storage.atomic_swap import clear
+from holdfast.storage.port import Storage, full
+
+
+class Root(str, Enum):
+    """The root to which the paths of a location are relative."""
+
+    CATALOG = "catalog"
+    CHECKPOINT = "checkpoint"
+    HOME = "state home"
+    WORK = "directory of a catalog or checkpoint"
+    OUTSIDE = "outside"
+
+
+class Treatment(str, Enum):
+    """The treatment of a location by an erasure."""
+
+    ERASED = "erased"
+    SEARCHED = "searched as text"
+    NOT_SEARCHED = "not searched"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """A kind of place.
+
+    Attributes:
+        name: Its name in a certificate.
+        root: What its paths are relative to.
+        paths: Patterns of paths; `*` matches any characters, also `/`.
+        treatment: What an erasure does about it.
+        holds: How a key gets there.
+        advice: What to do where it was found there, or where nothing was searched.
+    """
+
+    name: str
+    root: Root
+    paths: tuple[str, ...]
+    treatment: Treatment
+    holds: str
+    advice: str
+
+
+_SEARCHED, _NOT = Treatment.SEARCHED, Treatment.NOT_SEARCHED
+_HANDLED: Final = "nothing to do"
+
+
+def _erased(name: str, paths: tuple[str, ...], holds: str) -> KeyPlace:
+    """A place of a catalog that an erasure itself takes care of."""
+    return KeyPlace(name, Root.CATALOG, paths, Treatment.ERASED, holds, _HANDLED)
+
+
+def _in_home(
+    name: str, paths: tuple[str, ...], holds: str, advice: str, treatment: Treatment = _SEARCHED
+) -> KeyPlace:
+    return KeyPlace(name, Root.HOME, paths, treatment, holds, advice)
+
+
+def _outside(name: str, holds: str, advice: str) -> KeyPlace:
+    """A place that Holdfast does not know the address of."""
+    return KeyPlace(name, Root.OUTSIDE, (), _NOT, holds, advice)
+
+
+KEY_PLACES: Final = (
+    _erased(
+        "state of savepoints",
+        ("objects/*",),
+        "rows of state, and rows that were deleted and are still in a file",
+    ),
+    _erased(
+        "labels and audit records of savepoints",
+        ("savepoints/*",),
+        "people write keys into labels, statements and reasons",
+    ),
+    _erased(
+        "takes and removals",
+        ("takes/*", "staging/*", "sweep.json", "sweep.lock"),
+        "a killed take leaves files of state; the erasure removes them",
+    ),
+    KeyPlace(
+        "drills",
+        Root.CATALOG,
+        ("drills/*",),
+        _SEARCHED,
+        "a drill notes the name of its job and the address of its savepoint",
+        "delete these files: they are measurements",
+    ),
+    KeyPlace(
+        "logs and notes of savepoints",
+        Root.CHECKPOINT,
+        ("metadata", "offsets/*", "commits/*", "sources/*", "state/*", "_holdfast/*"),
+        _SEARCHED,
+        "a file source logs the names of its files; a plan note has the literals of a query",
+        "delete these savepoints with `holdfast savepoint delete`, or checkpoints: Spark needs these files"
+        " as they are",
+    ),
+    KeyPlace(
+        "directories of work under way",
+        Root.WORK,
+        (".holdfast-*",),
+        _NOT,
+        "an edit, erasure, migration or rescale that runs now has a copy of state",
+        "wait until it has ended, and erase once more",
+    ),
+    _in_home(
+        "registry",
+        ("registry.db*",),
+        "the hot keys that a job watches, and the words of failures",
+        "stop the jobs of this state home and move the file away: the next `holdfast run` makes a new one",
+    ),
+    _in_home(
+        "operations",
+        ("operations.db*",),
+        "arguments, results and errors of what was asked over HTTP, such as a query over state",
+        "stop the server and move the file away: a new one is made",
+    ),
+    _in_home(
+        "alerts and numbers",
+        ("watching.db*",),
+        "labels of metrics, and the words of alerts",
+        "stop the jobs of this state home and move the file away: a new one is made",
+    ),
+    _in_home(
+        "logs of drivers and rescales",
+        ("jobs/*.log",),
+        "whatever a job's code and its failures print",
+        "delete these files; the log of a running driver once it has ended",
+    ),
+    _in_home(
+        "records of good batches",
+        ("records/*",),
+        "paths and hashes of a checkpoint's files",
+        "delete these files: the record begins anew",
+    ),
+    _in_home(
+        "locks and leases",
+        ("jobs/*.lock", "locks/*", "operating/*", "leases/*"),
+        "names of jobs and processes",
+        "delete them once no job runs in this state home",
+    ),
+    _in_home(
+        "sandboxes of comparisons and drills",
+        ("sandboxes/*",),
+        "a comparison or drill that runs now has a copy of state; those of killed ones are removed",
+        "wait until it has ended, and erase once more",
+        _NOT,
+    ),
+    _in_home(
+        "savepoints of the state home",
+        ("savepoints/*",),
+        "a catalog that somebody keeps there",
+        "erase there too: name it to `holdfast state erase`",
+        _NOT,
+    ),
+    _in_home(
+        "token of the server",
+        ("server-token",),
+        "random text, which no key gets into",
+        _HANDLED,
+    ),
+    _in_home(
+        "other files of the state home",
+        ("*",),
+        "files that Holdfast does not know",
+        "look at these files",
+    ),
+    _outside(
+        "ledger",
+        "`holdfast_fence` and `holdfast_batches` have names of sinks, and tokens and numbers of batches",
+        "no rows are in them; delete the key's rows from the sink's own table",
+    ),
+    _outside(
+        "sources, sinks and side outputs",
+        "input that a query reads again; its output, late rows and rejected rows included",
+        "delete the key there with the means of that system",
+    ),
+    _outside(
+        "working directories of Spark",
+        "workers keep copies of state in `spark.local.dir` while a query runs; a killed one leaves them",
+        "stop the query and remove what is left there; remove Spark's event logs if they are kept",
+    ),
+    _outside(
+        "exports and what was sent",
+        "files exported from state, alerts in a webhook, labels in a monitoring system",
+        "delete the key there",
+    ),
+    _outside(
+        "other checkpoints, catalogs and copies",
+        "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a server puts"
+        " savepoints, backups, older versions that an object store keeps",
+        "erase from each of them too, checkpoints with --checkpoint; let backups and versions expire",
+    ),
+)
+
+
+def place_at(root: Root, path: str) -> KeyPlace | None:
+    """The place that a path is in; None for a path that the table does not have."""
+    for place in KEY_PLACES:
+        if place.root is root and any(fnmatchcase(path, pattern) for pattern in place.paths):
+            return place
+    return None
+
+
+def place_named(name: str) -> KeyPlace:
+    """The row of this name."""
+    return next(place for place in KEY_PLACES if place.name == name)
+
+
+_CHUNK: Final = 1 << 20
+# A shorter key counts only where it is a word: `7` is in nearly every file.
+_LONG: Final = 4
+_WORD: Final = rb"[A-Za-z0-9_\x80-\xff]"
+_SQLITE: Final = b"SQLite format 3\0"
+
+
+class WordSearch:
+    """Finds the text of a key, as people, logs and JSON write it.
+
+    A long key is found in other words too; a short one only as a word of its own. It is not found where it is
+    compressed or encoded.
+
+    Args:
+        subject: Who is meant.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        forms = {form for value in subject.values.values() for form in _forms(value)}
+        self._longest = max(map(len, forms))
+        self._pattern = re.compile(b"|".join(_pattern(form) for form in sorted(forms)))
+
+    def is_in(self, data: bytes) -> bool:
+        """Return whether these bytes contain the text."""
+        return self._pattern.search(data) is not None
+
+    def without(self, text: str) -> str:
+        """A text with every place of it taken out."""
+        return self._pattern.sub(b"[erased]", text.encode()).decode(errors="replace")
+
+    def is_in_file(self, path: Path) -> bool:
+        """Return whether a file contains the text; in an SQLite database also in a row that spans pages.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        with path.open("rb") as file:
+            before = file.read(_CHUNK)
+            database = before.startswith(_SQLITE)
+            while before:
+                after = file.read(_CHUNK)
+                # What lies across two pieces is in the second look, with its neighbours.
+                if self.is_in(before + after[: self._longest + 2]):
+                    return True
+                before = before[-self._longest - 2 :] + after if after else b""
+        return database and any(self.is_in(text) for text in _cells(path))
+
+
+def _forms(value: Any) -> Iterator[bytes]:
+    text = str(value)
+    yield text.encode()
+    yield json.dumps(text)[1:-1].encode()
+    yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
+def _pattern(form: bytes) -> bytes:
+    if len(form) >= _LONG:
+        return re.escape(form)
+    # In JSON a line's first word stands behind `\n`, whose letter is none of the word.
+    return rb"(?:(?<!%b)|(?<=\\[nrt]))%b(?!%b)" % (_WORD, re.escape(form), _WORD)
+
+
+def _cells(path: Path) -> Iterator[bytes]:
+    """Every value of every row of a database."""
+    # Without a write-ahead log SQLite would make one for a reader too.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+    with (
+        suppress(sqlite3.DatabaseError),  # its bytes were searched; more cannot be read out of it
+        closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)) as database,
+    ):
+        database.text_factory = bytes
+        tables = [
+            row[0].decode() for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        for table in tables:
+            for row in database.execute(f"SELECT * FROM {sql_identifier(table)}"):  # noqa: S608 - a name of the database itself
+                for value in row:
+                    if value is not None:
+                        yield value if isinstance(value, bytes) else str(value).encode()
+
+
+_NOTES: Final = "logs and notes of savepoints"
+_WORK: Final = "directories of work under way"
+_ANYWHERE: Final = "wherever they are"
+
+
+@dataclass(slots=True)
+class _Files:
+    """The searched files of one location."""
+
+    searched: int = 0
+    found: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+class PlaceSearch:
+    """Looks through the table of places.
+
+    Args:
+        subject: Who is meant.
+        catalog: The catalog that the erasure is of.
+        checkpoint: The checkpoint that it is of too.
+        home: The state home; None where none is known.
+        changing: Whether what killed processes have left may be removed.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        catalog: Storage,
+        checkpoint: Storage | None,
+        home: Path | None,
+        *,
+        changing: bool,
+    ) -> None:
+        self._subject = subject
+        self._words = WordSearch(subject)
+        self._catalog = catalog
+        self._checkpoint = checkpoint
+        self._home = None if home is None else home.resolve()
+        self._changing = changing
+        roots = [local_path(storage.uri) for storage in (catalog, checkpoint) if storage is not None]
+        self._roots = tuple(root.resolve() for root in roots if root is not None)
+
+    def reports(self) -> tuple[PlaceReport, ...]:
+        """Every place: the catalog and its savepoints, the state home, the others."""
+        return (
+            *self._in_catalog(),
+            *self._in_notes(),
+            *self._unnamed_checkpoints(),
+            *self._work(),
+            *self._in_home(),
+            *(_unsearched(place, _ANYWHERE) for place in KEY_PLACES if place.root is Root.OUTSIDE),
+        )
+
+    # Savepoints and checkpoints
+
+    def _in_catalog(self) -> Iterator[PlaceReport]:
+        """Search the catalog besides state; unknown files are named and not searched."""
+        files: dict[str, _Files] = {}
+        strange = []
+        for name in sorted(self._catalog.list("").names):
+            place = place_at(Root.CATALOG, f"{name}/") or place_at(Root.CATALOG, name)
+            if place is None:
+                strange.append(name)
+            elif place.treatment is Treatment.SEARCHED:
+                listing = self._catalog.list(name)
+                self._look(
+                    files.setdefault(place.name, _Files()),
+                    self._catalog,
+                    (f"{name}/{file}" for file in sorted(listing.names)),
+                )
+        for name, one in files.items():
+            yield from self._report(place_named(name), self._catalog.uri, one)
+        if strange:
+            where, names = self._shown(full(self._catalog.uri, "")), self._shown(", ".join(strange))
+            yield _not_searched("files that are no part of a catalog", where, names, "look at them")
+
+    def _in_notes(self) -> Iterator[PlaceReport]:
+        """The manifests, logs and notes of each savepoint, and of the checkpoint; each content once."""
+        one = _Files()
+        known: dict[str, bool] = {}
+        for manifest in self._manifests():
+            uri = savepoint_uri(self._catalog, manifest.savepoint_id)
+            if self._words.is_in(compact(self._without_edits(manifest.fields)).encode()):
+                one.found.append(f"{uri}: manifest.json")
+            one.searched += 1
+            for file in manifest.files:
+                if layout.state_file(file.path) is not None:
+                    continue
+                if file.sha256 not in known:
+                    try:
+                        known[file.sha256] = self._words.is_in(self._catalog.read(object_path(file.sha256)))
+                    except HoldfastError as error:
+                        one.unreadable.append(f"{uri}: {file.path}, {error.fact}")
+                        continue
+                one.searched += 1
+                if known[file.sha256]:
+                    one.found.append(f"{uri}: {file.path}")
+        if self._checkpoint is not None:
+            paths = (path for path, _ in Tree(self._checkpoint).places() if layout.state_file(path) is None)
+            self._look(one, self._checkpoint, paths)
+        yield from self._report(place_named(_NOTES), self._catalog.uri, one)
+
+    def _manifests(self) -> Iterator[Manifest]:
+        for savepoint_id in ids(self._catalog):
+            with suppress(NotFound):  # it was never finished
+                yield load(self._catalog, savepoint_id)
+
+    def _without_edits(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """A manifest without what the erasure itself takes care of."""
+        return {name: value for name, value in fields.items() if name not in ("label", CHANGE, ERASURES)}
+
+    def _unnamed_checkpoints(self) -> Iterator[PlaceReport]:
+        """The checkpoints that the savepoints were taken of, where they were not named."""
+        named = None if self._checkpoint is None else self._checkpoint.uri
+        for uri in sorted({manifest.checkpoint for manifest in self._manifests()}):
+            place = _local(uri)
+            if uri != named and (place is None or place.exists()):
+                yield _not_searched(
+                    "checkpoint",
+                    self._shown(uri),
+                    "savepoints of this catalog were taken of it",
+                    "stop its query, and name it with --checkpoint",
+                )
+
+    def _work(self) -> Iterator[PlaceReport]:
+        """Directories in which others work at this moment; those of killed processes are removed."""
+        folders = {root.parent for root in self._roots}
+        if local_path(self._catalog.uri) is None:
+            folders.add(Path(tempfile.gettempdir()))
+        for folder in sorted(folders):
+            yield from self._sandboxes(folder, place_named(_WORK))
+
+    def _sandboxes(self, folder: Path, place: KeyPlace) -> Iterator[PlaceReport]:
+        if not folder.is_dir():
+            return
+        if self._changing:
+            clear(folder)
+        for path in sorted(folder.glob(".holdfast-*")):
+            if path.is_dir():
+                yield _unsearched(place, self._shown(str(path)))
+
+    # The state home
+
+    def _in_home(self) -> Iterator[PlaceReport]:
+        home = self._home
+        if home is None or not home.is_dir():
+            yield _not_searched(
+                "state home",
+                "none" if home is None else self._shown(str(home)),
+                "logs of drivers, the registry and operations may name it",
+                "there is no such directory: name the jobs' state home with --home",
+            )
+            return
+        files: dict[str, _Files] = {}
+        for path in _walk(home):
+            relative = path.relative_to(home).as_posix()
+            place = place_at(Root.HOME, relative)
+            if place is None or place.treatment is not Treatment.SEARCHED or self._is_handled(path):
+                continue
+            one = files.setdefault(place.name, _Files())
+            try:
+                hit = self._words.is_in_file(path)
+            except FileNotFoundError:
+                continue  # a running job has replaced it
+            except OSError as error:
+                one.unreadable.append(f"{path}, {error.strerror}")
+                continue
+            one.searched += 1
+            if hit:
+                one.found.append(str(path))
+        for place in KEY_PLACES:
+            if place.name in files:
+                yield from self._report(place, str(home), files[place.name])
+        for path in sorted(home.iterdir()):
+            place = place_at(Root.HOME, f"{path.name}/") if path.is_dir() else None
+            if place is None or place.treatment is not Treatment.NOT_SEARCHED or self._is_handled(path):
+                continue
+            if place.name == "sandboxes of comparisons and drills":
+                yield from self._sandboxes(path, place)
+            else:
+                yield _unsearched(place, self._shown(str(path)))
+
+    def _is_handled(self, path: Path) -> bool:
+        """Return whether a path is in the catalog or the checkpoint."""
+        return any(path.is_relative_to(root) for root in self._roots)
+
+    # Both
+
+    def _look(self, one: _Files, storage: Storage, paths: Iterable[str]) -> None:
+        for path in paths:
+            try:
+                hit = self._words.is_in(storage.read(path))
+            except NotFound:
+                continue
+            except HoldfastError as error:
+                one.unreadable.append(f"{full(storage.uri, path)}, {error.fact}")
+                continue
+            one.searched += 1
+            if hit:
+                one.found.append(full(storage.uri, path))
+
+    def _report(self, place: KeyPlace, where: str, one: _Files) -> Iterator[PlaceReport]:
+        found = tuple(self._shown(file) for file in one.found)
+        yield PlaceReport(
+            place.name, self._shown(where), True, one.searched, found, place.holds, place.advice
+        )
+        for file in one.unreadable:
+            why, advice = "a file of it cannot be read", "make it readable, and erase once more"
+            yield _not_searched(place.name, self._shown(file), why, advice)
+
+    def _shown(self, text: str) -> str:
+        """A path as a certificate may have it: without the key, also where that is but a part of a word."""
+        return self._words.without(str(redacted(text, self._subject)))
+
+
+def _unsearched(place: KeyPlace, where: str) -> PlaceReport:
+    return _not_searched(place.name, where, place.holds, place.advice)
+
+
+def _not_searched(name: str, where: str, why: str, advice: str) -> PlaceReport:
+    return PlaceReport(name, where, searched=False, files=0, found=(), why=why, advice=advice)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The regular files below a directory."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _local(uri: str) -> Path | None:
+    try:
+        return local_path(canonical_uri(parse_storage(uri, "checkpoint"), Path.cwd()))
+    except HoldfastError:
+        return None

@@ -1,0 +1,595 @@
+"""Search the files of a store for an erased key, live rows and leftover bytes alike.
+
+A file is looked through entry by entry as it lies on the disk, for what was deleted or overwritten is still
+in it. What was found of a file is remembered by its hash: one that many savepoints share is read once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.at_rest.keys import typed
+from holdfast.changes.edit.editable_state import KEY, VALUE, at_path
+from holdfast.checkpoints.state.rocksdb import Families, opened
+from holdfast.checkpoints.state.rows import base_families
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.config.checks import place_word
+from holdfast.errors import Corrupt, Invalid
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.records import records_of
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.files.sst import sst_entries
+from holdfast.formats.operators import FamilyUse, use_of
+from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec, is_fixed
+from holdfast.layout import FileKind, StoreFile, StoreId
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.hashing import hash_of
+from holdfast.storage.port import full
+
+# Fields of keys that are Spark's and no user's.
+_SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
+_SLOT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of an erasure.
+
+    Attributes:
+        values: A value as it was written, by column; by None where any column of a key may have it.
+    """
+
+    values: Mapping[str | None, Any]
+
+    @property
+    def any_column(self) -> bool:
+        """Return whether every column of keys is searched, and no value."""
+        return None in self.values
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is looked for in; empty for every column of keys."""
+        return tuple(value for value in self.values if value is not None)
+
+
+def subject(key: str, column: str | None = None) -> Subject:
+    """Parse the subject: a bare value, a value of one column, a JSON object, or `column=value`.
+
+    Raises:
+        Invalid: It is empty, or null.
+    """
+    values: dict[str | None, Any]
+    name, equals, rest = key.partition("=")
+    if column is not None:
+        values = {column: key}
+    elif key.lstrip().startswith("{"):
+        try:
+            values = dict(json.loads(key))
+        except ValueError as error:
+            raise Invalid(
+                "the key is no JSON",
+                found=key[:200],
+                expected=str(error),
+                hint='write it as {"customer": "c7"}, or as customer=c7',
+            ) from error
+    elif equals and name.strip().isidentifier():
+        values = {name.strip(): rest}
+    else:
+        values = {None: key}
+    if not values or any(value is None or value == "" for value in values.values()):
+        raise Invalid(
+            "a key that is to be erased has a value",
+            found=key[:200] or "nothing",
+            hint="give the value itself, `column=value`, or a JSON object of columns",
+        )
+    return Subject(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field that a value is looked for in."""
+
+    side: str
+    path: tuple[str, ...]
+    type: DataType
+    value: Any
+
+    def of(self, row: Mapping[str, Any]) -> Any:
+        """Return the value of a row."""
+        return at_path(row, self.path)
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Looks for a subject in the rows of one column family.
+
+    Attributes:
+        codec: The family.
+        leaves: Where it is looked for, by column; a column that fits nowhere has none.
+        needles: Bytes of which a row of it has one of each column.
+        places: Where such bytes are in the row of a key, by column; None where that is not always the same.
+        exact: The only key that is of it, as it is stored without the number of its family; None where others
+            can be, or a value.
+        possible: Whether a row can be of it at all.
+        by_key: Whether the key's columns alone can tell.
+        by_value: Whether a row can be of it by its value.
+    """
+
+    codec: StateCodec
+    leaves: Mapping[str | None, tuple[Leaf, ...]]
+    needles: tuple[tuple[bytes, ...], ...]
+    places: tuple[tuple[tuple[int, bytes], ...], ...] | None
+    exact: bytes | None
+    possible: bool = field(init=False)
+    by_key: bool = field(init=False)
+    by_value: bool = field(init=False)
+    _rows: dict[str, RowCodec] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = self.leaves.values()
+        self.possible = bool(columns) and all(columns)
+        self.by_key = self.possible and all(any(leaf.side == KEY for leaf in column) for column in columns)
+        self.by_value = self.possible and any(leaf.side == VALUE for column in columns for leaf in column)
+
+    def may_have(self, key: bytes, value: bytes) -> bool:
+        """Return whether bytes may contain it; false positives are possible, false negatives not."""
+        return all(any(needle in key or needle in value for needle in column) for column in self.needles)
+
+    def key_of(self, key: bytes) -> bool:
+        """Return whether a stored key, without its family's number, belongs to it."""
+        if not self.by_key:
+            return False
+        data = self.codec.key_row(key)
+        if self.places is None and not self.may_have(key, b""):
+            return False
+        for column in self.places or ():
+            for at, word in column:
+                if data[at : at + _SLOT] == word:
+                    break
+            else:
+                return False
+        row = self._row(KEY).decode(data)
+        return all(
+            any(leaf.side == KEY and leaf.of(row) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def row_of(self, key: bytes, value: bytes) -> bool:
+        """Return whether a row with a value, of a list perhaps, belongs to it."""
+        if not self.by_value:
+            return False
+        keys = self._row(KEY).decode(self.codec.key_row(key))
+        return any(
+            self.values_of(keys, self._row(VALUE).decode(row))
+            for row in self.codec.values.rows(value, self.codec.where)[0]
+        )
+
+    def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+        """Return whether a row with these fields belongs to it."""
+        return self.possible and all(
+            any(leaf.of(keys if leaf.side == KEY else values) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def _row(self, side: str) -> RowCodec:
+        if side not in self._rows:
+            self._rows[side] = RowCodec(self.codec.key_type if side == KEY else self.codec.value_type)
+        return self._rows[side]
+
+
+def matcher(codec: StateCodec, subject: Subject) -> Matcher:
+    """Return the matcher of a subject in a family.
+
+    Raises:
+        Corrupt: The family has no schema.
+    """
+    fields = [(KEY, path, type_) for path, type_ in _leaves(codec.key_type)]
+    if not subject.any_column:
+        fields += [(VALUE, path, type_) for path, type_ in _leaves(codec.value_type)]
+    leaves = {
+        column: tuple(
+            Leaf(side, path, type_, fitting[0])
+            for side, path, type_ in fields
+            if _meant(column, path) and (fitting := _fitting(given, type_))
+        )
+        for column, given in subject.values.items()
+    }
+    needles = tuple(tuple({_needle(leaf) for leaf in fitting}) for fitting in leaves.values())
+    return Matcher(codec, leaves, needles, _places(codec.key_type, leaves), _exact_match(codec, leaves))
+
+
+def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
+    """The columns of a family in which a subject cannot be looked for: those that hold many values.
+
+    Of a subject with columns, those that could have one of these names inside.
+    """
+    sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
+    return tuple(
+        ".".join(path)
+        for side in sides
+        for path, names in _several(side)
+        if subject.any_column or any(name.lower() in names for name in subject.columns)
+    )
+
+
+def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
+    """The arrays and maps of a row, each with its own name and all that are in it."""
+    collections = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            collections += _several(kind, (*path, name))
+        elif isinstance(kind, (Array, Map)):
+            collections.append(((*path, name), {name.lower(), *_names_in(kind)}))
+    return collections
+
+
+def _names_in(type_: DataType) -> set[str]:
+    if isinstance(type_, Array):
+        return _names_in(type_.element)
+    if isinstance(type_, Map):
+        return _names_in(type_.key) | _names_in(type_.value)
+    if isinstance(type_, Struct):
+        inner = (_names_in(kind) for kind in type_.types)
+        return {name.lower() for name in type_.names}.union(*inner)
+    return set()
+
+
+def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
+    """The stored key that has these values and no other field."""
+    by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
+    alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
+    if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
+        return None
+    values = {path[0]: leaf.value for path, leaf in by_path.items()}
+    return codec.stored_key(RowCodec(codec.key_type).encode(values))
+
+
+def _places(
+    key: Struct, leaves: Mapping[str | None, tuple[Leaf, ...]]
+) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
+    """Return the offset of each column in a key's row: a word for each field, after the null bits."""
+    words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
+    places = []
+    for fitting in leaves.values():
+        mine = [leaf for leaf in fitting if leaf.side == KEY]
+        if not all(len(leaf.path) == 1 and is_fixed(leaf.type) for leaf in mine):
+            return None
+        places.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
+    return tuple(places)
+
+
+def _meant(column: str | None, path: Sequence[str]) -> bool:
+    return path[-1] not in _SPARKS if column is None else path[-1].lower() == column.lower()
+
+
+def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], DataType]]:
+    leaves: list[tuple[tuple[str, ...], DataType]] = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            leaves += _leaves(kind, (*path, name))
+        elif isinstance(kind, Decimal) or (isinstance(kind, Atom) and kind.name != "void"):
+            leaves.append(((*path, name), kind))
+    return leaves
+
+
+def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
+    """The value in a type, if it fits."""
+    try:
+        return (typed(given, type_, written=True),)
+    except ValueError:
+        return ()
+
+
+def _needle(leaf: Leaf) -> bytes:
+    """The bytes that a row has where a field has this value, whatever else is in it.
+
+    What does not fit into a word stands behind the words, filled up to whole ones.
+    """
+    row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
+    return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
+
+
+# A key as it is stored, and its value; a delete has none, or an empty one.
+Entry = tuple[bytes, "bytes | None"]
+# RocksDB's list of its data files, with the first and the last key of each.
+_NOTES = "MANIFEST-"
+_COUNTERS = (FamilyUse.JOIN_COUNTS, FamilyUse.JOIN_TIMES)
+
+
+@dataclass(slots=True)
+class FileHits:
+    """The occurrences in a file.
+
+    Attributes:
+        keys: The keys that are of the subject by themselves, by family, each with whether the file leaves it
+            there.
+        by_value: How many entries are of it by their value alone, or by their bytes where their state is
+            no more.
+        bare: Whether it is in what RocksDB keeps besides its rows.
+    """
+
+    keys: dict[tuple[str, bytes], bool] = field(default_factory=dict)
+    by_value: int = 0
+    bare: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything was found."""
+        return self.certain or self.bare
+
+    @property
+    def certain(self) -> bool:
+        """Return whether one occurrence is in a row; other bytes may only resemble it."""
+        return bool(self.keys or self.by_value)
+
+    def take(self, other: FileHits) -> None:
+        """Add what was found in a part of it."""
+        self.keys.update(other.keys)
+        self.by_value += other.by_value
+
+
+@dataclass(slots=True)
+class StoreHits:
+    """The occurrences in a store, by file, with its files in their order."""
+
+    store: StoreId
+    chain: tuple[StoreFile, ...]
+    files: dict[StoreFile, FileHits]
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything was found."""
+        return any(file.any for file in self.files.values())
+
+    @property
+    def by_value(self) -> bool:
+        """Return whether an occurrence cannot be seen from the key."""
+        return any(file.by_value for file in self.files.values())
+
+    @property
+    def traces(self) -> int:
+        """The files in which it was found."""
+        return sum(file.any for file in self.files.values())
+
+    def live(self, operator: OperatorStates) -> dict[str, int]:
+        """Return the number of live keys by the label of their state; counters are no states."""
+        last: dict[tuple[str, bytes], bool] = {}
+        for file in self.chain:
+            last.update(self.files[file].keys)
+        counts: dict[str, int] = {}
+        for (family, _), there in last.items():
+            if there and _is_shown(operator, self.store, family):
+                label = operator.codec_of(self.store.name, family).name.label
+                counts[label] = counts.get(label, 0) + 1
+        return counts
+
+
+class Search:
+    """Looks for a subject in savepoints.
+
+    Args:
+        subject: Who is meant.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._known: dict[tuple[str, ...], FileHits] = {}
+        self.columns: set[str] = set()
+
+    def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
+        """Return the matchers of each family of an operator that may hold it."""
+        matchers = {}
+        for codec in operator.known():
+            if codec.schema is None:
+                continue  # nobody has written into it
+            one = matcher(codec, self._subject)
+            self.columns |= {str(column) for column, leaves in one.leaves.items() if column and leaves}
+            if one.possible:
+                matchers[codec.name.store, codec.name.family] = one
+        return matchers
+
+    def store(
+        self,
+        view: SavepointView,
+        operator: OperatorStates,
+        store: StoreId,
+        matchers: Mapping[tuple[str, str], Matcher],
+    ) -> StoreHits:
+        """Search the files of a store.
+
+        Args:
+            view: The savepoint as a checkpoint.
+            manifest: It.
+            operator: The store's operator.
+            store: The store.
+            matchers: What `matchers` gave for the operator.
+
+        Raises:
+            Corrupt: A file is damaged.
+            Unsupported: A file is of a kind that is not known here.
+        """
+        chain = operator.chain(view, store)
+        files = {}
+        for file in chain:
+            sha256 = view.sha256(file.render())
+            known = (sha256, str(operator.operator_id), store.name, *self._forms(operator, store))
+            if known not in self._known:
+                self._known[known] = self._file(view, operator, file, matchers)
+            files[file] = self._known[known]
+        return StoreHits(store, chain, files)
+
+    def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
+        """Return what decides how rows are decoded."""
+        return tuple(
+            f"{codec.name.family} {codec.schema.key_schema} {codec.schema.value_schema}"
+            for codec in operator.known()
+            if codec.name.store == store.name and codec.schema is not None
+        )
+
+    def _file(
+        self,
+        view: SavepointView,
+        operator: OperatorStates,
+        file: StoreFile,
+        matchers: Mapping[tuple[str, str], Matcher],
+    ) -> FileHits:
+        mine = {family: one for (store, family), one in matchers.items() if store == file.store.name}
+        if not mine:
+            return FileHits()
+        path = file.render()
+        data = checked(view, path)
+        if file.kind is not FileKind.ZIP:
+            families = base_families(view, operator, file.store)
+            stream = decompressed(data, operator.codec, path)
+            if not _may_have(stream, mine, families, operator):
+                return FileHits()
+            return _hits(_changes(operator, file, stream), mine, families)
+        metadata = parse_snapshot(data, path)
+        families = Families.of(operator, file.store.name, metadata)
+        hits = FileHits()
+        keys = _exact(mine, families)
+        for shared in metadata.shared:
+            if shared.folder == layout.SSTS:
+                of = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
+                known = (view.sha256(of), str(operator.operator_id), *self._forms(operator, file.store))
+                if known not in self._known:
+                    self._known[known] = _hits(sst_entries(checked(view, of), of, keys), mine, families)
+                hits.take(self._known[known])
+        if hits.keys:
+            with opened(view, file, operator.values.delimiter) as snapshot:
+                for family, key in hits.keys:
+                    stored = families.prefixes[family] + key
+                    hits.keys[family, key] = snapshot.get(stored) is not None
+        if not hits.any:
+            hits.bare = _in_small_files(data, mine.values(), keys)
+        return hits
+
+
+def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] | None:
+    """The only keys that can be of the subject, as they are stored; None where others can."""
+    if families.forgotten:
+        return None
+    keys = []
+    for family, prefix in families.prefixes.items():
+        one = matchers.get(family)
+        if one is not None:
+            if one.exact is None:
+                return None
+            keys.append(prefix + one.exact)
+    return keys
+
+
+def _may_have(
+    stream: bytes,
+    matchers: Mapping[str, Matcher],
+    families: Families,
+    operator: OperatorStates,
+) -> bool:
+    """Return whether records may contain it; false positives are possible, false negatives not."""
+    keys = _exact(matchers, families)
+    if keys is None:
+        return any(one.may_have(stream, b"") for one in matchers.values())
+    if operator.values.checksums:  # a delete has one before its key
+        return any(key in stream for key in keys)
+    return any(len(key).to_bytes(4, "big") + key in stream for key in keys)
+
+
+def _hits(
+    entries_of_file: Iterable[Entry],
+    matchers: Mapping[str, Matcher],
+    families: Families,
+) -> FileHits:
+    """Search entries; most are excluded by a look at their bytes."""
+    hits = FileHits()
+    needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
+    first = needles[0]
+    alone = len(needles) == 1
+    for stored, value in entries_of_file:
+        if alone:
+            if first not in stored and (value is None or first not in value):
+                continue
+        elif not any(needle in stored or (value is not None and needle in value) for needle in needles):
+            continue
+        family, key = families.split(stored)
+        if family is None:
+            # Its family was dropped, so its schema is unknown: only the bytes can tell.
+            hits.by_value += any(one.may_have(key, value or b"") for one in matchers.values())
+            continue
+        one = matchers.get(family)
+        if one is None:
+            continue
+        if one.key_of(key):
+            hits.keys[family, key] = value is not None
+        elif value and one.may_have(key, value) and one.row_of(key, value):
+            hits.by_value += 1
+    return hits
+
+
+def checked(view: SavepointView, path: str) -> bytes:
+    """Read a file of a savepoint, whose bytes have to be those that the manifest names.
+
+    Raises:
+        Corrupt: They are others, so that nobody can say what was in it.
+    """
+    data = view.read(path)
+    if hash_of(data) != view.sha256(path):
+        raise Corrupt(
+            "a savepoint is damaged, and cannot be searched",
+            where=full(view.uri, path),
+            found=f"SHA-256 {hash_of(data)[:16]}…",
+            expected=f"{view.sha256(path)[:16]}…",
+            hint=f"`holdfast savepoint verify {place_word(view.uri)}` names all damage",
+        )
+    return data
+
+
+def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
+    """Every entry of a file of a store, whether it counts or not: keys as they are stored, with their family.
+
+    Raises:
+        Corrupt: The file is damaged.
+        Unsupported: It is of a kind that is not known here.
+    """
+    path = file.render()
+    data = checked(view, path)
+    if file.kind is not FileKind.ZIP:
+        yield from _changes(operator, file, decompressed(data, operator.codec, path))
+        return
+    for shared in parse_snapshot(data, path).shared:
+        if shared.folder == layout.SSTS:
+            of = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
+            yield from sst_entries(checked(view, of), of)
+
+
+def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
+    """The same of a file of changes, or of a store in memory, unpacked."""
+    deleted = operator.values.deleted
+    for _, key, value in records_of(file.kind, stream, file.render()):
+        yield deleted(key) if value is None else key, value
+
+
+def noted_keys(data: bytes) -> list[bytes]:
+    """The lists in a snapshot that note the first and the last key of its data files."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [archive.read(name) for name in archive.namelist() if name.startswith(_NOTES)]
+
+
+def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
+    """Return whether a snapshot's own files may contain it: they have the bounds of data files."""
+    keys = [matcher for matcher in matchers if matcher.by_key]
+    notes = noted_keys(data)
+    if exact is not None:
+        return any(key in note for note in notes for key in exact)
+    return any(one.may_have(note, b"") for note in notes for one in keys)
+
+
+def _is_shown(operator: OperatorStates, store: StoreId, family: str) -> bool:
+    name = operator.codec_of(store.name, family).name
+    return not name.internal and use_of(operator.name, name.label) not in _COUNTERS

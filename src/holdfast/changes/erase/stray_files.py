@@ -1,0 +1,99 @@
+"""Search the files of state that belong to no restorable batch.
+
+Killed tasks and Spark's clean-up leave them. Nothing says which of their rows count, so their bytes are
+searched: a file that may hold the key counts as one that does, and so does one that cannot be unpacked. An
+empty file, as a killed task leaves it, holds nothing.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast import layout
+from holdfast.at_rest.model import NamedOperator
+from holdfast.changes.erase.purge import SparkSearch
+from holdfast.changes.erase.searching import Subject, noted_keys
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.sst import sst_entries
+from holdfast.layout import FileKind, SharedSstFile, StoreFile
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.changes.erase.keyed_erasing import KeyedSearch
+
+
+# Whether the bytes of a row, or of many, may be of the subject.
+_MayBe = Callable[[bytes], bool]
+
+
+class StrayFiles:
+    """Looks at files of no batch.
+
+    Args:
+        checkpoint: The checkpoint.
+        operators: Its operators at the newest batch.
+        subject: Who is meant.
+    """
+
+    def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:
+        self._checkpoint = checkpoint
+        self._operators = {
+            operator.operator_id: (operator.files, _search(operator, subject).may_hold(operator))
+            for operator in operators
+        }
+
+    def holding(self, paths: Sequence[str]) -> int:
+        """Return the number of these files that may hold the subject."""
+        return sum(self._may_hold(path) for path in paths)
+
+    def _may_hold(self, path: str) -> bool:
+        if _is_schema(path):
+            return False
+        try:
+            data = self._checkpoint.read(path)
+        except NotFound:
+            return False  # Spark's clean-up was quicker
+        return bool(data) and self._may_be_in(path, data)
+
+    def _may_be_in(self, path: str, data: bytes) -> bool:
+        place = layout.parse(path)
+        if not isinstance(place, (StoreFile, SharedSstFile)):
+            return True
+        known = self._operators.get(place.store.operator_id)
+        if known is None:
+            return True  # its operator is gone, and with it what its rows look like
+        try:
+            return _in_rows(path, data, place, *known)
+        except (Corrupt, Unsupported, zipfile.BadZipFile):
+            return True
+
+
+def _search(operator: NamedOperator, subject: Subject) -> SparkSearch | KeyedSearch:
+    if operator.keyed is None:
+        return SparkSearch(subject)
+    from holdfast.changes.erase.keyed_erasing import KeyedSearch  # it needs Arrow
+
+    return KeyedSearch(subject)
+
+
+def _in_rows(
+    path: str, data: bytes, place: StoreFile | SharedSstFile, operator: OperatorStates, may_be: _MayBe
+) -> bool:
+    """Return whether a file of a store, with these bytes, may hold the subject."""
+    if isinstance(place, SharedSstFile):
+        if place.folder != layout.SSTS:
+            return may_be(data)
+        return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
+    if place.kind is FileKind.ZIP:
+        # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
+        return any(map(may_be, noted_keys(data)))
+    return may_be(decompressed(data, operator.codec, path))
+
+
+def _is_schema(path: str) -> bool:
+    """Return whether a file holds a schema, and no rows."""
+    return isinstance(layout.parse(path), (layout.OperatorMetadataFile, layout.SchemaFile))

@@ -1,0 +1,763 @@
+"""Make a checkpoint whose state fits new code: plan it, convert the rows, prove the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.changes.column_changes import (
+    ColumnChange,
+    FieldSource,
+    Matched,
+    OperatorConversion,
+    Wishes,
+    described,
+    match_operators,
+    refuse_merge,
+    row_change,
+)
+from holdfast.changes.engine import ChangePlan, carry_out
+from holdfast.changes.rewriting import OperatorRewrite, StateShape
+from holdfast.changes.state_columns import OperatorColumns, columns_of
+from holdfast.changes.working_copy import MaintenanceCommit, WorkingCopy, begin
+from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, Tree
+from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
+from holdfast.checkpoints.state.key_partition import KeyPartitions, in_other_partition
+from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
+from holdfast.clock import now_ms
+from holdfast.config.units import counted
+from holdfast.errors import Corrupt, Internal, NotFound, Unsupported
+from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
+from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan, parse_note
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.operators import KEYED_VARIABLES, operator_names
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
+from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
+from holdfast.model import PlanChange
+from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.ownership.usage import CheckpointUsage
+from holdfast.savepoints.access import ChangeSource
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.stores import StoreForm, StoreWriter
+from holdfast.savepoints.verdicts import fits, text_of
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage, full
+from holdfast.storage.remote import hadoop_address
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChange(JsonShape):
+    """The change of an operator's state.
+
+    Attributes:
+        change: `kept`, `changed`, `inserted` or `removed`.
+        before: The operator in the state; None of an inserted one.
+        after: The operator in the new code; None of a removed one.
+        columns: What becomes of each column, where the rows change.
+    """
+
+    change: str
+    before: str | None
+    after: str | None
+    columns: tuple[ColumnChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStep:
+    """The conversion of one operator.
+
+    Attributes:
+        matched: The operator before and after.
+        rows: How its rows change; None where they are moved as they are, or there are none.
+    """
+
+    matched: Matched
+    rows: OperatorConversion | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Return whether its rows stay as they are."""
+        both = self.matched.old is not None and self.matched.new is not None
+        return both and (self.rows is None or self.rows.rows_stay)
+
+    def told(self) -> OperatorChange:
+        """It in words."""
+        old, new = self.matched.old, self.matched.new
+        before = None if old is None else described(old)
+        after = None if new is None else described(new)
+        if old is None or new is None:
+            return OperatorChange("inserted" if old is None else "removed", before, after)
+        rows = None if self.rows is None else self.rows.columns()
+        plain = rows is None or all(column.before == column.after for column in rows)
+        return OperatorChange("kept" if plain else "changed", before, after, () if plain else rows or ())
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPlan(ChangePlan, JsonShape):
+    """The plan of bringing state into the form of new code.
+
+    Attributes:
+        target: The new code.
+        operators: What becomes of the state of each operator.
+        changes: What else is different in the new code and changes what the state stands for.
+        merge: Whether rows that get the same key are put together.
+        steps: What is done for each operator.
+        state_format: The state-checkpoint format.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+    """
+
+    target: str
+    operators: tuple[OperatorChange, ...]
+    changes: tuple[PlanChange, ...]
+    merge: bool
+    steps: tuple[OperatorStep, ...] = field(metadata=NOT_IN_JSON)
+    state_format: int = 1
+    usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def operation(self) -> RestoreKind:
+        """`evolve`."""
+        return RestoreKind.EVOLVE
+
+
+def operator_columns(
+    shapes: Sequence[OperatorShape], plan: QueryPlan | None, confs: Mapping[str, str], where: str
+) -> tuple[OperatorColumns, ...]:
+    """The operators of a query with the columns of their states.
+
+    Args:
+        shapes: What Spark noted of each operator.
+        plan: The query's plan; None where nobody knows it.
+        confs: What the checkpoint is fixed to.
+        where: The checkpoint, for messages.
+    """
+    stateful = [] if plan is None else [step.text for step in plan.steps if step.stateful]
+    texts: list[str | None] = list(stateful) if len(stateful) == len(shapes) else [None] * len(shapes)
+    keyed = [shape.operator_id for shape in shapes if set(shape.variables) == KEYED_VARIABLES]
+    given = () if plan is None else plan.operators
+    names = dict(zip(keyed, given, strict=True)) if len(given) == len(keyed) else dict.fromkeys(keyed)
+    called = operator_names({shape.operator_id: shape.kind for shape in shapes}, names)
+    return tuple(
+        columns_of(shape, called[shape.operator_id], text, confs, where)
+        for shape, text in zip(sorted(shapes, key=lambda shape: shape.operator_id), texts, strict=True)
+    )
+
+
+def steps_for(
+    old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], wishes: Wishes, where: str
+) -> tuple[OperatorStep, ...]:
+    """Return the conversion of each operator.
+
+    Args:
+        old: The saved state's operators.
+        new: Those of the new code.
+        wishes: What a person has said.
+        where: The saved state, for messages.
+
+    Raises:
+        Invalid: Which operator or column is which cannot be told, or what a new one starts with.
+        Unsupported: An operator's state cannot be brought into the new form.
+    """
+    steps = []
+    for matched in match_operators(old, new, wishes, where):
+        before, after = matched.old, matched.new
+        if before is None or after is None:
+            steps.append(OperatorStep(matched))
+        elif before.evolves and after.evolves:
+            steps.append(OperatorStep(matched, row_change(before, after, wishes, where)))
+        else:
+            _refuse_other_rows(before, after, where)
+            steps.append(OperatorStep(matched))
+    labels = [label for operator in (*old, *new) for label in operator.labels]
+    wishes.refuse_unused([*labels, *(operator.named.display_name for operator in (*old, *new))])
+    return tuple(steps)
+
+
+def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -> None:
+    """Refuse another form of rows that can only be moved as they are.
+
+    transformWithState is let through: Spark, and Holdfast for its own, read such state through a new schema.
+    """
+    if old.shape.variables or new.shape.variables:
+        return
+    import json
+
+    stores = {store.name: store for store in new.shape.stores}
+    for store in old.shape.stores:
+        there = stores.get(store.name)
+        families = {family.name: family for family in (there.families if there is not None else ())}
+        for family in store.families:
+            now = families.get(family.name)
+            pairs = (
+                []
+                if now is None
+                else [(family.key_schema, now.key_schema), (family.value_schema, now.value_schema)]
+            )
+            for before, after in pairs or [("{}", "{}")]:
+                one, other = json.loads(before), json.loads(after)
+                if now is None or not fits(other, one):
+                    raise Unsupported(
+                        f"the state of {old.named.operator_kind} cannot be brought into another form",
+                        where=f"{where}, operator {old.named.label}",
+                        found=f"({text_of(one)}), and ({text_of(other)}) in the new code"
+                        if now is not None
+                        else f"{store.name}, which the new code does not have",
+                        expected="the same rows; aggregations, session windows and deduplication can change",
+                        hint=f"leave this operator as it was, or let its state go with --drop {old.number}",
+                    )
+
+
+_Values = dict[str, Any]
+
+
+class RowConversion:
+    """Brings rows of one operator into their new form.
+
+    Cost: about a microsecond a column, and as much again for each column of the new row.
+
+    Args:
+        change: What becomes of its columns.
+        codec: Takes the saved rows apart.
+    """
+
+    def __init__(self, change: OperatorConversion, codec: StateCodec) -> None:
+        self._change = change
+        self._codec = codec
+        self._keys = RowCodec(change.new.key_type)
+        self._values = RowCodec(change.new.value_type)
+        self._copied: Final = [
+            (column.name, None if place is None else change.new.keys[place].name)
+            for column, place in zip(change.new.copied, change.new.copies, strict=True)
+        ]
+
+    def rows(self, pairs: Pairs) -> Iterator[tuple[bytes, bytes]]:
+        """The new key and value of each row, as UnsafeRows.
+
+        Args:
+            pairs: Rows as they are stored.
+
+        Raises:
+            Corrupt: A row is damaged.
+            Unsupported: A row has a null where the new code has none.
+        """
+        codec = self._codec
+        for stored_key, stored_value in pairs:
+            rows, is_list = codec.values.rows(stored_value, codec.where)
+            if is_list:
+                raise Corrupt(
+                    "a row of state is damaged",
+                    where=codec.where,
+                    found="a list of values",
+                    expected="one value for each key",
+                    hint="`holdfast checkpoint verify` tells whether files were exchanged",
+                )
+            key_row = codec.key_row(stored_key)
+            if self._change.rows_stay:
+                yield key_row, rows[0]
+                continue
+            old = codec.value_values(rows[0])
+            key = self._taken(self._change.keys, codec.key_values(key_row))
+            value = self._taken(self._change.values, old)
+            yield self._keys.encode(key), self._encoded(key, value, old)
+
+    def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
+        """Two rows of the same key put together; only where every column can be."""
+        first, second = (self._values.decode(row, self._codec.where) for row in (one, other))
+        value = {
+            source.column.name: source.merge(first[source.column.name], second[source.column.name])
+            for source in self._change.values
+            if source.merge is not None
+        }
+        return self._encoded(self._keys.decode(key_row, self._codec.where), value, {})
+
+    def shown(self, key_row: bytes) -> str:
+        """A key in words."""
+        values = self._keys.decode(key_row, self._codec.where)
+        labels = {column.name: column.label for column in self._change.new.keys}
+        return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the one key"
+
+    def _encoded(self, key: _Values, value: _Values, old: _Values) -> bytes:
+        for name, place in self._copied:
+            window = self._change.window
+            value[name] = (
+                key[place] if place is not None else None if window is None else old.get(window.old or "")
+            )
+        return self._values.encode(value)
+
+    def _taken(self, sources: Sequence[FieldSource], old: _Values) -> _Values:
+        found: _Values = {}
+        for source in sources:
+            if source.old is None:
+                found[source.column.name] = source.initial
+                continue
+            value = old[source.old]
+            if value is not None:
+                value = source.convert(value)
+            elif not source.column.nullable:
+                raise Unsupported(
+                    "a row has a null where the new code has none",
+                    where=self._codec.where,
+                    found=source.column.label,
+                    hint="let the new code allow nulls in it, or change these rows with"
+                    " `holdfast state edit` first",
+                )
+            found[source.column.name] = value
+        return found
+
+
+# Looks at the checkpoint before it is published; raises if the new code cannot go on from it.
+Accepts = Callable[[Storage], None]
+
+_OPEN: Final = 32
+_BUFFER_BYTES: Final = 8 << 20
+_IDS: Final = "stateUniqueIds"
+
+
+@dataclass(frozen=True, slots=True)
+class NewCode:
+    """The state of the new code's operators.
+
+    Attributes:
+        state: A checkpoint with Spark's notes of them: metadata and schemas.
+        plan: Its plan; None where that cannot be told.
+    """
+
+    state: Storage
+    plan: QueryPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evolved(JsonShape):
+    """A checkpoint that new code can go on from.
+
+    Attributes:
+        plan: What was done.
+        batch_id: The newest batch in it: that of the source.
+        before: What each state held.
+        states: What each state holds.
+        merged: How many rows were put together with another one that got the same key.
+    """
+
+    plan: EvolutionPlan = field(metadata=json_spread())
+    batch_id: int
+    before: tuple[StateContent, ...] = field(metadata=json_as("states_before"))
+    states: tuple[StateContent, ...]
+    merged: int = 0
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+    @property
+    @in_json
+    def rows(self) -> int:
+        """The rows of all states."""
+        return sum(state.rows for state in self.states)
+
+
+@dataclass(slots=True)
+class _Written:
+    """The rows written for one operator.
+
+    Attributes:
+        ids: The unique ids of its files, by partition and store.
+        sums: Its rows.
+        merged: How many rows had the key of another one.
+        example: Such a key.
+    """
+
+    ids: tuple[tuple[str, ...], ...]
+    sums: ContentSum = field(default_factory=ContentSum)
+    merged: int = 0
+    example: bytes = b""
+
+
+def apply_evolution(
+    source: ChangeSource,
+    target: Storage,
+    plan: EvolutionPlan,
+    code: NewCode,
+    folder: Path,
+    *,
+    shape: StateShape,
+    accepts: Accepts = lambda _: None,
+    tell: ProgressCallback | None = None,
+    guard: CheckpointGuard | None = None,
+) -> Evolved:
+    """Make the checkpoint that was planned.
+
+    The source is copied into a directory of its own, by hard links where that is possible; the state in the
+    new form is written beside it, read back, and shown to the new code. Only then the target is written, its
+    `metadata` last.
+
+    Cost: all state is read twice and written once. Where grouping columns go, the rows of 32 partitions at a
+    time are held in memory, to see which get the same key.
+
+    Args:
+        source: The checkpoint or savepoint.
+        target: The checkpoint.
+        plan: What is to be done.
+        code: What the new code's operators keep.
+        folder: A local directory to work in, which is the caller's to remove.
+        shape: How the state is kept, before as after.
+        accepts: A last look at it.
+        tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
+
+    Raises:
+        Invalid: Rows get the same key, and nobody has asked that they are put together.
+        Unsupported: They cannot be put together exactly, or a row cannot be brought into its new form.
+        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Corrupt: The source is damaged.
+        Internal: What was written does not read as it should; nothing was made.
+    """
+    step = ConvertState(plan, code, shape, accepts)
+    purpose = changing("nothing was migrated", "state migrate")
+    [evolved] = carry_out(
+        source, target, plan, [step], RestoreKind.EVOLVE, purpose, folder, guard=guard, tell=tell
+    )
+    return evolved
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertState:
+    """The step that brings the state of operators into the form of new code.
+
+    Attributes:
+        plan: The plan.
+        code: The state of the new code's operators.
+        shape: The layout of the state, before as after.
+        accepts: A last look at the copy.
+    """
+
+    plan: EvolutionPlan
+    code: NewCode
+    shape: StateShape
+    accepts: Accepts = lambda _: None
+    name: str = "code"
+
+    def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Evolved:
+        """See `Step`; rows that stay are compared with what they were, others with what was written."""
+        plan = self.plan
+        before = contents(work.checkpoint, plan.batch_id, tell=tell)
+        made = folder / "evolved"
+        evolution = _Evolution(
+            work.checkpoint, LocalStorage(made), plan, self.code, folder / "stores", self.shape
+        )
+        written = evolution.written(tell)
+        work.go_on_with(made)
+        work.end_at(plan.batch_id)
+        after = contents(work.checkpoint, tell=tell)
+        _prove(plan, before, after, written)
+        self.accepts(work.checkpoint)
+        merged = sum(operator.merged for operator in written.values())
+        return Evolved(plan, plan.batch_id, before, after, merged)
+
+
+def _prove(
+    plan: EvolutionPlan,
+    before: tuple[StateContent, ...],
+    after: tuple[StateContent, ...],
+    written: Mapping[int, _Written],
+) -> None:
+    """See that each state reads as it should: rows that moved as they were, others as they were made.
+
+    Raises:
+        Internal: One does not.
+    """
+    for step in plan.steps:
+        new, old = step.matched.new, step.matched.old
+        if new is None:
+            continue
+        found = [state for state in after if state.state.operator_id == new.number]
+        rows = sum(state.rows for state in found)
+        if step.moved and old is not None:
+            kept = [state for state in before if state.state.operator_id == old.number]
+            wanted = {(state.state.label, state.rows, state.digest) for state in kept if state.rows}
+            right = wanted == {(state.state.label, state.rows, state.digest) for state in found if state.rows}
+        elif old is None:
+            right = rows == 0
+        else:
+            sums, merged = written[new.number].sums, written[new.number].merged
+            had = sum(state.rows for state in before if state.state.operator_id == old.number)
+            digests = {(state.rows, state.digest) for state in found if state.rows}
+            right = had == rows + merged and digests == ({(sums.rows, sums.digest())} if sums.rows else set())
+        if not right:
+            raise Internal(
+                "the rows of a state are not what they should be, and nothing was written",
+                where=plan.source,
+                found=f"operator {new.named.label}: {counted(rows, 'row')}",
+                hint="the source is as it was; please report this with the query's operators",
+            )
+
+
+class _Evolution:
+    """Writes a checkpoint with the state in its new form, beside a copy of the old one."""
+
+    def __init__(
+        self,
+        old: Storage,
+        made: Storage,
+        plan: EvolutionPlan,
+        code: NewCode,
+        folder: Path,
+        shape: StateShape,
+    ) -> None:
+        self._old = old
+        self._made = made
+        self._plan = plan
+        self._code = code
+        self._folder = folder
+        self._shape = shape
+        self._now_ms = now_ms()
+        self._saved = {operator.operator_id: operator for operator in operator_states(old, plan.batch_id)}
+
+    def written(self, tell: ProgressCallback | None) -> dict[int, _Written]:
+        """Write everything, and say what was written of each operator."""
+        self._folder.mkdir(parents=True)
+        self._copy_logs()
+        for step in self._plan.steps:
+            if step.moved:
+                self._copy_state(step)
+        batch = begin(self._made)
+        written: dict[int, _Written] = {}
+        moved = {operator.operator_id: operator for operator in batch.found.operators}
+        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
+        steps = [(step.matched.new.number, step) for step in self._plan.steps if step.matched.new is not None]
+        for done, (number, step) in enumerate(steps):
+            if tell is not None:
+                tell(done, len(steps), "writing state")
+            if step.moved:
+                written[number] = self._moved(batch, moved[number], states[number])
+        for number, step in steps:
+            if not step.moved or step.rows is not None:
+                self._note_operator(number)
+        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
+        for number, step in steps:
+            if not step.moved:
+                written[number] = self._changed(batch, states[number], step)
+        self._note_plan(self._plan.batch_id)
+        batch.commit(
+            {number: operator.ids for number, operator in sorted(written.items())}
+            if self._shape.state_format > 1
+            else None
+        )
+        if tell is not None:
+            tell(len(steps), len(steps), "writing state")
+        return written
+
+    def _copy_logs(self) -> None:
+        """Everything but state; the newest commit names the state files of what is there still."""
+        last = LogFile(Log.COMMITS, self._plan.batch_id).render()
+        gone = {
+            layout.operator_note(step.matched.old.named.user_name)
+            for step in self._plan.steps
+            if step.matched.new is None
+            and step.matched.old is not None
+            and step.matched.old.named.user_name is not None
+        }
+        for path, _ in Tree(self._old).places():
+            if path.startswith(f"{layout.STATE}/") or path in (
+                last,
+                layout.HadoopChecksumFile(last).render(),
+            ):
+                continue
+            if path.startswith(f"{layout.OWN}/") and path.rpartition("/")[2] in gone:
+                continue
+            self._made.write(path, self._old.read(path))
+        commit = parse_commit(self._old.read(last), last)
+        if commit.state_ids is not None:
+            ids = {
+                step.matched.new.number: commit.state_ids[step.matched.old.number]
+                for step in self._plan.steps
+                if step.moved and step.matched.new is not None and step.matched.old is not None
+            }
+            named = {str(number): [list(stores) for stores in parts] for number, parts in ids.items()}
+            commit = CommitLog(commit.version, {**commit.fields, _IDS: named}, ids)
+        self._made.write(last, commit.render())
+
+    def _copy_state(self, step: OperatorStep) -> None:
+        """All files of an operator's, under the number that it has in the new code."""
+        if step.matched.old is None or step.matched.new is None:
+            return
+        before, after = (f"{layout.STATE}/{each.number}/" for each in (step.matched.old, step.matched.new))
+        for path, place in Tree(self._old).places():
+            if not path.startswith(before):
+                continue
+            there = f"{after}{path.removeprefix(before)}"
+            if isinstance(place, OperatorMetadataFile):
+                metadata = parse_operator(self._old.read(path), path).renumbered(step.matched.new.number)
+                self._made.write(there, metadata.moved_to(hadoop_address(self._made.uri)).render())
+            elif not (path.endswith(".crc") and f"/{layout.OPERATOR_METADATA}/" in path):
+                self._made.copy(path, there, origin=self._old)
+
+    def _moved(
+        self, batch: MaintenanceCommit, operator: StatefulOperator, states: OperatorStates
+    ) -> _Written:
+        work = OperatorRewrite(batch, operator, states, self._shape, self._folder, self._now_ms)
+        for name in operator.store_names:
+            work.store(name)
+        return _Written(work.ids())
+
+    def _note_operator(self, number: int) -> None:
+        """Have the new code's notes of an operator in place of what is there."""
+        folder = f"{layout.STATE}/{number}/"
+        for path, place in list(Tree(self._made).places()):
+            if path.startswith(folder) and isinstance(place, (SchemaFile, OperatorMetadataFile)):
+                self._made.delete(path)
+        for path, place in Tree(self._code.state).places():
+            if not path.startswith(folder):
+                continue
+            data = self._code.state.read(path)
+            if isinstance(place, OperatorMetadataFile):
+                metadata = parse_operator(data, path)
+                self._made.write(path, metadata.moved_to(hadoop_address(self._made.uri)).render())
+            elif isinstance(place, SchemaFile):
+                self._made.write(path, data)
+
+    def _note_plan(self, batch_id: int) -> None:
+        if self._code.plan is None:
+            return
+        path = OwnFile(PLAN_NOTE).render()
+        try:
+            noted = parse_note(self._made.read(path), full(self._made.uri, path))
+        except NotFound:
+            noted = None
+        now = (noted or PlanNote()).with_plan(self._code.plan, batch_id)
+        self._made.delete(layout.HadoopChecksumFile(path).render())
+        self._made.write(path, now.render().encode(), replace=True)
+
+    def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:
+        """Write an operator's state in its new form; without rows where there were none."""
+        form = StoreForm(
+            states.values,
+            states.codec,
+            self._shape.state_format > 1,
+            max((saved.written_snapshot_version(self._old) or 1 for saved in self._saved.values()), default=1)
+            if self._shape.state_format > 1
+            else 1,
+        )
+        made = _Written(())
+        ids: list[list[str]] = [[] for _ in range(states.partitions)]
+        for name in states.store_names:
+            families = (
+                Families({}).with_names(
+                    codec.name.family for codec in states.known() if codec.name.store == name
+                )
+                if states.has_families(name)
+                else NO_FAMILIES
+            )
+            for start in range(0, states.partitions, _OPEN):
+                targets = range(start, min(start + _OPEN, states.partitions))
+                with ExitStack() as stack:
+                    writers = {
+                        to: stack.enter_context(
+                            self._writer(batch, form, StoreId(states.operator_id, to, name), families)
+                        )
+                        for to in targets
+                    }
+                    if step.rows is not None:
+                        self._convert(step.rows, states, writers, made)
+                    for to, writer in writers.items():
+                        ids[to].append(writer.finish().unique_id or "")
+        return replace(made, ids=tuple(map(tuple, ids)))
+
+    def _writer(
+        self, batch: MaintenanceCommit, form: StoreForm, store: StoreId, families: Families
+    ) -> StoreWriter:
+        return StoreWriter(
+            self._made,
+            form.file(store, batch.version),
+            form,
+            self._folder / store.folder.replace("/", "-"),
+            families=families,
+            now_ms=self._now_ms,
+            buffer_bytes=_BUFFER_BYTES,
+        )
+
+    def _convert(
+        self,
+        change: OperatorConversion,
+        states: OperatorStates,
+        writers: Mapping[int, StoreWriter],
+        made: _Written,
+    ) -> None:
+        """Write the rows that belong to some of the new partitions."""
+        saved = self._saved[change.old.number]
+        codec = saved.codec_of(DEFAULT_STORE, DEFAULT_STORE)
+        conversion = RowConversion(change, codec)
+        target = states.codec_of(DEFAULT_STORE, DEFAULT_STORE)
+        where = full(self._plan.source, f"{layout.STATE}/{saved.operator_id}")
+        moves = not (change.key_stays and saved.partitions == states.partitions)
+        before = KeyPartitions(saved, codec, where) if moves else None
+        after = KeyPartitions(states, target, where) if moves else None
+        held: dict[bytes, tuple[int, bytes]] = {}
+        for partition in range(saved.partitions):
+            if not moves and partition not in writers:
+                continue
+            for _, pairs in store_chunks(self._old, saved, StoreId(saved.operator_id, partition)):
+                rows = list(conversion.rows(pairs))
+                places = [partition] * len(rows)
+                if before is not None and after is not None:
+                    _require_in_partition(
+                        before.hashes([key for key, _ in pairs]), saved.partitions, partition, where
+                    )
+                    hashes = after.hashes([target.stored_key(key) for key, _ in rows])
+                    places = [value % states.partitions for value in hashes]
+                placed = [
+                    (to, key, row) for to, (key, row) in zip(places, rows, strict=True) if to in writers
+                ]
+                if not change.drops_keys:
+                    _write(placed, writers, target, made)
+                    continue
+                for to, key, row in placed:
+                    if key not in held:
+                        held[key] = to, row
+                        continue
+                    made.merged, made.example = made.merged + 1, key
+                    if change.merges:
+                        held[key] = to, conversion.merged(key, held[key][1], row)
+        _write([(to, key, row) for key, (to, row) in held.items()], writers, target, made)
+        if made.merged and not change.merges:
+            example = conversion.shown(made.example)
+            raise refuse_merge(change, self._plan.source, made.merged, example)
+
+
+def _require_in_partition(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
+    """Require that keys are in the partition of their hash, which decides where the new keys go.
+
+    Raises:
+        Corrupt: A key is in a different partition.
+    """
+    other = next((value % partitions for value in hashes if value % partitions != partition), None)
+    if other is not None:
+        raise in_other_partition(where, partition, other)
+
+
+def _write(
+    placed: Sequence[tuple[int, bytes, bytes]],
+    writers: Mapping[int, StoreWriter],
+    target: StateCodec,
+    made: _Written,
+) -> None:
+    """Write rows, each given with its partition."""
+    if not placed:
+        return
+    made.sums.add([key for _, key, _ in placed], [row for _, _, row in placed])
+    by_partition: dict[int, tuple[list[bytes], list[bytes]]] = {}
+    for to, key, row in placed:
+        keys, rows = by_partition.setdefault(to, ([], []))
+        keys.append(target.stored_key(key))
+        rows.append(row)
+    for to, (keys, rows) in by_partition.items():
+        writers[to].add(keys, rows)

@@ -1,0 +1,191 @@
+"""Keyed state put into another number of key groups, which nothing but this changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.at_rest.keyed_operators import KeyedOperator
+from holdfast.at_rest.keyed_reader import KeyedStateReader, owners_of
+from holdfast.changes.keyed.group_blobs import filled, joined, living_parts, within, written
+from holdfast.checkpoints.keyed import SHARED, KeyGroup, Part, parts_of
+from holdfast.config.units import counted
+from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
+from holdfast.formats.text import foreign_json
+from holdfast.worker.state.group_numbers import MOST_GROUPS
+from holdfast.worker.state.layout import ROWS, BlobSchema, range_of
+from holdfast.worker.state.tables import Run, concatenated, sorted_run
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """The state of an operator in another number of key groups.
+
+    Attributes:
+        operator: The operator as it is then.
+        groups: All key groups, ascending, with or without keys. They take the place of all that there were.
+        keys: How many keys they have.
+    """
+
+    operator: KeyedOperator
+    groups: tuple[KeyGroup, ...]
+    keys: int
+
+
+def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
+    """Put all keys of an operator into the groups that they have where there are so many.
+
+    Nothing is written. A key's group follows from its hash, so a query that is started with this number of
+    key groups finds every key; each group has its own copy of the rows of a broadcast stream.
+
+    Cost: all state of the operator is read, held in memory and written once.
+
+    Args:
+        state: The operator's state.
+        key_groups: How many groups there are to be.
+
+    Raises:
+        Invalid: There cannot be so many groups.
+        Unsupported: A function of the program's places the keys, or the operator's keys are instances, of
+            which each has a group to itself.
+        Corrupt: A blob cannot be read.
+    """
+    operator = state.operator
+    _check(state, key_groups)
+    every: list[Part] = []
+    shared: list[Part] = []
+    forms: dict[bytes, BlobSchema] = {}
+    for group in state.source.groups():
+        parts = living_parts(group, state.where)
+        mark = group.record(state.where).form
+        forms[mark] = group.known(state.where).get(mark, operator.form)
+        _check_places(state, parts)
+        shared = shared or filled([_split(part, shared=True) for part in parts])
+        every += filled([_split(part, shared=False) for part in parts])
+    keys = sum(len(run.alive()) for part in every if (run := part.tables.get(ROWS)) is not None)
+    form = next(iter(forms.values())) if len(forms) == 1 else operator.form
+    every = _ordered(every)
+    made = []
+    for number in range(key_groups):
+        parts = filled([within(part, number, key_groups) for part in every])
+        parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
+        # One without keys too: a worker's copy of former groups must meet another version for each.
+        if forms:
+            made.append(written(number, key_groups, form, parts))
+    now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
+    _check_keys(now, state.where)
+    return now
+
+
+def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
+    """An operator's note once its state is in so many key groups.
+
+    Raises:
+        Corrupt: It is no note.
+    """
+    try:
+        fields = foreign_json(note)
+        return json.dumps({**fields, "key_groups": key_groups}).encode()
+    except (ValueError, TypeError) as error:
+        raise Corrupt(
+            "the note of an operator cannot be read",
+            where=where,
+            found=str(error),
+            hint="see what else is damaged with `holdfast checkpoint verify`",
+        ) from error
+
+
+def _check(state: KeyedStateReader, key_groups: int) -> None:
+    if not 1 <= key_groups <= MOST_GROUPS:
+        raise Invalid(
+            "there cannot be so many key groups",
+            where=state.where,
+            found=str(key_groups),
+            expected=f"1 to {MOST_GROUPS}",
+            hint="name a number in this range; four for each core of the cluster are plenty",
+        )
+    if state.operator.instances:
+        raise Unsupported(
+            "each instance of an operator has a key group to itself",
+            where=state.where,
+            hint="start it with another number of instances, and its lists are handed out anew",
+        )
+    if state.operator.placed:
+        raise _unknown_places(state)
+
+
+def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
+    """See that keys are where their hashes put them, where nobody noted whether a function places them."""
+    if state.operator.placed is None:
+        owners = owners_of(parts)
+        if owners is not None and not state.is_by_hash(owners):
+            raise _unknown_places(state)
+
+
+def _unknown_places(state: KeyedStateReader) -> Unsupported:
+    return Unsupported(
+        "a function of the program's places the keys, and only that knows their groups",
+        where=state.where,
+        hint="keep the number of key groups, or take the placement away with a new operator",
+    )
+
+
+def _split(part: Part, *, shared: bool) -> Part:
+    """The rows of a broadcast stream, or all others."""
+    return Part(
+        part.form, {name: run.take((run.ord == SHARED) == shared) for name, run in part.tables.items()}
+    )
+
+
+def _copy(part: Part, number: int, key_groups: int) -> Part:
+    """The rows of a broadcast stream as a group has them: under the first hash of its range."""
+    low, _ = range_of(number, key_groups)
+    tables = {}
+    for name, run in part.tables.items():
+        h = pa.array(np.full(len(run), low, np.uint64))
+        tables[name] = Run(run.batch.set_column(0, run.batch.schema.field(0), h))
+    return Part(part.form, tables)
+
+
+def _ordered(parts: Iterable[Part]) -> list[Part]:
+    """The rows of all groups, those of one form together where no group has rows of two.
+
+    Where one has, its rows stay in their order: of two forms the later one is right.
+    """
+    ordered = list(parts)
+    if len({part.form.fingerprint for part in ordered}) == 1:
+        tables: dict[str, list[pa.RecordBatch]] = {}
+        for part in ordered:
+            for name, run in part.tables.items():
+                tables.setdefault(name, []).append(run.batch)
+        form = ordered[0].form
+        return [Part(form, {name: sorted_run(concatenated(batches)) for name, batches in tables.items()})]
+    return ordered
+
+
+def _check_keys(now: Regrouped, where: str) -> None:
+    """Read the groups back, and see that each key is in one and all are there.
+
+    Raises:
+        Internal: They are not.
+    """
+    keys = astray = 0
+    for group in now.groups:
+        low, high = range_of(group.group, now.operator.key_groups)
+        for part in parts_of(group, where):
+            for name, run in part.tables.items():
+                start, stop = run.between(low, high)
+                astray += len(run) - (stop - start)
+                keys += len(run) if name == ROWS else 0
+    if astray or keys != now.keys:
+        raise Internal(
+            "keys were lost on the way into other groups",
+            where=where,
+            found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in groups that are not theirs",
+            expected=counted(now.keys, "key"),
+            hint="nothing was written; please report this",
+        )

@@ -1,0 +1,151 @@
+"""The rows of Spark's store that hold key groups, and changes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from holdfast.checkpoints.keyed import BLOB, KEY_GROUP, KeyGroup, KeyTimer, group_key, group_row, numbering_of
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
+from holdfast.formats.rows.spark_types import Atom, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import StoreId
+from holdfast.savepoints.store_edits import RowChange
+from holdfast.worker.state.group_numbers import Numbering
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """The change of one key.
+
+    Attributes:
+        key: The key: by column, in the order of the columns, or the value of the only one.
+        states: New values by state: a list whole, a map as a dictionary or pairs; None takes a state away.
+            States that are not named stay as they are. Of an aggregating state it is the accumulator.
+        stamps: When values with a time to live were written, in the shape of the value, in milliseconds. By
+            default a value, and an entry or place that was there, keeps its stamp unless that has run out,
+            and what is new gets the time of the batch.
+        timers: The key's timers from now on; None leaves them as they are.
+        remove: Take away the key with everything.
+    """
+
+    key: Any
+    states: Mapping[str, Any] = field(default_factory=dict)
+    stamps: Mapping[str, Any] = field(default_factory=dict)
+    timers: Sequence[KeyTimer] | None = None
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """A key group that is written anew.
+
+    Attributes:
+        before: What it was; None for one that had no state.
+        after: What it is to be; None for one that is to be gone.
+    """
+
+    before: KeyGroup | None
+    after: KeyGroup | None
+
+
+TIMES_BY_KEY: Final = TIMERS.label("event")
+KEYS_BY_TIME: Final = TIMER_INDEX.label("event")
+
+_COUNT: Final = RowCodec(Struct(("count",), (Atom("long"),)))
+_NOTHING: Final = RowCodec(Struct(("__dummy__",), (Atom("void"),))).encode({"__dummy__": None})
+_AT: Final = "expiryTimestampMs"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """One row of a store of Spark's, to be put or deleted.
+
+    Attributes:
+        partition: The partition that it belongs to.
+        family: Its column family.
+        key_row: The key as an UnsafeRow; `StateCodec.stored_key` makes of it what is stored.
+        value_rows: The value's row, or those of a list; None where the key is deleted.
+        is_list: Whether the value is a list.
+    """
+
+    partition: int
+    family: str
+    key_row: bytes
+    value_rows: tuple[bytes, ...] | None
+    is_list: bool = False
+
+
+def group_rows(
+    operator: OperatorStates, groups: Iterable[GroupChange]
+) -> dict[StoreId, tuple[RowChange, ...]]:
+    """The rows of Spark's stores that key groups are made of, as changes of them."""
+    (name,) = operator.store_names
+    numbering = numbering_of(operator)
+    changes: dict[StoreId, list[RowChange]] = {}
+    for group in groups:
+        for row in store_rows(operator.partitions, numbering, group.before, group.after):
+            store = StoreId(operator.operator_id, row.partition, name)
+            codec = operator.codec_of(name, row.family)
+            changes.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))
+    return {store: tuple(rows) for store, rows in changes.items()}
+
+
+def store_rows(
+    partitions: int, numbering: Numbering, before: KeyGroup | None, after: KeyGroup | None
+) -> Iterator[StoreRow]:
+    """Return the puts and deletes by which a store gets the new content of a key group.
+
+    Spark keeps two families beside ours: how many blobs each list has, and the timer that wakes the group.
+    They are kept in step.
+
+    Args:
+        partitions: How many partitions the operator's state has.
+        numbering: How its groups are stored.
+        before: The group as it is stored; None where it is not.
+        after: As it is to be; None where it is to be gone.
+    """
+    group = after.group if after is not None else before.group if before is not None else 0
+    partition, key = numbering.partition_of(group, partitions), group_key(numbering, group)
+    if after is None or after.meta is None:
+        for family in (META, FORMS):
+            yield StoreRow(partition, family, key, None)
+    else:
+        yield StoreRow(partition, META, key, (BLOB.encode({"b": after.meta}),))
+        yield StoreRow(partition, FORMS, key, (BLOB.encode({"b": after.forms}),))
+    for family in (BASE, LOG):
+        had = () if before is None else getattr(before, family)
+        has = () if after is None else getattr(after, family)
+        if has:
+            yield StoreRow(partition, family, key, tuple(BLOB.encode({"b": blob}) for blob in has), True)
+            yield StoreRow(partition, LIST_COUNTER.label(family), key, (_COUNT.encode({"count": len(has)}),))
+        elif had:
+            yield StoreRow(partition, family, key, None, True)
+            yield StoreRow(partition, LIST_COUNTER.label(family), key, None)
+    yield from _timers(partition, numbering, group, _wakes(before), _wakes(after))
+
+
+def _timers(partition: int, numbering: Numbering, group: int, before: int, after: int) -> Iterator[StoreRow]:
+    if before == after:
+        return
+    by_key, by_time = _timer_rows(numbering)
+    for at, value in ((before, None), (after, (_NOTHING,))):
+        if at != NEVER:
+            values = {_AT: at, "key": {KEY_GROUP: numbering.number_of(group)}}
+            yield StoreRow(partition, TIMES_BY_KEY, by_key.encode(values), value)
+            yield StoreRow(partition, KEYS_BY_TIME, by_time.encode(values), value)
+
+
+@lru_cache(maxsize=2)
+def _timer_rows(numbering: Numbering) -> tuple[RowCodec, RowCodec]:
+    """Return the writers of timer keys, by group and by time."""
+    group, at = group_row(numbering).type, Atom("long")
+    return RowCodec(Struct(("key", _AT), (group, at))), RowCodec(Struct((_AT, "key"), (at, group)))
+
+
+def _wakes(group: KeyGroup | None) -> int:
+    return NEVER if group is None or group.meta is None else Meta.decode(group.meta).wake_event

@@ -1,0 +1,74 @@
+"""Bring the state of a working copy into a different layout, and prove that its rows are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.changes.engine import ChangePlan, require_same_rows
+from holdfast.changes.rewriting import StateShape, note_partitions, rewrite
+from holdfast.changes.working_copy import WorkingCopy
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.state.contents import StateContent, contents
+
+# Called with a checkpoint on a local disk that nothing else uses, the partitions, and its state format.
+Repartition = Callable[[Path, int, int], None]
+# Brings the state of a copy into a different layout, in a maintenance batch.
+Backend = Callable[[WorkingCopy], object]
+
+
+@dataclass(frozen=True, slots=True)
+class StatesMoved:
+    """The content of each state before and after a step, which is the same.
+
+    Attributes:
+        before: The content before.
+        after: The content after.
+    """
+
+    before: tuple[StateContent, ...]
+    after: tuple[StateContent, ...]
+
+
+def moved(
+    work: WorkingCopy, plan: ChangePlan, backend: Backend | None, tell: ProgressCallback | None
+) -> StatesMoved:
+    """Bring the state of a copy into a different layout; prove that its rows are the same.
+
+    The rows of each state are counted and hashed before and after, without regard to partition and order.
+
+    Args:
+        work: The copy.
+        plan: The plan.
+        backend: Writes the state; None where it is not moved.
+        tell: Called with stores read, stores in all, and what is being done.
+
+    Raises:
+        Corrupt: The state is damaged.
+        Internal: The rows are not the same.
+    """
+    before = contents(work.checkpoint, tell=tell)
+    if backend is not None:
+        backend(work)
+    work.end_at(plan.batch_id)
+    after = contents(work.checkpoint, tell=tell)
+    require_same_rows(before, after, plan.source)
+    return StatesMoved(before, after)
+
+
+def by_files(shape: StateShape, folder: Path, tell: ProgressCallback | None) -> Backend:
+    """Write the files of the state anew, without Spark, in a directory that is not there yet."""
+    return lambda work: rewrite(work.checkpoint, shape, folder, tell)
+
+
+def by_spark(shape: StateShape, repartition: Repartition) -> Backend:
+    """Have Spark bring the state of RocksDB into other partitions."""
+
+    def run(work: WorkingCopy) -> None:
+        repartition(work.place, shape.partitions, shape.state_format)
+        batch_id = read(work.checkpoint).batch_id
+        if batch_id is not None:
+            note_partitions(work.checkpoint, batch_id, shape.partitions)
+
+    return run

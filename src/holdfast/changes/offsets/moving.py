@@ -1,0 +1,410 @@
+"""Make a checkpoint whose sources continue from other offsets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit
+
+from holdfast import layout
+from holdfast.changes.engine import ChangePlan, carry_out, require_same_rows
+from holdfast.changes.offsets.position_changes import OffsetChange, Offsets, PositionChange, changed
+from holdfast.changes.offsets.positions import newest_offsets
+from holdfast.changes.working_copy import WorkingCopy
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.logs import Logs, log_files, read_again, source_folders
+from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.errors import Invalid, NotFound
+from holdfast.formats.logs.batch_logs import OffsetLog, log_offset, parse_offsets
+from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interval, parse_source
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
+from holdfast.layout import HadoopChecksumFile, Log, LogFile, SourceLogFile
+from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.ownership.usage import CheckpointUsage
+from holdfast.savepoints.access import ChangeSource
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind, free
+from holdfast.storage.port import Storage
+
+_LOCAL: Final = "file://"
+_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", re.DOTALL)
+# What Java escapes in the path of a URI: of the characters beyond ASCII only blanks and control characters.
+_ESCAPED: Final = re.compile(
+    r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
+)
+
+
+class FilesOfSource:
+    """The log of a query's source of files.
+
+    Args:
+        checkpoint: The checkpoint.
+        source: The source; None for the only one of files.
+        where: The checkpoint's address, for messages.
+
+    Raises:
+        NotFound: No source is one of files, or it has not read any.
+        Invalid: Several are.
+    """
+
+    def __init__(self, checkpoint: Storage, source: str | None, where: str) -> None:
+        logs = Logs(checkpoint)
+        newest = 0 if logs.newest is None else logs.newest
+        offsets = logs.offsets(newest) or OffsetLog(1, None, {})
+        folders = checkpoint.list(layout.SOURCES).names
+        kept = partial(logs.offsets_up_to, newest)
+        owners = source_folders(folders, offsets, kept, where)
+        found = {
+            name: folder
+            for folder, name in owners.items()
+            if source in (None, name) and log_offset(offsets.offsets.get(name)) is not None
+        }
+        if len(found) != 1:
+            kind = Invalid if found else NotFound
+            raise kind(
+                "the query has several sources of files"
+                if found
+                else "the query has no such source of files",
+                where=where,
+                found=", ".join(sorted(found)) or (source or "none"),
+                hint="`holdfast offsets show` shows its sources; name one with --source",
+            )
+        self._checkpoint = checkpoint
+        self._where = where
+        [(self.source, self._folder)] = found.items()
+        self._end = offsets.offsets[self.source]
+        self._same = (self.source, *read_again(self.source, owners.values(), offsets, kept, where))
+        self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
+
+    def read_files(self) -> tuple[SeenFile, ...]:
+        """Every file that it has read, as far as its log has them; those of a planned batch are not read."""
+        end = log_offset(self._end) or 0
+        return tuple(file for file in self._noted_files() if file.entry <= end)
+
+    def _noted_files(self) -> list[SeenFile]:
+        found: dict[str, SeenFile] = {}
+        for place in self._places:
+            path = place.render()
+            found |= {file.path: file for file in parse_source(self._checkpoint.read(path), path).seen(path)}
+        return sorted(found.values(), key=lambda file: file.entry)
+
+    def unread(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """These files as Spark notes them, each once.
+
+        Args:
+            paths: Paths, or addresses, with or without the escapes of a URI.
+
+        Raises:
+            Invalid: It has read one of them, or none from the directory that one is in.
+            NotFound: One would be on this machine and is not, and no batch is planned with it.
+        """
+        read = {file.path for file in self.read_files()}
+        noted = {_parts_of_uri(file.path): file.path for file in self._noted_files()}
+        whole = [self._as_noted(path, noted) for path in paths]
+        for address in whole:
+            if address in read:
+                raise Invalid(
+                    "the source has read this file already",
+                    where=f"{self._where}, source {self.source}",
+                    found=address,
+                    hint="its rows are in the state; `holdfast state edit` changes that",
+                )
+        return tuple(dict.fromkeys(whole))
+
+    def _as_noted(self, given: str, noted: Mapping[tuple[str, str], str]) -> str:
+        root, path = _parts(given)
+        paths = [posixpath.normpath(each) for each in ((unquote(path), path) if root else (path,))]
+        for each in paths:
+            if len(known := _at(noted, root, each)) == 1:
+                return known[0]
+        # Spark notes all files of a source in the same way: by the address of the directory it reads.
+        folders = {
+            (of, posixpath.dirname(at)): posixpath.dirname(address) for (of, at), address in noted.items()
+        }
+        fits = [(folder, each) for each in paths for folder in _at(folders, root, posixpath.dirname(each))]
+        if len({folder for folder, _ in fits}) != 1:
+            raise Invalid(
+                "the file is in no directory that the source has read from",
+                where=f"{self._where}, source {self.source}",
+                found=given,
+                expected=", ".join(sorted(folders.values())) or "a file that the source has read before",
+                hint="start the query until it has planned a batch with the file, or give its whole address",
+            )
+        # Where the directory is not on this machine, nobody can look.
+        if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
+            fits = [(folder, each) for folder, each in fits if Path(each).exists()]
+        if not fits:
+            raise NotFound(
+                "there is no such file, and no batch is planned with it",
+                where=f"{self._where}, source {self.source}",
+                found=paths[0],
+                hint="see that the path is right",
+            )
+        folder, found = fits[0]
+        return f"{folder}/{_quoted(posixpath.basename(found))}"
+
+    def leave_out(self, paths: Sequence[str], changed_ms: Sequence[int], offsets: Offsets) -> None:
+        """Note files as read, in an entry of the log of their own.
+
+        Args:
+            paths: The files, as Spark notes them.
+            changed_ms: When each was last changed.
+            offsets: The offsets of all sources, in which this one goes on behind the entry.
+        """
+        entry = (log_offset(self._end) or 0) + 1
+        lines = tuple(
+            json.dumps({"path": path, "timestamp": at, "batchId": entry}, separators=(",", ":"))
+            for path, at in zip(paths, changed_ms, strict=True)
+        )
+        interval = compact_interval(place.entry for place in self._places if place.compact)
+        compact = (entry + 1) % interval == 0
+        if compact:
+            # In its place Spark expects all that came before.
+            lines = tuple(_line(file) for file in self.read_files()) + lines
+        place = SourceLogFile(self._folder, entry, compact)
+        self._checkpoint.write(place.render(), SourceLog(1, lines).render())
+        value = json.loads(self._end or "{}")
+        for name in self._same:
+            offsets[name] = json.dumps({**value, "logOffset": entry}, separators=(",", ":"))
+
+
+def _parts(address: str) -> tuple[str, str]:
+    """The scheme and host, which a plain path has not, and the path as it is spelled."""
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        return "", posixpath.abspath(address)
+    return f"{parts[1]}://{parts[2] or ''}", parts[3]
+
+
+def _parts_of_uri(address: str) -> tuple[str, str]:
+    root, path = _parts(address)
+    return root, unquote(path)
+
+
+def _at(places: Mapping[tuple[str, str], str], root: str, path: str) -> list[str]:
+    return [address for (of, at), address in places.items() if at == path and root in ("", of)]
+
+
+def _quoted(path: str) -> str:
+    return _ESCAPED.sub(lambda found: quote(found[0], safe=""), path)
+
+
+def _line(file: SeenFile) -> str:
+    return json.dumps(
+        {"path": file.path, "timestamp": file.timestamp_ms, "batchId": file.entry}, separators=(",", ":")
+    )
+
+
+_LOG: Final = logging.getLogger("holdfast.savepoints")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRequest:
+    """The requested positions of the sources.
+
+    Attributes:
+        changes: Changes to offsets, one after the other.
+        files: Files that a source of files is to leave out.
+        source: The source of these files; None for the only one.
+    """
+
+    changes: Sequence[OffsetChange] = ()
+    files: Sequence[str] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPlan(ChangePlan, JsonShape):
+    """The plan of moving offsets.
+
+    Attributes:
+        positions: Every position that changes.
+        skipped_files: The files that are left out, as Spark notes them.
+        watermark_ms: The watermark of the next batch; rows that are read again and are older than it are
+            dropped as late. Null without one.
+        wanted: What is to be done.
+        uncommitted: A batch that is planned and not committed; the new checkpoint plans it anew.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+    """
+
+    positions: tuple[PositionChange, ...]
+    skipped_files: tuple[str, ...]
+    watermark_ms: int | None
+    wanted: OffsetRequest = field(metadata=NOT_IN_JSON)
+    uncommitted: int | None = None
+    usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def skipped(self) -> int:
+        """The largest number of Kafka records that are left out."""
+        return sum(change.skipped or 0 for change in self.positions)
+
+    @property
+    @in_json
+    def repeated(self) -> int:
+        """The largest number of Kafka records that are read again."""
+        return sum(change.repeated or 0 for change in self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsMoved(JsonShape):
+    """A checkpoint whose sources go on elsewhere.
+
+    Attributes:
+        plan: What was done.
+        states: What each state holds: the same as before.
+    """
+
+    plan: OffsetPlan = field(metadata=json_spread())
+    states: tuple[StateContent, ...]
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+
+def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -> OffsetPlan:
+    """Look at what is to be changed, and where to; changes nothing.
+
+    Args:
+        source: A checkpoint, or a savepoint.
+        target: The checkpoint that is to be made.
+        wanted: What is to become of the sources.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint, source, topic or partition.
+        Conflict: Something is at the target.
+        Invalid: The change does not fit the sources, or changes nothing.
+    """
+    view, original = source.view()
+    free(target, source.uri, RestoreKind.OFFSETS)
+    found = read(view)
+    batch_id, offsets = newest_offsets(view)
+    _, positions = changed(offsets.offsets, wanted.changes, source.uri)
+    files: tuple[str, ...] = ()
+    if wanted.files:
+        files = FilesOfSource(view, wanted.source, source.uri).unread(wanted.files)
+    if not positions and not files:
+        raise Invalid(
+            "the sources go on there already",
+            where=source.uri,
+            found="nothing that would change",
+            hint="`holdfast offsets show` shows where each source goes on",
+        )
+    return OffsetPlan(
+        source.uri,
+        original,
+        target.uri,
+        batch_id,
+        found.query_id,
+        positions,
+        files,
+        found.watermark_ms,
+        wanted,
+        found.uncommitted,
+    )
+
+
+def move_offsets(
+    source: ChangeSource,
+    target: Storage,
+    plan: OffsetPlan,
+    folder: Path,
+    *,
+    tell: ProgressCallback | None = None,
+    guard: CheckpointGuard | None = None,
+) -> OffsetsMoved:
+    """Make the checkpoint that was planned.
+
+    The source is copied into a directory of its own, by hard links where that is possible; the target is
+    written after the proof that every state is what it was, its `metadata` last.
+
+    Cost: all state is read twice, and copied.
+
+    Args:
+        source: The checkpoint or savepoint.
+        target: The checkpoint.
+        plan: What `plan_offsets` gave for these.
+        folder: A local directory to work in, which is the caller's to remove.
+        tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
+
+    Raises:
+        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Corrupt: The source is damaged.
+        Internal: A state is not what it was; nothing was written.
+    """
+    step = SetOffsets(plan)
+    purpose = changing("no offsets were moved", "offsets")
+    [states] = carry_out(
+        source, target, plan, [step], RestoreKind.OFFSETS, purpose, folder, guard=guard, tell=tell
+    )
+    _LOG.info("moved the offsets of %s: %s", plan.source, target.uri)
+    return OffsetsMoved(plan, states)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOffsets:
+    """The step that sets the offsets from which sources continue.
+
+    Attributes:
+        plan: The plan.
+    """
+
+    plan: OffsetPlan
+    name: str = "offsets"
+
+    def apply(
+        self,
+        work: WorkingCopy,
+        folder: Path,  # noqa: ARG002 - the protocol's
+        tell: ProgressCallback | None,
+    ) -> tuple[StateContent, ...]:
+        """See `Step`; every state is counted and hashed before and after."""
+        before = contents(work.checkpoint, tell=tell)
+        _write(work.checkpoint, self.plan)
+        after = contents(work.checkpoint, tell=tell)
+        require_same_rows(before, after, self.plan.source)
+        return after
+
+
+def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
+    path = LogFile(Log.OFFSETS, plan.batch_id).render()
+    written = parse_offsets(checkpoint.read(path), path)
+    after, _ = changed(written.offsets, plan.wanted.changes, plan.source)
+    if plan.skipped_files:
+        files = FilesOfSource(checkpoint, plan.wanted.source, plan.source)
+        newest_ms = max((file.timestamp_ms for file in files.read_files()), default=0)
+        changed_ms = [_changed_ms(file, newest_ms) for file in plan.skipped_files]
+        files.leave_out(plan.skipped_files, changed_ms, after)
+    # Spark asks some sources for the batch between the last two offsets once more when it starts. Where they
+    # are the same, nothing is in it.
+    for batch_id in (plan.batch_id, plan.batch_id - 1):
+        place = LogFile(Log.OFFSETS, batch_id).render()
+        if checkpoint.size(place) is None:
+            continue
+        log = parse_offsets(checkpoint.read(place), place)
+        moved = {
+            name: after[name] if written.offsets.get(name) != after.get(name, offset) else offset
+            for name, offset in log.offsets.items()
+        }
+        checkpoint.delete(HadoopChecksumFile(place).render())
+        checkpoint.write(place, OffsetLog(log.version, log.fields, moved).render(), replace=True)
+
+
+def _changed_ms(address: str, otherwise: int) -> int:
+    """Return when a file was last changed, if it is on this machine; Spark forgets files by this."""
+    parts = urlsplit(address)
+    path = Path(unquote(parts.path))
+    if parts.scheme == "file" and path.exists():
+        return path.stat().st_mtime_ns // 1_000_000
+    return otherwise

@@ -1,0 +1,138 @@
+"""The position of each source of a query: by topic and partition, table version, or log entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from holdfast.changes.working_copy import no_batch
+from holdfast.checkpoints.logs import Logs
+from holdfast.formats.logs.batch_logs import DELTA_VERSION, OffsetLog, log_offset
+from holdfast.json_shapes import JsonShape, json_as
+from holdfast.storage.port import Storage
+
+
+class SourceKind(str, Enum):
+    """The kind of source of an offset, by its form."""
+
+    KAFKA = "kafka"
+    DELTA = "delta"
+    FILES = "files"
+    OTHER = "other"
+
+
+def _value(offset: str | None) -> Any:
+    return None if offset is None else json.loads(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition(JsonShape):
+    """The position of a source.
+
+    Attributes:
+        source: Its number in the query, or the name that the query gave it.
+        kind: `kafka`, `delta`, `files`, or `other`, as the form of its offset tells.
+        topic: The topic; null for other sources than Kafka.
+        partition: The partition of the topic; null for other sources than Kafka.
+        next: The offset of the record, the version of the table, or the entry of the source's log that comes
+            next; null where the offset does not tell.
+        offset: The source's own offset, as JSON; null before its first row.
+    """
+
+    source: str
+    kind: SourceKind
+    topic: str | None
+    partition: int | None
+    next: int | None
+    offset: str | None = field(metadata=json_as(convert=_value))
+
+
+@dataclass(frozen=True, slots=True)
+class Positions(JsonShape):
+    """The positions of a query's sources after a batch.
+
+    Attributes:
+        place: The checkpoint or savepoint.
+        batch_id: The batch.
+        sources: Every source; one of Kafka by topic and partition.
+    """
+
+    place: str
+    batch_id: int
+    sources: tuple[SourcePosition, ...]
+
+
+def read_positions(view: Storage, place: str) -> Positions:
+    """Return the positions of the sources after the newest committed batch.
+
+    Args:
+        view: The checkpoint, or a savepoint as one.
+        place: Its address.
+
+    Raises:
+        NotFound: No batch is committed.
+        Corrupt: A log is damaged.
+    """
+    batch_id, offsets = newest_offsets(view)
+    return Positions(place, batch_id, positions_of(offsets.offsets))
+
+
+def newest_offsets(view: Storage) -> tuple[int, OffsetLog]:
+    """The newest committed batch, and where it ended.
+
+    Raises:
+        NotFound: No batch is committed.
+        Corrupt: A log is damaged.
+    """
+    logs = Logs(view)
+    offsets = None if logs.newest is None else logs.offsets(logs.newest)
+    if logs.newest is None or offsets is None:
+        raise no_batch(view)
+    return logs.newest, offsets
+
+
+def positions_of(offsets: Mapping[str, str | None]) -> tuple[SourcePosition, ...]:
+    """Return the positions of sources by their offsets."""
+    return tuple(position for name, offset in offsets.items() for position in _of_source(name, offset))
+
+
+def kind_of(offset: str | None) -> SourceKind:
+    """Return the kind of source of an offset, by its form."""
+    value = _value(offset)
+    if is_of_kafka(value):
+        return SourceKind.KAFKA
+    if isinstance(value, dict) and isinstance(value.get(DELTA_VERSION), int):
+        return SourceKind.DELTA
+    return SourceKind.FILES if log_offset(offset) is not None else SourceKind.OTHER
+
+
+def is_of_kafka(value: Any) -> bool:
+    """Return whether an offset has the form {"topic": {"0": 12}}."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(
+            isinstance(partitions, dict)
+            and all(name.isdecimal() and isinstance(at, int) for name, at in partitions.items())
+            for partitions in value.values()
+        )
+    )
+
+
+def _of_source(name: str, offset: str | None) -> Iterator[SourcePosition]:
+    kind, value = kind_of(offset), _value(offset)
+    if kind is SourceKind.KAFKA:
+        for topic, partitions in sorted(value.items()):
+            for partition, at in _by_number(partitions):
+                yield SourcePosition(name, kind, topic, partition, at, offset)
+        return
+    entry = log_offset(offset)
+    upcoming = value[DELTA_VERSION] if kind is SourceKind.DELTA else None if entry is None else entry + 1
+    yield SourcePosition(name, kind, None, None, upcoming, offset)
+
+
+def _by_number(partitions: Mapping[str, int]) -> Sequence[tuple[int, int]]:
+    return sorted((int(name), at) for name, at in partitions.items())

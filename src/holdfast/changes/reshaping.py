@@ -1,0 +1,438 @@
+"""Move state to another backend, other partitions, another format: on a copy, with a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.changes.engine import ChangePlan, StateAtRest, StateReport, carry_out, state_at_rest
+from holdfast.changes.layouts import StatesMoved, by_files, moved
+from holdfast.changes.rewriting import MEMORY, ROCKSDB, StateShape
+from holdfast.changes.working_copy import WorkingCopy
+from holdfast.checkpoints.checkpoint import ProgressCallback, read
+from holdfast.checkpoints.state.contents import StateContent
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.config.checks import whole
+from holdfast.config.units import counted
+from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.external.databases import address_of
+from holdfast.external.named_addresses import name_database
+from holdfast.external.view import with_state
+from holdfast.formats.logs.batch_logs import of_spark_4
+from holdfast.formats.operators import is_processor
+from holdfast.formats.providers import DATABASES, ExternalState
+from holdfast.formats.text import PARTITIONS
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
+from holdfast.layout import DEFAULT_STORE
+from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.ownership.usage import CheckpointUsage
+from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.external_stores import outside, refuse_unfit
+from holdfast.savepoints.planning import changing
+from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.view import workplace
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.keyed_reader import KeyedContent
+
+
+# The providers of the databases, by the names of the backends.
+_OUTSIDE: Final = {name.lower(): provider for provider, name in DATABASES.items()}
+# What people also call Spark's store on the heap.
+_NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, **{name: name for name in _OUTSIDE}}
+_PREFIX: Final = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan(ChangePlan, JsonShape):
+    """The plan of a migration.
+
+    Attributes:
+        before: What its state is like.
+        partitions_before: How many partitions each operator has, but for those that one task has all of.
+        after: What its state is to be like.
+        size_bytes: The bytes of the state before.
+        key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
+        key_groups: How many each of them is to have; None leaves them.
+        has_formats: Whether the Spark that wrote the state can be told a state-checkpoint format.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+    """
+
+    before: StateShape = field(metadata=NOT_IN_JSON)
+    partitions_before: tuple[int, ...]
+    after: StateShape = field(metadata=json_spread())
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    key_groups_before: Mapping[str, int]
+    key_groups: int | None = None
+    has_formats: bool = field(default=True, metadata=NOT_IN_JSON)
+    usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def operation(self) -> RestoreKind:
+        """`migrate`."""
+        return RestoreKind.MIGRATE
+
+    @property
+    @in_json
+    def backend_before(self) -> str:
+        """The store that has the state now: `rocksdb`, `memory`, `redis` or `cassandra`."""
+        return self.before.backend
+
+    @property
+    @in_json
+    def state_format_before(self) -> int:
+        """The state-checkpoint format that it has now."""
+        return self.before.state_format
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated(StateReport, JsonShape):
+    """A checkpoint whose state was migrated.
+
+    Attributes:
+        size_bytes: The bytes of the state after.
+        keyed: The keys of Holdfast's keyed operators, before as after, where they were put into other groups.
+            `before` and `after` are then of the rows that their groups are kept in afterwards.
+    """
+
+    plan: MigrationPlan = field(metadata=json_spread())
+    before: tuple[StateContent, ...] = field(metadata=json_as("states_before"))
+    size_bytes: int = field(metadata=json_as("bytes_after"))
+    keyed: tuple[KeyedContent, ...] = ()
+
+
+def migrate(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    backend: str | None = None,
+    partitions: int | None = None,
+    state_format: int | None = None,
+    key_groups: int | None = None,
+    database: str | None = None,
+    stopped: bool = False,
+    home: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> Migrated:
+    """Make a new checkpoint with the same state in another backend, other partitions, another format.
+
+    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and goes on in the
+    partitions that it has. The rows of every state are counted and hashed before and after, whatever the
+    backend puts around them, and are the same, or nothing is made. The source stays as it is. The query
+    resumes after the same batch, so its sink sees no gap in the batch numbers. Let no other query run on the
+    old checkpoint afterwards.
+
+    Cost: all state is read three times and written once, about 100,000 rows a second on one core. No Spark
+    and no JVM.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
+            its name.
+        backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; `redis`; or `cassandra`. By
+            default as it is.
+        partitions: How many partitions the state is to have; by default as many as it has.
+        state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
+            default as it is, and 2 for what comes from the heap. Start the query with the same in
+            `spark.sql.streaming.stateStore.checkpointFormatVersion`.
+        key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
+            Start the job with the same number. By default as many as they have.
+        database: For `redis` and `cassandra`: which, such as `redis://redis.example:6379/0` or
+            `cassandra://cassandra.example:9042/holdfast`; by default the one that the state is in. The state
+            gets stores of its own there.
+        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
+            none. The checkpoint is watched all the same, for some seconds to two minutes.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
+            said that none does.
+        Corrupt: The source is damaged.
+        Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
+        Unsupported: The backend cannot hold the state, or is not one that state is moved to.
+        Unavailable: The database does not answer.
+    """
+    given, target, plan = _planned(
+        source, checkpoint, backend, partitions, state_format, key_groups, database, home
+    )
+    with (
+        source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
+        workplace(target, "migrate") as work,
+    ):
+        return apply_migration(given, target, plan, work, tell=tell, guard=guard)
+
+
+def plan_migrate(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    backend: str | None = None,
+    partitions: int | None = None,
+    state_format: int | None = None,
+    key_groups: int | None = None,
+    database: str | None = None,
+) -> MigrationPlan:
+    """Plan a migration. Changes nothing and reads no rows.
+
+    Raises:
+        As `migrate`.
+    """
+    given, _, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups, database)
+    return replace(plan, usage=source_usage(given))
+
+
+@dataclass(frozen=True, slots=True)
+class MoveToLayout:
+    """The step that moves state to a different backend, number of partitions or of key groups, or format.
+
+    Attributes:
+        plan: The plan.
+    """
+
+    plan: MigrationPlan
+    name: str = "layout"
+
+    def apply(
+        self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None
+    ) -> tuple[StatesMoved, tuple[KeyedContent, ...]]:
+        """See `Step`; rows are counted and hashed before and after, and keys that change their group."""
+        keyed = _regrouped(work.checkpoint, self.plan, folder / "groups", tell)
+        return moved(work, self.plan, by_files(self.plan.after, folder / "stores", tell), tell), keyed
+
+
+def apply_migration(
+    source: ChangeSource,
+    target: Storage,
+    plan: MigrationPlan,
+    folder: Path,
+    *,
+    tell: ProgressCallback | None = None,
+    guard: CheckpointGuard | None = None,
+) -> Migrated:
+    """Create the planned checkpoint.
+
+    Raises:
+        As `carry_out`.
+    """
+    purpose = changing("nothing was migrated", "state migrate")
+    [(states, keyed)] = carry_out(
+        source,
+        target,
+        plan,
+        [MoveToLayout(plan)],
+        RestoreKind.MIGRATE,
+        purpose,
+        folder,
+        guard=guard,
+        tell=tell,
+    )
+    size_bytes = read(with_state(target)).size_bytes
+    return Migrated(plan, plan.batch_id, states.before, states.after, size_bytes, keyed)
+
+
+def _regrouped(
+    checkpoint: Storage, plan: MigrationPlan, folder: Path, tell: ProgressCallback | None
+) -> tuple[KeyedContent, ...]:
+    """Put keys into other groups, in a batch of their own, and see that they have what they had."""
+    if plan.key_groups is None:
+        return ()
+    from holdfast.at_rest.keyed_reader import keyed_contents
+    from holdfast.changes.keyed.group_writer import regroup
+
+    before = keyed_contents(checkpoint)
+    regroup(checkpoint, plan.key_groups, folder, tell=tell)
+    after = keyed_contents(checkpoint)
+    lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
+    if lost is not None:
+        raise Internal(
+            "the keys of an operator do not have what they had, and nothing was written",
+            where=plan.source,
+            found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",
+            hint="the source is as it was; please report this",
+        )
+    return after
+
+
+def planned_migration(
+    source: ChangeSource,
+    target: Storage,
+    backend: str | None = None,
+    partitions: int | None = None,
+    state_format: int | None = None,
+    key_groups: int | None = None,
+    database: str | None = None,
+) -> MigrationPlan:
+    """Look at what is to be moved, and where to; see `migrate`."""
+    wanted = _backend(backend)
+    state = state_at_rest(source, target, RestoreKind.MIGRATE)
+    before = state.shape
+    rocksdb = before.rocksdb if wanted is None else wanted == ROCKSDB
+    external = _external(wanted or before.backend, before, database, source.uri)
+    after = StateShape(
+        rocksdb=rocksdb,
+        partitions=before.partitions if partitions is None else partitions,
+        state_format=_format(
+            state_format, before, rocksdb=rocksdb, spark_4=of_spark_4(state.found.confs), where=source.uri
+        ),
+        external=external,
+    )
+    _refuse_impossible(state, after)
+    after = replace(after, external=outside(external, None, source.uri))
+    return MigrationPlan(
+        *state.common(target),
+        before=before,
+        partitions_before=state.partitions,
+        after=after,
+        size_bytes=state.found.size_bytes,
+        key_groups_before=_key_groups(state.view, source.uri, key_groups),
+        key_groups=key_groups,
+        has_formats=of_spark_4(state.found.confs),
+    )
+
+
+def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
+    """The database that the state is to be in."""
+    provider = _OUTSIDE.get(backend)
+    if provider is None:
+        if database is None:
+            return None
+        raise Invalid(
+            "this backend is no database",
+            where=where,
+            found=f"--database, and --backend {backend}",
+            hint=f"leave --database out, or give --backend {' or '.join(_OUTSIDE)}",
+        )
+    known = ExternalState(provider, "", _PREFIX)
+    if before.external is not None:
+        same = before.external.provider == provider
+        known = before.external if same else replace(known, prefix=before.external.prefix or _PREFIX)
+    if database is not None:
+        address = address_of(provider, database)
+        name_database(address)
+        return replace(known, database=address)
+    if not known.database:
+        raise Invalid(
+            f"it is not said which {known.kind} the state is to be moved to",
+            where=where,
+            hint="give --database with its address",
+        )
+    return known
+
+
+def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
+    """Return the number of key groups of each keyed operator; read only if that is to change."""
+    if wanted is None:
+        return {}
+    from holdfast.at_rest.keyed_operators import keyed_operators
+
+    found = {operator.name: operator.key_groups for operator in keyed_operators(view)}
+    if not found:
+        raise Invalid(
+            "there are no key groups: the query has no keyed state of Holdfast's",
+            where=uri,
+            hint="leave --key-groups out; --partitions is for every query",
+        )
+    return found
+
+
+def _planned(
+    source: Address,
+    checkpoint: Address | None,
+    backend: str | None,
+    partitions: int | None,
+    state_format: int | None,
+    key_groups: int | None,
+    database: str | None,
+    home: Address | None = None,
+) -> tuple[ChangeSource, Storage, MigrationPlan]:
+    if (backend, partitions, state_format, key_groups, database) == (None, None, None, None, None):
+        raise Invalid(
+            "it is not said what the state is to be moved to",
+            expected="a backend, a number of partitions or of key groups, or a format",
+            hint="give --backend, --partitions, --key-groups or --state-format",
+        )
+    if partitions is not None:
+        whole(partitions, "partitions", least=1, most=PARTITIONS)
+    if key_groups is not None:
+        whole(key_groups, "key_groups", least=1)
+    _backend(backend)
+    given, target = move_of(source, checkpoint, "migrated", home)
+    plan = planned_migration(given, target, backend, partitions, state_format, key_groups, database)
+    return given, target, plan
+
+
+def _backend(name: str | None) -> str | None:
+    if name is None:
+        return None
+    text = str(name)  # a store object, such as `hf.Memory()`, is refused by its text
+    if text.lower() in _NAMES:
+        return _NAMES[text.lower()]
+    raise Unsupported(
+        "state cannot be moved to this backend",
+        found=text,
+        expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
+        hint="any other store needs a provider of its own, and tools of its own",
+    )
+
+
+def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: bool, where: str) -> int:
+    highest = 2 if rocksdb and spark_4 else 1
+    if wanted is None:
+        return before.state_format if rocksdb and before.rocksdb else highest
+    whole(wanted, "state_format", least=1)
+    if wanted <= highest:
+        return wanted
+    if rocksdb and wanted == 2:
+        raise Unsupported(
+            "the Spark that wrote this checkpoint does not know this state-checkpoint format",
+            where=where,
+            found="format 2, which came with Spark 4.0",
+            expected="1",
+            hint="leave --state-format out",
+        )
+    raise Invalid(
+        "this backend does not have this state-checkpoint format",
+        found=f"format {wanted}",
+        expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
+        hint="leave --state-format out",
+    )
+
+
+def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
+    heap = "Spark's store on the heap" if after.external is None else after.external.kind
+    for operator in operator_states(state.view, state.batch_id):
+        families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
+        if not after.rocksdb and (families or is_processor(operator.name)):
+            why = (
+                "transformWithState, as Holdfast's keyed state is, runs on RocksDB only"
+                if is_processor(operator.name)
+                else "its stores have column families, which only RocksDB's do"
+            )
+            raise Unsupported(
+                f"{heap} cannot hold this operator: {why}",
+                where=state.source.uri,
+                found=f"operator {operator.named.label}",
+                expected=ROCKSDB,
+                hint="leave --backend out, or move it to rocksdb",
+            )
+        if after.external is not None:
+            refuse_unfit(operator, after.external)
+        if operator.values.avro and state.shape.rocksdb != after.rocksdb:
+            raise Unsupported(
+                "rows that are encoded as Avro stay in the backend that they are in",
+                where=state.source.uri,
+                found=f"operator {operator.named.label}",
+                hint="leave --backend out",
+            )
+    if state.moving(after.partitions):
+        state.refuse_uncertain()
+        unplaced = state.unplaced(after.partitions)
+        if unplaced is not None:
+            raise unplaced

@@ -1,0 +1,333 @@
+"""Change state in a hidden copy, and publish the result as a new checkpoint or savepoint.
+
+It follows the newest committed batch and has the same offsets, as in Spark's own repartitioning. Its offsets
+are written first, its commit last. No sink ever sees it, and Spark's file sink fails for good at a batch
+number that its log lacks. So a checkpoint that is published has the changed state under the number of the
+batch before: `copy_as_batch`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import Checkpoint, ProgressCallback, Tree, read
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.errors import Conflict, HoldfastError, Internal, NotFound
+from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, StateIds, parse_commit, parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.layout import Log, LogFile, OperatorMetadataFile, SparkChecksumFile, StoreFile, StoreId
+from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.savepoints.access import (
+    ChangeSource,
+)
+from holdfast.savepoints.planning import Purpose, plan_take
+from holdfast.savepoints.restoring import Restored, RestoreKind, plan_restore, restore, withdraw
+from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.whole_take import take
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage, full
+from holdfast.storage.remote import hadoop_address
+
+_ReportT = TypeVar("_ReportT")
+_IDS = "stateUniqueIds"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCommit:
+    """The batch that is under way.
+
+    Attributes:
+        checkpoint: The checkpoint; no query may use it.
+        found: What was in it before.
+        before: The batch before.
+        offsets: What it is fixed to.
+    """
+
+    checkpoint: Storage
+    found: Checkpoint
+    before: int
+    offsets: OffsetLog
+
+    @property
+    def batch_id(self) -> int:
+        """Its number."""
+        return self.before + 1
+
+    @property
+    def version(self) -> int:
+        """The version of the stores that it writes."""
+        return self.before + 2
+
+    def commit(self, ids: StateIds | None) -> None:
+        """Write its commit: from now on its state is the checkpoint's.
+
+        Args:
+            ids: The unique ids of its state files, as `CommitLog.state_ids` has them; None under
+                state-checkpoint format 1.
+        """
+        path = LogFile(Log.COMMITS, self.before).render()
+        last = parse_commit(self.checkpoint.read(path), path)
+        fields = {name: value for name, value in last.fields.items() if name != _IDS}
+        version = last.version
+        if ids is not None:
+            named = {str(operator): [list(stores) for stores in parts] for operator, parts in ids.items()}
+            fields[_IDS], version = named, max(version, 2)
+        elif version == 2:
+            version = 1
+        commit = CommitLog(version, fields, ids)
+        self.checkpoint.write(LogFile(Log.COMMITS, self.batch_id).render(), commit.render())
+
+
+def begin(checkpoint: Storage, confs: Mapping[str, str | None] | None = None) -> MaintenanceCommit:
+    """Write the offsets of a batch that reads nothing.
+
+    Args:
+        checkpoint: The checkpoint. No query may use it, and its newest batch has to be committed.
+        confs: What it is fixed to in place of what the batch before was; None leaves a setting out.
+
+    Raises:
+        NotFound: No batch is committed.
+        Corrupt: A file is damaged.
+    """
+    found = read(checkpoint)
+    if found.batch_id is None:
+        raise no_batch(checkpoint)
+    path = LogFile(Log.OFFSETS, found.batch_id).render()
+    last = parse_offsets(checkpoint.read(path), path)
+    fixed = {key: value for key, value in {**last.confs, **(confs or {})}.items() if value is not None}
+    fields = {**(last.fields or {}), "conf": fixed}
+    offsets = OffsetLog(last.version, fields, last.offsets)
+    checkpoint.write(LogFile(Log.OFFSETS, found.batch_id + 1).render(), offsets.render())
+    return MaintenanceCommit(checkpoint, found, found.batch_id, offsets)
+
+
+def copy_as_batch(source: Storage, target: Storage, batch_id: int) -> None:
+    """Copy a checkpoint so that the state of its newest batch belongs to an earlier batch.
+
+    Every batch after the earlier one must be a maintenance batch. What the sources have read, and the batch
+    with which the query resumes, are then those of the earlier batch.
+
+    Cost: a copy of each file, which is a hard link on a local disk.
+
+    Args:
+        source: The checkpoint; no query may use it.
+        target: An empty directory.
+        batch_id: The earlier batch.
+
+    Raises:
+        Internal: A store has no snapshot of the newest batch.
+    """
+    newest = read(source).batch_id
+    if newest is None:
+        raise no_batch(source)
+    stores = _snapshots(source, newest)
+    metadata = _newest_metadata(source)
+    for path, place in Tree(source).places():
+        if isinstance(place, (layout.HadoopChecksumFile, layout.Temporary)):
+            continue  # names what has a new name; Hadoop reads a file that has no checksum
+        name = path
+        of = layout.parse(place.of) if isinstance(place, SparkChecksumFile) else place
+        if isinstance(of, LogFile):
+            if of.batch_id == newest:
+                name = LogFile(of.log, batch_id).render()
+            elif of.batch_id != batch_id - 1:
+                continue
+        elif isinstance(of, StoreFile):
+            if of.render() not in stores:
+                continue
+            name = StoreFile(of.store, batch_id + 1, of.kind, of.unique_id).render()
+            name = SparkChecksumFile(name).render() if isinstance(place, SparkChecksumFile) else name
+        elif isinstance(of, OperatorMetadataFile) and of.batch_id is not None:
+            if of.batch_id != metadata[of.operator_id]:
+                continue
+            name = OperatorMetadataFile(of.operator_id, min(of.batch_id, batch_id)).render()
+            moved = parse_operator(source.read(path), path).moved_to(hadoop_address(target.uri))
+            target.write(name, moved.render())
+            continue
+        target.copy(path, name, origin=source)
+
+
+def _snapshots(checkpoint: Storage, batch_id: int) -> frozenset[str]:
+    """Return the paths of the snapshots that are the whole state of a batch."""
+    paths = set()
+    for operator in operator_states(checkpoint, batch_id):
+        for partition in range(operator.partitions):
+            for name in operator.store_names:
+                store = StoreId(operator.operator_id, partition, name)
+                chain = operator.chain(checkpoint, store)
+                if len(chain) != 1 or not chain[0].kind.whole or chain[0].version != batch_id + 1:
+                    raise Internal(
+                        "a maintenance batch has not written the whole state of a store",
+                        where=full(checkpoint.uri, store.folder),
+                        found=", ".join(file.name for file in chain) or "no file",
+                        expected=f"a snapshot of version {batch_id + 1}",
+                        hint="the source is as it was; please report this",
+                    )
+                paths.add(chain[0].render())
+    return frozenset(paths)
+
+
+def _newest_metadata(checkpoint: Storage) -> dict[int, int]:
+    """Return the batch of each operator's newest metadata of version 2."""
+    newest: dict[int, int] = {}
+    for _, place in Tree(checkpoint).places():
+        if isinstance(place, OperatorMetadataFile) and place.batch_id is not None:
+            newest[place.operator_id] = max(place.batch_id, newest.get(place.operator_id, 0))
+    return newest
+
+
+def no_batch(checkpoint: Storage) -> NotFound:
+    """The error for a checkpoint that has no state to be changed."""
+    return NotFound(
+        "no batch is committed",
+        where=checkpoint.uri,
+        hint="let the query finish a batch; `holdfast checkpoint show` says which it has committed",
+    )
+
+
+class WorkingCopy:
+    """A copy of a checkpoint or savepoint, in a directory that nobody else sees, that may be changed.
+
+    Args:
+        folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
+        purpose: What the copy is made for.
+        tell: Called with what is done, what there is in all, and what is being done.
+    """
+
+    def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
+        self._purpose = purpose
+        self.place = folder / "checkpoint"
+        self.checkpoint = LocalStorage(self.place)
+        self._catalog = LocalStorage(folder / "catalog")
+        self._replaced = 0
+        self._tell = tell
+
+    def go_on_with(self, place: Path) -> None:
+        """Take another local directory, which nobody else sees either, for what the copy has become."""
+        self.place = place
+        self.checkpoint = LocalStorage(place)
+
+    def copied(self, source: ChangeSource) -> int:
+        """Copy the source to where it may be changed, and say its batch."""
+        if source.savepoint_id is None:
+            taken = self._taken(source.storage, source.record)
+            return self._restored(self._catalog, taken, self.checkpoint).batch_id
+        return self._restored(source.storage, source.savepoint_id, self.checkpoint).batch_id
+
+    def copied_at(self, source: ChangeSource, batch_id: int) -> None:
+        """Copy the source, which has to be at a batch still.
+
+        Raises:
+            Conflict: It has gone on.
+        """
+        copy = self.copied(source)
+        if copy != batch_id:
+            raise Conflict(
+                "the query has gone on since this was planned",
+                where=source.uri,
+                found=f"batch {copy}",
+                expected=f"batch {batch_id}",
+                hint="stop it first",
+            )
+
+    def end_at(self, batch_id: int) -> None:
+        """Give the state of the newest batch to an earlier one, if maintenance batches came after that.
+
+        So no sink sees a gap in the batch numbers.
+
+        Raises:
+            Internal: A maintenance batch has not written the whole state.
+        """
+        newest = read(self.checkpoint).batch_id
+        if newest is None or newest <= batch_id:
+            return
+        place = self.place.with_name(f"{self.place.name}-at-{batch_id}")
+        copy_as_batch(self.checkpoint, LocalStorage(place), batch_id)
+        self.go_on_with(place)
+
+    def replace_by(self, change: Callable[[Storage, str], tuple[Taken | None, _ReportT]]) -> _ReportT:
+        """Continue with a savepoint that is made of the copy.
+
+        Args:
+            change: Takes the catalog and the id of a savepoint of the copy; returns the new savepoint and a
+                report. Without a new savepoint the copy stays as it is.
+        """
+        taken, report = change(self._catalog, self._taken(self.checkpoint))
+        if taken is not None:
+            self._replaced += 1
+            place = self.place.with_name(f"checkpoint-{self._replaced}")
+            self._restored(self._catalog, taken.manifest.savepoint_id, LocalStorage(place))
+            self.go_on_with(place)
+        return report
+
+    @contextmanager
+    def standing_for(self, address: str) -> Iterator[None]:
+        """Report errors in the copy with the address that it was copied from."""
+        try:
+            yield
+        except HoldfastError as error:
+            facts = {name: text and self._original(text, address) for name, text in error.facts().items()}
+            raise type(error)(self._original(error.fact, address), **facts) from error
+
+    def _original(self, text: str, address: str) -> str:
+        """Replace the addresses of the copy, and of its savepoints, in a text."""
+        text = re.sub(rf"{re.escape(self._catalog.uri)}/savepoints/[\w.-]+", lambda _: address, text)
+        return text.replace(self.checkpoint.uri, address)
+
+    def published(
+        self,
+        target: Storage,
+        operation: RestoreKind,
+        named: tuple[str, str],
+        guard: CheckpointGuard | None = None,
+    ) -> Restored:
+        """Make a checkpoint of what the copy has become.
+
+        Args:
+            target: The checkpoint that is to be made.
+            operation: What makes it.
+            named: The address that a person has named, and that of its checkpoint.
+            guard: The guard of the checkpoint that was copied; None where it was a savepoint.
+
+        Raises:
+            Conflict: The checkpoint that was copied is used after all; nothing was made.
+        """
+        if guard is not None:
+            guard.require_unmoved()
+        with self.standing_for(named[0]):
+            savepoint_id = self._taken(self.checkpoint)
+        made = plan_restore(
+            self._catalog,
+            savepoint_id,
+            target,
+            operation,
+            named=named,
+            tell=self._tell,
+        )
+        restored = restore(self._catalog, target, made, tell=self._tell)
+        if guard is not None:
+            try:
+                guard.require_unmoved()
+            except HoldfastError:
+                # Two checkpoints of one query must not be.
+                withdraw(target)
+                raise
+        return restored
+
+    def _taken(self, checkpoint: Storage, record: Record | None = None) -> str:
+        plan = plan_take(checkpoint, self._catalog, record=record, purpose=self._purpose)
+        taken = take(checkpoint, self._catalog, plan, tell=self._tell)
+        return taken.manifest.savepoint_id
+
+    def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
+        plan = plan_restore(
+            catalog, savepoint_id, target, RestoreKind.RESTORE, in_files=True, tell=self._tell
+        )
+        return restore(catalog, target, plan, tell=self._tell)

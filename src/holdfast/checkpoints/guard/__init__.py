@@ -1,1 +1,0 @@
-"""Nobody changes a checkpoint that a query may be using."""

@@ -1,0 +1,78 @@
+"""The lock on a checkpoint as the JVM of a session holds it, and the messages of Java's exceptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Invalid, Unavailable
+from holdfast.ownership.checkpoint_lock import (
+    LET_WRITE,
+    Owner,
+    directory_unwritable,
+    in_use,
+    outlived,
+    read_owner,
+    render_owner,
+    require_regular,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
+    """Take the lock in the session's JVM and return it; it is held while the JVM lives.
+
+    Raises:
+        Conflict: Another process holds it, or a later leader of the same job has had it.
+        Corrupt: The lock is a link, or no regular file.
+        Invalid: The lock's directory cannot be written.
+        Unavailable: The lock cannot be written, because the disk is full for example.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise directory_unwritable(path) from error
+    require_regular(path)  # Java would follow a link
+    jvm: Any = spark._jvm
+    try:
+        file = jvm.java.io.RandomAccessFile(str(path), "rw")
+        lock = file.getChannel().tryLock()
+    except Exception as error:
+        raise Invalid(
+            "the checkpoint's lock cannot be taken",
+            where=str(path),
+            found=java_message(error),
+            hint=LET_WRITE,
+        ) from error
+    former = read_owner(path)
+    if lock is None:
+        raise in_use(path, former)
+    if former is not None and owner.is_older_than(former):
+        lock.release()
+        raise outlived(path, owner, former)
+    try:
+        file.setLength(0)
+        file.write(render_owner(owner))
+    except Exception as error:
+        raise Unavailable(
+            f"the checkpoint's lock cannot be written: {java_message(error)}",
+            where=str(path),
+            hint="make room on that disk, then start again",
+        ) from error
+    return lock
+
+
+def java_cause(error: BaseException) -> Any:
+    """The innermost exception of Java behind an error; None where there is none."""
+    java = getattr(error, "java_exception", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    return java
+
+
+def java_message(error: Exception) -> str:
+    """Return Java's message; Py4J's own first line names only the call."""
+    java = getattr(error, "java_exception", None)
+    return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

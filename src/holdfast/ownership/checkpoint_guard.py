@@ -1,0 +1,384 @@
+"""The guard of every command that changes, replaces or doubles a checkpoint: nobody may be using it.
+
+Holdfast's own jobs hold a lock, and where a checkpoint lies elsewhere a lease beside it: both are asked and
+then held. Of a plain query nobody can know: a person has
+to say that it is stopped, and is not just believed. The checkpoint is watched for longer than its batches
+usually are apart, and looked at again immediately before and after the step that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree
+from holdfast.clock import now_ms, steady_s
+from holdfast.config.checks import local_path, place_word
+from holdfast.config.settings import Settings
+from holdfast.errors import Conflict, Unavailable
+from holdfast.ownership.checkpoint_lease import has_lease, lease_note, lease_of
+from holdfast.ownership.checkpoint_lock import holder, in_use, last_owner, lock_path, reserved, supervised
+from holdfast.ownership.lease import Lease, acquire
+from holdfast.ownership.process_identity import myself
+from holdfast.ownership.usage import CheckpointUsage, usage_of
+from holdfast.storage.port import Storage
+
+LEAST_WATCH_MS: Final = 3_000
+LONGEST_WATCH_MS: Final = 120_000
+_MARGIN_MS: Final = 2_000
+_LOOK_S: Final = 0.25
+# A storage that is asked over a network is asked less often.
+_LOOK_FAR_S: Final = 2.0
+_SHOWN: Final = 3
+
+# What a file is by its size, the time it was written, and its number on the disk, as far as these are known.
+Marks = Mapping[str, tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clocks of a guard.
+
+    Attributes:
+        wall_ms: The wall clock in epoch milliseconds.
+        steady_s: Seconds that have passed, on a clock that does not go back.
+        pause: Waits for so many seconds.
+    """
+
+    wall_ms: Callable[[], int] = now_ms
+    steady_s: Callable[[], float] = steady_s
+    pause: Callable[[float], None] = time.sleep
+
+
+# What a guard goes by that is given nothing else.
+MACHINE_TIMING = Timing()
+
+
+class CheckpointGuard:
+    """A checkpoint that a person has said nobody uses, and how it looked when the guard took it.
+
+    Args:
+        checkpoint: The checkpoint.
+        timing: The clocks.
+        leases: The leases that are held meanwhile.
+
+    Attributes:
+        marks: Every file of it as it was at first.
+    """
+
+    def __init__(self, checkpoint: Storage, timing: Timing, leases: Sequence[Lease] = ()) -> None:
+        self._checkpoint = checkpoint
+        self._timing = timing
+        self._leases = tuple(leases)
+        self.marks = file_marks(checkpoint)
+        self._look_s = _LOOK_FAR_S if local_path(checkpoint.uri) is None else _LOOK_S
+
+    def watch(self, wanted_ms: int, tell: ProgressCallback | None, note: str) -> None:
+        """See that nothing is written to it for some time.
+
+        Raises:
+            Conflict: Something was.
+        """
+        if tell is not None:
+            tell(0, 1, note)
+        names = _log_names(self._checkpoint)
+        until = self._timing.steady_s() + wanted_ms / 1000
+        while self._timing.steady_s() < until:
+            self._timing.pause(self._look_s)
+            if _log_names(self._checkpoint) != names:
+                break
+        self.require_unmoved()
+
+    def pause(self, wanted_ms: int) -> None:
+        """Let some time pass."""
+        until = self._timing.steady_s() + wanted_ms / 1000
+        while self._timing.steady_s() < until:
+            self._timing.pause(self._look_s)
+
+    def require_unmoved(self) -> None:
+        """See that every file of it is as it was, and that its lease is still held.
+
+        Raises:
+            Conflict: A query uses it, or may do so by now.
+        """
+        for lease in self._leases:
+            lease.require()
+        moves = moves_between(self.marks, file_marks(self._checkpoint))
+        if moves:
+            raise written_meanwhile(self._checkpoint.uri, moves)
+
+
+@contextmanager
+def guarded(
+    checkpoint: Storage,
+    verb: str,
+    *,
+    stopped: bool,
+    hint: str,
+    timing: Timing | None = None,
+    tell: ProgressCallback | None = None,
+) -> Iterator[CheckpointGuard]:
+    """Within the block no job of Holdfast starts on a checkpoint, and no query has been seen to use it.
+
+    Args:
+        checkpoint: The checkpoint.
+        verb: The command, as a person knows it.
+        stopped: Whether a person has said that no query uses it.
+        hint: What to do where nobody has said so.
+        timing: The clocks; by default the machine's.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Conflict: A job holds it, another process owns its lease, a process has it open, something is written
+            to it, or nobody has said that it is stopped.
+    """
+    timing = timing or MACHINE_TIMING
+    refuse_held(checkpoint)
+    if not stopped:
+        raise not_said(dry_run_usage(checkpoint, timing.wall_ms()), hint)
+    with _reserved(checkpoint, verb), _leased(checkpoint, verb, timing, tell) as leases:
+        # A supervisor may have come between the look and the lock.
+        refuse_supervised(checkpoint)
+        usage = usage_of(checkpoint, timing.wall_ms())
+        refuse_open(usage)
+        guard = CheckpointGuard(checkpoint, timing, leases)
+        wanted_ms = watch_ms(usage)
+        guard.watch(wanted_ms, tell, _note(usage, wanted_ms))
+        yield guard
+
+
+@contextmanager
+def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointGuard]:
+    """Guard a checkpoint as `guarded` does, for the supervisor of its job while no driver runs.
+
+    The job's lock was its driver's until now, and its lease is the supervisor's, so nobody is asked and
+    nothing is waited for.
+
+    Raises:
+        Conflict: Somebody holds it, or a process has it open.
+    """
+    with _reserved(checkpoint, verb):
+        refuse_open(usage_of(checkpoint, MACHINE_TIMING.wall_ms()))
+        yield CheckpointGuard(checkpoint, MACHINE_TIMING)
+
+
+@contextmanager
+def held_for_making(target: Storage, verb: str) -> Iterator[None]:
+    """Within the block no job starts on a checkpoint that is being made, as far as one has ever been there.
+
+    Raises:
+        Conflict: A job holds the lock of that place, or another process its lease, and is about to begin
+            there.
+    """
+    refuse_held(target)
+    with (
+        _reserved(target, verb, create=False),
+        _leased(target, verb, MACHINE_TIMING, None, create=False),
+    ):
+        yield
+
+
+@contextmanager
+def _reserved(checkpoint: Storage, verb: str, *, create: bool = True) -> Iterator[None]:
+    with ExitStack() as held:
+        for lock, own in _locks(checkpoint):
+            held.enter_context(reserved(lock, verb, create=create and own))
+        yield
+
+
+@contextmanager
+def _leased(
+    checkpoint: Storage, verb: str, timing: Timing, tell: ProgressCallback | None, *, create: bool = True
+) -> Iterator[list[Lease]]:
+    """Hold the lease beside a checkpoint, and that of a job with several queries if it ever had one.
+
+    A local checkpoint has a lock, and a lease only where somebody keeps one there for other machines.
+    """
+    held: list[Lease] = []
+    with ExitStack() as stack:
+        for uri, own in _addresses(checkpoint):
+            made = create and own and local_path(uri) is None
+            had = has_lease(uri)
+            if not had and not made:
+                continue
+            election = lease_of(uri, f"{myself()}, `holdfast {verb}`", now=timing.steady_s)
+            if election is None:
+                continue
+            wait, say = partial(_wait, timing), partial(_say_waiting, tell)
+            try:
+                lease = acquire(election, uri, wait, say, refuse_living=True, now=timing.steady_s)
+            except Unavailable:
+                if had:
+                    raise
+                continue  # a directory that this process cannot write to has no owner here
+            if lease is not None:
+                stack.callback(lease.release)
+                held.append(lease)
+        yield held
+
+
+def _wait(timing: Timing, seconds: float) -> bool:
+    timing.pause(seconds)
+    return True
+
+
+def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> None:
+    if tell is not None:
+        tell(0, 1, f"waiting {lease_s:.0f} s at most to see whether {holder} still owns the checkpoint")
+
+
+def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
+    """Report who may be using a checkpoint, for a person to decide; certain use is refused as in a real run.
+
+    Raises:
+        Conflict: A job holds it, or a process has it open.
+    """
+    refuse_held(checkpoint)
+    usage = usage_of(checkpoint, now_ms)
+    refuse_open(usage)
+    return replace(usage, lease=lease_note(checkpoint))
+
+
+def refuse_held(checkpoint: Storage) -> None:
+    """Refuse a checkpoint that a job of Holdfast holds, whatever its state home. Changes nothing.
+
+    Raises:
+        Conflict: One does, or its supervisor is about to start a driver again.
+    """
+    for lock, _ in _locks(checkpoint):
+        owner = holder(lock)
+        if owner is not None:
+            raise in_use(lock, owner)
+    refuse_supervised(checkpoint)
+
+
+def refuse_supervised(checkpoint: Storage) -> None:
+    """Refuse a checkpoint whose last job has a live supervisor: it is between two drivers.
+
+    Raises:
+        Conflict: It has.
+    """
+    for lock, _ in _locks(checkpoint):
+        owner = last_owner(lock)
+        if owner is not None and supervised(owner):
+            raise Conflict(
+                "the checkpoint belongs to a job that is supervised",
+                where=checkpoint.uri,
+                found=f"a live supervisor of job {owner.job!r} in state home {owner.home}",
+                hint=f"stop it first: `holdfast stop {owner.job} --home {place_word(owner.home)}`",
+            )
+
+
+def refuse_open(usage: CheckpointUsage) -> None:
+    """Refuse a checkpoint that a process of this machine has open.
+
+    Raises:
+        Conflict: One has.
+    """
+    writers = usage.scan.writers
+    if writers:
+        raise Conflict(
+            "a process of this machine has the checkpoint open",
+            where=usage.uri,
+            found=", ".join(str(process) for process in writers[:_SHOWN]),
+            hint="stop that process first",
+        )
+
+
+def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
+    """The error where nobody has said that a query is stopped, with the evidence to decide by."""
+    return Conflict(
+        "a query may be using the checkpoint, and nobody has said that it is stopped",
+        where=usage.uri,
+        found="\n    ".join(usage.lines()),
+        hint=hint,
+    )
+
+
+def watch_ms(usage: CheckpointUsage) -> int:
+    """Return how long to watch: longer than twice the usual time between two batches."""
+    wanted_ms = 2 * (usage.interval_ms or 0) + _MARGIN_MS - (usage.silent_ms or 0)
+    return min(max(wanted_ms, LEAST_WATCH_MS), LONGEST_WATCH_MS)
+
+
+def file_marks(checkpoint: Storage) -> Marks:
+    """Every file of a checkpoint, hidden ones included, with what tells that it was written."""
+    place = local_path(checkpoint.uri)
+    if place is not None:
+        return _local_marks(place)
+    tree = Tree(checkpoint)
+    return {path: (tree.size(path) or 0, 0, 0) for path, _ in tree.places()}
+
+
+def moves_between(before: Marks, after: Marks) -> list[str]:
+    """Describe what was written or removed; hidden files come last."""
+    moves = [(path, "is new") for path in after.keys() - before.keys()]
+    moves += [(path, "has changed") for path in after if path in before and after[path] != before[path]]
+    moves += [(path, "is gone") for path in before.keys() - after.keys()]
+    return [f"{path} {what}" for path, what in sorted(moves, key=lambda move: ("/." in move[0], move))]
+
+
+def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was changed") -> Conflict:
+    """The error for a checkpoint that a query goes on to write to."""
+    shown = ", ".join(moves[:_SHOWN])
+    more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
+    return Conflict(
+        f"a query uses the checkpoint: it was written to meanwhile, and {done}",
+        where=uri,
+        found=f"{shown}{more}",
+        expected="no change",
+        hint="find out who runs that query and stop it, then try again",
+    )
+
+
+def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
+    """The lock of a checkpoint, and that of a job with several queries, whose checkpoints are below its own.
+
+    The latter is not made where it is not there: the directory may be nobody's checkpoint.
+    """
+    home = Path()
+    if local_path(checkpoint.uri) is None:
+        home = Settings.resolve({}, os.environ, Path.cwd()).home
+    return [(lock_path(uri, home), own) for uri, own in _addresses(checkpoint)]
+
+
+def _addresses(checkpoint: Storage) -> list[tuple[str, bool]]:
+    """A checkpoint, and the directory above it, which may be that of a job with several queries."""
+    above = checkpoint.uri.rpartition("/")[0]
+    addresses = [(checkpoint.uri, True)]
+    if above.partition("://")[2].strip("/"):
+        addresses.append((above, False))
+    return addresses
+
+
+def _note(usage: CheckpointUsage, wanted_ms: int) -> str:
+    note = f"watching {usage.uri} for {wanted_ms / 1000:.0f} s"
+    if usage.interval_ms is not None and wanted_ms < usage.interval_ms:
+        apart_s = usage.interval_ms // 1000
+        note += f", though its batches are usually {apart_s} s apart: longer is not watched"
+    return note
+
+
+def _log_names(checkpoint: Storage) -> frozenset[str]:
+    folders = (layout.OFFSETS, layout.COMMITS)
+    return frozenset(f"{folder}/{name}" for folder in folders for name in checkpoint.list(folder).names)
+
+
+def _local_marks(place: Path) -> Marks:
+    marks = {}
+    for folder, _, names in os.walk(place):
+        for name in names:
+            path = f"{folder}/{name}"
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                continue  # it is gone, and the difference tells
+            marks[path[len(str(place)) + 1 :]] = (found.st_size, found.st_mtime_ns, found.st_ino)
+    return marks

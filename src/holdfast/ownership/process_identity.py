@@ -1,0 +1,116 @@
+"""Identity of processes and machines: a process is told apart from later ones with the same number."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+# The place of the start time among the fields of /proc/PID/stat that follow the name.
+_START_TIME: Final = 19
+
+_LARGEST_PID: Final = (1 << 31) - 1
+
+
+@cache
+def this_machine() -> str:
+    """Names the processes that this one can send signals to: the host's name, its boot, its process numbers.
+
+    Two containers of one machine have different names here, because a process number means something else in
+    each. So has a machine that was started anew.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(_BOOT_ID.read_text().strip())
+    for namespace in ("pid", "time"):  # the kernel tells start times by the clock of the namespace
+        with suppress(OSError):
+            parts.append(str(Path(f"/proc/self/ns/{namespace}").readlink()))
+    return " ".join(parts)
+
+
+def host_name(machine: str) -> str:
+    """The name that people know a machine by."""
+    return machine.partition(" ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process, distinguished from all others that have had its number.
+
+    Attributes:
+        machine: Where it runs, as `this_machine` names it there.
+        pid: Its number there.
+        started: When it started, in the kernel's ticks; None where the kernel does not tell.
+    """
+
+    machine: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def of(cls, pid: int, machine: str) -> ProcessIdentity:
+        """Return that of a process of this machine."""
+        return cls(machine, pid, start_time(pid))
+
+    @classmethod
+    def own(cls) -> ProcessIdentity:
+        """Return that of this process."""
+        return cls.of(os.getpid(), this_machine())
+
+    @classmethod
+    def parse(cls, value: object) -> ProcessIdentity | None:
+        """Return the identity that `asdict` has made a dictionary of; None for anything else."""
+        if not isinstance(value, dict):
+            return None
+        machine, pid, started = (value.get(name) for name in ("machine", "pid", "started"))
+        if not isinstance(machine, str) or not isinstance(pid, int) or not 0 < pid <= _LARGEST_PID:
+            return None
+        return cls(machine, pid, started) if started is None or isinstance(started, int) else None
+
+    def has_died(self) -> bool:
+        """Return True if the process ran on this machine and has ended; False where that is not known."""
+        if self.machine != this_machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it exists, and belongs to a different user
+            pass
+        started = start_time(self.pid)
+        return None not in (self.started, started) and self.started != started
+
+    def end_group(self, machine: str) -> bool:
+        """End it with all processes of its group, which it leads, if it lives on this machine.
+
+        Returns:
+            True if it was ended.
+        """
+        if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
+            return False
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+            return True
+        return False
+
+
+def start_time(pid: int) -> int | None:
+    """Return the start of a process in the kernel's ticks; None if unknown, or if it is gone."""
+    try:
+        # The name is in parentheses and may hold anything, the rest is plain.
+        fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return int(fields[_START_TIME])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def myself(pid: int | None = None) -> str:
+    """Return the name of this process, or of a different one of this machine, for others."""
+    return f"{socket.gethostname()} pid {os.getpid() if pid is None else pid}"

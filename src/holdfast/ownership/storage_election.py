@@ -1,0 +1,327 @@
+"""An election in a directory that all candidates share, on a disk or in an object store.
+
+Each term has two files, named by its token: a claim, which only one candidate can write, and a beat, which
+its owner rewrites. There are no locks, so a frozen candidate blocks nobody, and no clock is compared with
+that of a different machine: a candidate considers an owner dead when its beat has not changed for the time
+of a lease on the candidate's own clock.
+
+The owner writes its beat and then checks for a later claim; a candidate writes its claim and then checks
+the beat again. So either the owner sees the claim and leaves, or the candidate sees the beat and waits for
+one more lease.
+
+If a storage lets two candidates write one claim, the later write remains, and the other candidate finds it
+at its next renewal. A storage that is known to do so is refused before the first claim.
+
+The record for later owners is one file a term too, so late writes of a former owner change nothing that is
+read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.formats.text import foreign_json
+from holdfast.ownership.election import (
+    COUNTED,
+    UNKNOWN,
+    ElectionState,
+    Incumbent,
+    LeadershipLost,
+    Now,
+    Term,
+    Wall,
+    terms_missing,
+)
+from holdfast.ownership.process_identity import (
+    ProcessIdentity,
+    myself,
+)
+from holdfast.storage.port import Storage, full
+
+# Claims that stay, for people who want to know who led.
+_KEPT: Final = 10
+_CLAIM: Final = ".claim"
+_BEAT: Final = ".beat"
+_RECORD: Final = ".record"
+_PLACE_ID: Final = "place-id"
+_TOKEN: Final = re.compile(r"[0-9]{20}")
+_ENDED: Final = b"ended"
+
+
+class StorageElection:
+    """One candidate's part in the elections of one job.
+
+    Args:
+        storage: The directory that all candidates share. It has to show a file to everybody as soon as it is
+            written, and of several who write a new file let one win.
+        job: The job's name.
+        lease_s: How long a leader that gives no sign of life stays leader.
+        now: Seconds on a clock that never goes back.
+        wall: Seconds since 1970.
+        holder: How others see this candidate; by default its host and process.
+        elected_at: Names the elections that this candidate has won. Whoever won them before is over by that,
+            and is followed at once.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        job: str,
+        lease_s: float,
+        now: Now,
+        wall: Wall,
+        holder: str | None = None,
+        elected_at: str = "",
+    ) -> None:
+        self._storage = storage
+        self._job = job
+        self._lease_s = lease_s
+        self._now = now
+        self._wall = wall
+        self._holder = holder or myself()
+        self._elected_at = elected_at
+        self._id = uuid.uuid4().hex
+        self._beats = 0
+        self._seen: tuple[int, bytes] | None = None
+        self._seen_s = 0.0
+        self._has_moved = False
+        # A claim of our own whose former leader was seen alive after all, and when.
+        self._pending: tuple[int, float] | None = None
+        # The newest term that this candidate has seen.
+        self._known: int | None = None
+        self._is_checked = False
+
+    @property
+    def address(self) -> str:
+        """See `Election`."""
+        return self._storage.uri
+
+    @property
+    def lease_s(self) -> float:
+        """See `Election`."""
+        return self._lease_s
+
+    @property
+    def saw_life(self) -> bool:
+        """See `Election`; its owner has been active since the first look."""
+        return self._has_moved
+
+    def incumbent(self) -> Incumbent | None:
+        """See `Election`."""
+        newest = self._newest()
+        if newest is None or self._beat(newest) == _ENDED:
+            return None
+        claim = self._read(self._at(newest, _CLAIM))
+        return Incumbent(str(claim.get("holder") or UNKNOWN), max(self._lease_s, self._lease_of(newest)))
+
+    def end_term_of_dead(self, has_ended: Callable[[str], bool]) -> None:
+        """Give up the newest term in the name of its holder, if that is known to have died.
+
+        Args:
+            has_ended: Returns True if a holder within this very process has ended.
+
+        Raises:
+            Unavailable: The place of the elections does not answer.
+        """
+        newest = self._newest()
+        claim = {} if newest is None else self._read(self._at(newest, _CLAIM))
+        process = ProcessIdentity.parse(claim.get("process"))
+        if newest is None or process is None:
+            return
+        is_own = process == ProcessIdentity.own()
+        if has_ended(str(claim.get("holder") or UNKNOWN)) if is_own else process.has_died():
+            self._storage.write(self._at(newest, _BEAT), _ENDED, replace=True)
+
+    def campaign(self) -> Term | None:
+        """See `Election`."""
+        began = self._now()
+        newest = self._newest()
+        if self._pending is not None:
+            return self._after_waiting(newest, began)
+        beat = b"" if newest is None else self._beat(newest)
+        if newest is not None and not self._over(newest, beat):
+            return None
+        token = max(newest or 0, int(self._wall()) if newest is None else 0) + 1
+        if not self._claim(token):
+            return None
+        if newest is not None and self._beat(newest) != beat:
+            self._pending = (token, self._now())
+            return None
+        return self._lead(token, began)
+
+    def renew(self, term: Term) -> Term:
+        """See `Election`."""
+        began = self._now()
+        self._newest()  # a beat in an empty place would make it look alive
+        self._beats += 1
+        self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
+        self._require_held(term)
+        return Term(term.token, began + COUNTED * self._lease_s)
+
+    def look(self) -> ElectionState:
+        """See `Election`."""
+        newest = self._newest()
+        claim = {} if newest is None else self._read(self._at(newest, _CLAIM))
+        written = max(self._tokens(_RECORD), default=None)
+        record = None
+        if written is not None:
+            with suppress(NotFound):  # a later one has come in between
+                record = self._storage.read(self._at(written, _RECORD))
+        place_id = "" if newest is None else self._place_id()
+        process = ProcessIdentity.parse(claim.get("process"))
+        return ElectionState(place_id, newest, claim.get("holder"), record, written, process)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """See `Election`."""
+        self._require_held(term)
+        self._storage.write(self._at(term.token, _RECORD), record, replace=True)
+        self._require_held(term)
+        with suppress(HoldfastError):  # they are small, and the next record tries again
+            for old in self._tokens(_RECORD):
+                if old < term.token:
+                    self._storage.delete(self._at(old, _RECORD))
+
+    def resign(self, term: Term) -> None:
+        """See `Election`."""
+        try:
+            if self._newest() == term.token and self._is_own(term.token):
+                self._storage.write(self._at(term.token, _BEAT), _ENDED, replace=True)
+        except HoldfastError:
+            return  # it ends by itself
+
+    def close(self) -> None:
+        """See `Election`."""
+
+    def _after_waiting(self, newest: int | None, began: float) -> Term | None:
+        token, since = self._pending or (0, 0.0)
+        if newest != token:
+            self._pending = None
+            return None
+        if began - since < self._lease_s:
+            return None
+        self._pending = None
+        return self._lead(token, began)
+
+    def _lead(self, token: int, began: float) -> Term | None:
+        try:
+            term = self.renew(Term(token, began))
+        except LeadershipLost:
+            return None
+        self._forget_before(token)
+        return Term(term.token, min(term.until_s, began + COUNTED * self._lease_s))
+
+    def _over(self, token: int, beat: bytes) -> bool:
+        """Return whether a term has ended: released, silent for a lease, or that of an earlier leader."""
+        if beat == _ENDED or self._is_followed(token):
+            return True
+        if self._seen != (token, beat):
+            self._has_moved = self._seen is not None
+            self._seen, self._seen_s = (token, beat), self._now()
+            return False
+        return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
+
+    def _is_followed(self, token: int) -> bool:
+        """Return whether a term belongs to an earlier winner while this candidate is elected."""
+        claim = self._read(self._at(token, _CLAIM)) if self._elected_at else {}
+        return bool(claim) and claim.get("elected_at") == self._elected_at
+
+    def _claim(self, token: int) -> bool:
+        """Return whether this candidate wrote the claim of a term."""
+        self._check_storage()
+        path = self._at(token, _CLAIM)
+        claim = {
+            "id": self._id,
+            "holder": self._holder,
+            "process": asdict(ProcessIdentity.own()),
+            "lease_s": self._lease_s,
+        }
+        if self._elected_at:
+            claim["elected_at"] = self._elected_at
+        try:
+            self._storage.write(path, json.dumps(claim).encode())
+        except Conflict:
+            return False
+        # Of two who wrote at once, where a storage is not as exact as it should be, the later one stands.
+        return self._is_own(token)
+
+    def _check_storage(self) -> None:
+        """Refuse storage that lets two candidates write one claim.
+
+        Raises:
+            Unsupported: It does.
+        """
+        if not self._is_checked:
+            self._storage.require_exclusive_writes(f"{self._job}/{self._id}.probe")
+        self._is_checked = True
+
+    def _is_own(self, token: int) -> bool:
+        return bool(self._read(self._at(token, _CLAIM)).get("id") == self._id)
+
+    def _lease_of(self, token: int) -> float:
+        """The lease that a leader counts on may be longer than one's own."""
+        try:
+            return float(self._read(self._at(token, _CLAIM)).get("lease_s", 0.0))
+        except (TypeError, ValueError):
+            return 0.0
+
+    def _read(self, path: str) -> dict[str, Any]:
+        try:
+            values = foreign_json(self._storage.read(path))
+        except (NotFound, ValueError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+    def _beat(self, token: int) -> bytes:
+        try:
+            return self._storage.read(self._at(token, _BEAT))
+        except NotFound:
+            return b""
+
+    def _require_held(self, term: Term) -> None:
+        newest = self._newest()
+        if newest != term.token or not self._is_own(term.token):
+            raise LeadershipLost(
+                f"another supervisor leads job {self._job!r}",
+                where=full(self._storage.uri, self._job),
+                found=f"term {newest}" if newest != term.token else "a claim of another process",
+                expected=f"term {term.token}",
+            )
+
+    def _place_id(self) -> str:
+        path = f"{self._job}/{_PLACE_ID}"
+        with suppress(Conflict):  # of two who look first one writes it
+            if self._storage.size(path) is None:
+                self._storage.write(path, uuid.uuid4().hex.encode())
+        return self._storage.read(path).decode()
+
+    def _newest(self) -> int | None:
+        """The newest term, which is never older than one that was seen here before."""
+        newest = max(self._tokens(_CLAIM), default=None)
+        if self._known is not None and (newest is None or newest < self._known):
+            raise terms_missing(full(self._storage.uri, self._job), self._known, newest)
+        self._known = newest
+        return newest
+
+    def _tokens(self, suffix: str) -> list[int]:
+        names = self._storage.list(self._job).names
+        heads = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+        return [int(head) for head in heads if _TOKEN.fullmatch(head)]
+
+    def _forget_before(self, token: int) -> None:
+        try:
+            for old in sorted(self._tokens(_CLAIM))[:-_KEPT]:
+                if old < token:
+                    self._storage.delete(self._at(old, _BEAT))
+                    self._storage.delete(self._at(old, _CLAIM))
+        except HoldfastError:
+            return  # they are small, and the next leader tries again
+
+    def _at(self, token: int, suffix: str) -> str:
+        return f"{self._job}/{token:020}{suffix}"

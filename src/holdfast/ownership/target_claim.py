@@ -1,0 +1,219 @@
+"""The claim on a target: of all processes that name it, one makes the checkpoint while it lives.
+
+On a local disk it holds a lock on the file that says what is being made; no crash leaves that lock behind.
+Elsewhere it holds a lease within the target, which it takes away at the end. Where the owner of such a lease
+was a process of this machine and is gone, nobody waits for the lease to be over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.config.checks import local_path
+from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.ownership.checkpoint_guard import MACHINE_TIMING, Timing
+from holdfast.ownership.election import LeadershipLost
+from holdfast.ownership.lease import LEASE_S, Lease, acquire
+from holdfast.ownership.process_identity import myself
+from holdfast.ownership.storage_election import StorageElection
+from holdfast.storage.file_lock import FileLock
+from holdfast.storage.port import Storage
+
+# By its name it is what a killed write may leave, so that nothing takes it for a part of the checkpoint.
+_LEASE: Final = f"{layout.OWN}/.making.tmp"
+_MAKER: Final = ", maker "
+# The makers of this process that are at work.
+_MAKERS: Final[set[str]] = set()
+
+
+class Claim(Protocol):
+    """The right to make a checkpoint."""
+
+    def require(self) -> None:
+        """Go on only as the one that makes it.
+
+        Raises:
+            Conflict: Another process makes it now.
+        """
+
+    def rewrite(self, note: bytes) -> None:
+        """Have the mark of the checkpoint say this.
+
+        Raises:
+            Conflict: Another process makes it now.
+        """
+
+
+@contextmanager
+def claimed(
+    target: Storage,
+    note: bytes | None,
+    *,
+    timing: Timing = MACHINE_TIMING,
+    tell: ProgressCallback | None = None,
+) -> Iterator[Claim]:
+    """Within the block no other process makes a checkpoint at a target, or takes what is there for left over.
+
+    Args:
+        target: The checkpoint.
+        note: What its mark is to say; None where the mark is there already.
+        timing: The clocks.
+        tell: Told who is waited for, where nobody can know at once whether he lives.
+
+    Raises:
+        Conflict: Another process makes it.
+        Unavailable: The storage does not answer.
+    """
+    place = local_path(target.uri)
+    claims = _leased(target, timing, tell) if place is None else _locked(target, place, note)
+    with claims as claim:
+        if place is None and note is not None:
+            _begin(target, note)
+        yield claim
+
+
+def refuse_claimed(target: Storage) -> None:
+    """Refuse a target on a local disk at which a checkpoint is being made. Changes nothing.
+
+    Raises:
+        Conflict: One is.
+    """
+    place = local_path(target.uri)
+    taken = False
+    with suppress(OSError):  # what is there is no mark of ours, and is refused for that
+        taken = place is not None and FileLock(place / layout.ORIGIN).taken()
+    if taken:
+        raise _being_made(target)
+
+
+class _Lock:
+    def __init__(self, target: Storage, place: Path) -> None:
+        self._target = target
+        self._mark = place / layout.ORIGIN
+        self._lock = self._taken()
+
+    def require(self) -> None:
+        if not self._lock.holds():
+            raise _being_made(self._target)
+
+    def rewrite(self, note: bytes) -> None:
+        # Until the new file is locked, another may lock it: then this one gives way.
+        self.require()
+        self._target.write(layout.ORIGIN, note, replace=True)
+        former, self._lock = self._lock, self._taken()
+        former.release()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _taken(self) -> FileLock:
+        lock = FileLock(self._mark)
+        with suppress(FileNotFoundError, NotADirectoryError):  # another one has taken it away
+            if lock.take(make=False):
+                return lock
+        raise _being_made(self._target)
+
+
+@contextmanager
+def _locked(target: Storage, place: Path, note: bytes | None) -> Iterator[Claim]:
+    if note is not None:
+        _begin(target, note)
+    lock = _Lock(target, place)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+class _Lease:
+    def __init__(self, target: Storage, lease: Lease) -> None:
+        self._target = target
+        self._lease = lease
+
+    def require(self) -> None:
+        try:
+            self._lease.require()
+        except LeadershipLost as error:
+            raise _being_made(self._target) from error
+
+    def rewrite(self, note: bytes) -> None:
+        self.require()
+        self._target.write(layout.ORIGIN, note, replace=True)
+
+
+@contextmanager
+def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> Iterator[Claim]:
+    maker = uuid.uuid4().hex
+    holder = f"{myself()}{_MAKER}{maker}"
+    election = StorageElection(
+        target, _LEASE, LEASE_S, timing.steady_s, lambda: timing.wall_ms() / 1000, holder
+    )
+
+    def wait(seconds: float) -> bool:
+        timing.pause(seconds)
+        return True
+
+    def say(owner: str, lease_s: float) -> None:
+        if tell is not None:
+            tell(0, 1, f"waiting {lease_s:.0f} s at most to see whether {owner} still makes the checkpoint")
+
+    _MAKERS.add(maker)
+    try:
+        election.end_term_of_dead(_has_ended)
+        try:
+            lease = acquire(election, target.uri, wait, say, refuse_living=True, now=timing.steady_s)
+        except Unavailable as error:
+            if target.list(_LEASE).names:
+                raise
+            raise _being_made(target) from error  # it ended during the look
+        if lease is None:
+            raise _being_made(target)
+        try:
+            yield _Lease(target, lease)
+        finally:
+            _MAKERS.discard(maker)
+            lease.release()
+            with suppress(HoldfastError):  # an ended lease that stays is nobody's
+                _clear(target, lease.token)
+    finally:
+        _MAKERS.discard(maker)
+
+
+def _clear(target: Storage, token: int) -> None:
+    """Delete the files of a lease that has ended, and of earlier ones."""
+    for name in sorted(target.list(_LEASE).names):
+        term = name.partition(".")[0]
+        if term.isdecimal() and int(term) <= token:
+            target.delete(f"{_LEASE}/{name}")
+
+
+def _has_ended(holder: str) -> bool:
+    """Return True if a maker in this process has ended."""
+    return holder.rpartition(_MAKER)[2] not in _MAKERS
+
+
+def _begin(target: Storage, note: bytes) -> None:
+    """Put the mark there; of several that begin at once one does.
+
+    Raises:
+        Conflict: Another one has.
+    """
+    try:
+        target.write(layout.ORIGIN, note)
+    except Conflict as error:
+        raise _being_made(target) from error
+
+
+def _being_made(target: Storage) -> Conflict:
+    return Conflict(
+        "another command makes a checkpoint there",
+        where=target.uri,
+        found=f"{layout.ORIGIN}, which it holds",
+        hint="wait until that has ended, or name a new directory",
+    )

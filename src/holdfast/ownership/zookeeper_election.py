@@ -1,0 +1,343 @@
+"""Elections in ZooKeeper: an ephemeral node for the leader, and a counter for the tokens.
+
+Both are written in one transaction, so a term cannot begin without its token, and a session that has
+expired cannot get one. The lease is the session's timeout, as the servers have granted it.
+
+A renewal is a write too: a server that is cut off from the others still answers reads, while they let the
+session expire and elect another leader.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.config.policies import ZOOKEEPER
+from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.ownership.election import (
+    COUNTED,
+    ElectionState,
+    Incumbent,
+    LeadershipLost,
+    Now,
+    Term,
+    Wall,
+    terms_missing,
+)
+from holdfast.ownership.process_identity import ProcessIdentity, myself
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+
+_CONNECT_S: Final = 10.0
+_ANY_VERSION: Final = -1
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """The address of ZooKeeper, and the node below which Holdfast keeps its own."""
+
+    hosts: str
+    root: str
+
+    @classmethod
+    def of(cls, address: str) -> Ensemble:
+        """Read `zookeeper://host:port,host:port/path`.
+
+        Raises:
+            Invalid: It names no host, or no path.
+        """
+        parts = urlsplit(address)
+        root = "/" + parts.path.strip("/")
+        if not parts.netloc or root == "/":
+            raise Invalid(
+                "this is no address of ZooKeeper",
+                found=address,
+                expected="zookeeper://host:port,host:port/path",
+                hint="the path is the node below which Holdfast keeps its own",
+            )
+        return cls(parts.netloc, root)
+
+    def __str__(self) -> str:
+        return f"{ZOOKEEPER}{self.hosts}{self.root}"
+
+
+class ZooKeeperElection:
+    """One candidate's part in the elections of one job.
+
+    Args:
+        ensemble: Where they are held.
+        job: The job's name.
+        lease_s: The session's timeout that is asked for; servers grant 2 to 20 of their ticks.
+        now: Seconds on a clock that never goes back.
+        wall: Seconds since 1970.
+    """
+
+    def __init__(self, ensemble: Ensemble, job: str, lease_s: float, now: Now, wall: Wall) -> None:
+        self._ensemble = ensemble
+        self._leader = f"{ensemble.root}/{job}/leader"
+        self._counter = f"{ensemble.root}/{job}/token"
+        self._record = f"{ensemble.root}/{job}/record"
+        self._place_id = f"{ensemble.root}/{job}/place-id"
+        self._job = job
+        self._wanted_s = lease_s
+        self._now = now
+        self._wall = wall
+        self._client: KazooClient | None = None
+        # The newest term that this candidate has seen.
+        self._known: int | None = None
+        self._saw_life = False
+
+    @property
+    def address(self) -> str:
+        """See `Election`."""
+        return str(self._ensemble)
+
+    @property
+    def lease_s(self) -> float:
+        """See `Election`; what was granted, once there is a session."""
+        granted = 0 if self._client is None else int(self._client._session_timeout)
+        return granted / 1000 if granted else self._wanted_s
+
+    @property
+    def saw_life(self) -> bool:
+        """See `Election`. ZooKeeper removes the node of an owner that has ended."""
+        return self._saw_life
+
+    def campaign(self) -> Term | None:
+        """See `Election`."""
+        term = self._ask(self._campaign)
+        self._saw_life = term is None
+        return term
+
+    def renew(self, term: Term) -> Term:
+        """See `Election`."""
+
+        def renew(talk: _Talk) -> Term:
+            began = self._now()
+            self._require_held(talk, term)
+            newest, version = self._newest(talk)
+            confirmed = talk.client.transaction()
+            confirmed.check(self._leader, _ANY_VERSION)
+            confirmed.check(self._counter, version)
+            failed = any(isinstance(answer, Exception) for answer in talk.wait(confirmed.commit_async()))
+            if failed or newest != term.token:
+                raise self._lost(term, None if newest == term.token else newest)
+            return Term(term.token, began + COUNTED * self.lease_s)
+
+        return self._ask(renew)
+
+    def look(self) -> ElectionState:
+        """See `Election`."""
+        return self._ask(self._look)
+
+    def incumbent(self) -> Incumbent | None:
+        """See `Election`."""
+        holder = self.look().holder
+        return None if holder is None else Incumbent(holder, self.lease_s)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """See `Election`."""
+        self._ask(lambda talk: self._write_record(talk, term, record))
+
+    def resign(self, term: Term) -> None:
+        """See `Election`."""
+
+        def resign(talk: _Talk) -> None:
+            if self._held(talk) == (True, term.token):
+                talk.wait(talk.client.delete_async(self._leader))
+
+        with suppress(HoldfastError):
+            self._ask(resign)
+
+    def close(self) -> None:
+        """See `Election`."""
+        if self._client is not None:
+            with suppress(Exception):  # whatever it says, nobody uses it any more
+                self._client.stop()
+                self._client.close()
+            self._client = None
+
+    def _campaign(self, talk: _Talk) -> Term | None:
+        from kazoo.exceptions import BadVersionError, NodeExistsError
+
+        began = self._now()
+        held = self._held(talk)
+        if held is not None:
+            mine, token = held
+            # A transaction whose answer was lost has made this session the leader.
+            return Term(token, began + COUNTED * self.lease_s) if mine else None
+        newest, version = self._newest(talk)
+        token = (int(self._wall()) if newest is None else newest) + 1
+        both = talk.client.transaction()
+        both.create(self._leader, self._claim(token), ephemeral=True)
+        both.set_data(self._counter, str(token).encode(), version=version)
+        failed = [answer for answer in talk.wait(both.commit_async()) if isinstance(answer, Exception)]
+        if not failed:
+            self._known = token
+            return Term(token, began + COUNTED * self.lease_s)
+        # The others of a transaction that failed say no more than that it was rolled back.
+        if any(isinstance(answer, (NodeExistsError, BadVersionError)) for answer in failed):
+            return None
+        raise failed[0]
+
+    def _newest(self, talk: _Talk) -> tuple[int | None, int]:
+        """The newest term, never older than one that was seen here before, and the counter's version."""
+        talk.wait(talk.client.ensure_path_async(self._counter))
+        text, stat = talk.wait(talk.client.get_async(self._counter))
+        newest = int(text) if text else None
+        if self._known is not None and (newest is None or newest < self._known):
+            raise terms_missing(f"{self.address}/{self._job}", self._known, newest)
+        self._known = newest
+        return newest, int(stat.version)
+
+    def _look(self, talk: _Talk) -> ElectionState:
+        newest, _ = self._newest(talk)
+        leader = talk.read(self._leader)
+        claim: dict[str, Any] = {} if leader is None else json.loads(leader)
+        written = talk.read(self._record)
+        # The token stands in the first line: a record and its term are one write.
+        token, _, record = (None, None, None) if written is None else written.partition(b"\n")
+        place_id = (
+            "" if newest is None else talk.made_once(self._place_id, uuid.uuid4().hex.encode()).decode()
+        )
+        return ElectionState(
+            place_id,
+            newest,
+            claim.get("holder"),
+            record,
+            None if token is None else int(token),
+            ProcessIdentity.parse(claim.get("process")),
+        )
+
+    def _write_record(self, talk: _Talk, term: Term, record: bytes) -> None:
+        """Write it in one transaction with a look at the counter, so that it is this term's or nobody's."""
+        self._require_held(talk, term)
+        newest, version = self._newest(talk)
+        if newest == term.token:
+            talk.wait(talk.client.ensure_path_async(self._record))
+            both = talk.client.transaction()
+            both.check(self._counter, version)
+            both.set_data(self._record, b"%d\n%b" % (term.token, record))
+            if not any(isinstance(answer, Exception) for answer in talk.wait(both.commit_async())):
+                return
+        self._require_held(talk, term)
+        raise Unavailable(
+            "ZooKeeper has not written the record",
+            where=f"{self.address}/{self._job}",
+            hint="it is written again with the next renewal",
+        )
+
+    def _require_held(self, talk: _Talk, term: Term) -> None:
+        held = self._held(talk)
+        if held != (True, term.token):
+            raise self._lost(term, None if held is None else held[1])
+
+    def _lost(self, term: Term, found: int | None) -> LeadershipLost:
+        return LeadershipLost(
+            f"another supervisor leads job {self._job!r}, or the session has expired",
+            where=f"{self.address}/{self._job}",
+            found="nobody" if found is None else f"term {found}",
+            expected=f"term {term.token}",
+        )
+
+    def _held(self, talk: _Talk) -> tuple[bool, int] | None:
+        """Return whether this session leads, and its token; None if there is no leader."""
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            data, stat = talk.wait(talk.client.get_async(self._leader))
+        except NoNodeError:
+            return None
+        session = talk.client.client_id[0] if talk.client.client_id else None
+        token = int(json.loads(data)["token"])
+        self._known = max(token, self._known or 0)
+        return stat.ephemeralOwner == session, token
+
+    def _claim(self, token: int) -> bytes:
+        claim = {"token": token, "holder": myself(), "process": asdict(ProcessIdentity.own())}
+        return json.dumps(claim).encode()
+
+    def _ask(self, talk: Callable[[_Talk], _T]) -> _T:
+        """Talk to ZooKeeper; what goes wrong in it is Holdfast's error."""
+        try:
+            return talk(_Talk(self._connected(), self._wanted_s))
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise Unavailable(
+                "ZooKeeper does not answer",
+                where=self.address,
+                found=f"{type(error).__name__}: {error}".rstrip(": "),
+                hint="see that its servers run and can be reached from here; it is asked again meanwhile",
+            ) from error
+
+    def _connected(self) -> KazooClient:
+        """The client, started if need be. A lost connection comes back by itself."""
+        if self._client is None:
+            client = _client(self._ensemble.hosts, self._wanted_s)
+            client.start(timeout=_CONNECT_S)  # stops it again where it cannot be reached
+            self._client = client
+        if not self._client.connected:
+            # A request would wait for the connection, and be carried out who knows when.
+            raise ConnectionError("the connection is lost")
+        return self._client
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """A client, and how long to wait for each of its answers."""
+
+    client: Any
+    patience_s: float
+
+    def wait(self, answer: Any) -> Any:
+        return answer.get(timeout=self.patience_s)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a node; None if it is missing or empty."""
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            data, _ = self.wait(self.client.get_async(path))
+        except NoNodeError:
+            return None
+        return data or None
+
+    def made_once(self, path: str, data: bytes) -> bytes:
+        """Return the content of a node, which is created with this content if missing."""
+        from kazoo.exceptions import NodeExistsError
+
+        there = self.read(path)
+        if there is not None:
+            return there
+        try:
+            self.wait(self.client.create_async(path, data, makepath=True))
+        except NodeExistsError:
+            return self.read(path) or data
+        return data
+
+
+def _client(hosts: str, lease_s: float) -> KazooClient:
+    try:
+        from kazoo.client import KazooClient
+    except ImportError as error:
+        raise Unsupported(
+            "the library for ZooKeeper is not installed",
+            found=str(error),
+            hint="pip install 'holdfast[zookeeper]'",
+        ) from error
+    # Its words are for programmers; what matters is told as an error.
+    quiet = logging.getLogger("holdfast.zookeeper")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    return KazooClient(hosts, timeout=lease_s, logger=quiet)

@@ -1,1 +1,0 @@
-"""Source offsets: where each source of a query goes on, and a new checkpoint that goes on elsewhere."""

@@ -1,1 +1,0 @@
-"""State written anew: other partitions, another provider, changed rows."""

@@ -1,0 +1,203 @@
+"""Savepoints with all state in their files, also of a checkpoint that has blobs of keyed state elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.checkpoints.keyed import (
+    BLOB,
+    BLOBS,
+    KeptBlobs,
+    blobs_in,
+    group_of_key,
+    is_keyed,
+    operators_elsewhere,
+)
+from holdfast.checkpoints.state.contents import ContentSum, bare_rows, store_sums
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.clock import now_ms
+from holdfast.errors import Internal
+from holdfast.formats.manifest import Manifest
+from holdfast.formats.text import foreign_json
+from holdfast.layout import OwnFile, StoreId
+from holdfast.savepoints import taking
+from holdfast.savepoints.catalog import savepoint_uri
+from holdfast.savepoints.copying import Pace, followed
+from holdfast.savepoints.derived import FileChanges, derive
+from holdfast.savepoints.leases import Chance, Clock
+from holdfast.savepoints.planning import TakePlan, plan_take
+from holdfast.savepoints.store_edits import RowChange, StoreEdits
+from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.view import SavepointView, workplace
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+from holdfast.worker.state.blob_store import is_name
+from holdfast.worker.state.store import BASE, LOG, GroupBlobs
+
+Sums = dict[StateName, ContentSum]
+
+
+def take(
+    checkpoint: Storage,
+    catalog: Storage,
+    plan: TakePlan,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    label: str | None = None,
+    deep: bool = False,
+    operation: str | None = None,
+    pace: Pace | None = None,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Take the savepoint that was planned, with all state in its files.
+
+    Where blobs of keyed state are in a database, their names are taken first, into a directory that nobody
+    else sees; the blobs of the batch stay where they are for as long as the batch can be gone back to. Then
+    the stores are written with the blobs in place of the names, and read back before the savepoint is there.
+
+    Cost: that of `taking.take`; of keyed state with blobs in a database all of it is read from there, and
+    written into the catalog.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        plan: What `plan_take` gave for these two.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        operation: Which operation of a control plane asked for it, by which that one knows it again.
+        pace: Leaves a running query its processors.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Invalid: Nobody says which database has the blobs, or it does not let us in.
+        Conflict, Corrupt, Unsupported, NotFound, Unavailable: As `taking.take`; a blob is gone or damaged, or
+            the database does not answer.
+    """
+    if not operators_elsewhere(checkpoint):
+        return taking.take(
+            checkpoint,
+            catalog,
+            plan,
+            clock=clock,
+            chance=chance,
+            label=label,
+            deep=deep,
+            operation=operation,
+            pace=pace,
+            tell=tell,
+        )
+    taking.check_label(label)
+    with workplace(catalog, "take") as work:
+        kept = LocalStorage(work / "catalog")
+        named = taking.take(
+            checkpoint,
+            kept,
+            plan_take(checkpoint, kept, plan.asked, plan.record, purpose=plan.purpose),
+            clock=clock,
+            pace=pace,
+            tell=tell,
+        )
+        manifest = named.manifest
+        whole = _Whole(kept, manifest, work, clock())
+        return derive(
+            catalog,
+            manifest,
+            whole.written(tell),
+            None,
+            noted=None if operation is None else {"operation": operation},
+            origin=kept,
+            label=label,
+            deep=deep,
+            prove=whole.prove,
+            clock=clock,
+            chance=chance,
+            tell=tell,
+        )
+
+
+class _Whole:
+    """Brings blobs into the stores of a savepoint that has their names."""
+
+    def __init__(self, catalog: Storage, manifest: Manifest, folder: Path, now_ms: int) -> None:
+        self._view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
+        self._batch_id = manifest.batch_id
+        self._kept = KeptBlobs(self._view)
+        self._edits = StoreEdits(self._view, manifest, folder, now_ms)
+        # What each store is to hold that was written.
+        self._sums: dict[StoreId, Sums] = {}
+
+    def written(self, tell: ProgressCallback | None) -> FileChanges:
+        """Write each store that has names of blobs, and the notes that say where those are."""
+        operators = [each for each in operator_states(self._view, self._batch_id) if is_keyed(each)]
+        stores = [
+            (operator, StoreId(operator.operator_id, partition, name))
+            for operator in operators
+            for partition in range(operator.partitions)
+            for name in operator.store_names
+        ]
+        for operator, store in followed(stores, tell, "reading blobs"):
+            sums: Sums = {}
+            changes = self._changes(operator, store, sums)
+            first = next(changes, None)
+            if first is not None:
+                self._edits.change(operator, store, chain([first], changes))
+                self._sums[store] = sums
+        for name in operators_elsewhere(self._view):
+            path = OwnFile(layout.operator_note(name)).render()
+            note = foreign_json(self._view.read(path))
+            del note[BLOBS]
+            self._edits.rewrite(path, json.dumps(note).encode())
+        return self._edits.finish()
+
+    def prove(self, made: SavepointView) -> None:
+        """Read back what was written.
+
+        Raises:
+            Internal: A store does not hold what it should, or names a blob that is elsewhere.
+        """
+        operators = {each.operator_id: each for each in operator_states(made, self._batch_id)}
+        for store, expected in self._sums.items():
+            found = store_sums(made, operators[store.operator_id], store)
+            if _told(found) != _told(expected):
+                raise Internal(
+                    "a store does not read as it was written, and no savepoint was made",
+                    where=made.uri,
+                    found=str(_told(found)),
+                    expected=str(_told(expected)),
+                    hint="the checkpoint is as it was; please report this",
+                )
+
+    def _changes(self, operator: OperatorStates, store: StoreId, sums: Sums) -> Iterator[RowChange]:
+        """The lists that have names in them, with the blobs; all rows are added up as they will be."""
+        for codec, pairs in store_chunks(self._view, operator, store):
+            whole = [*pairs]
+            if codec.name.family in (BASE, LOG):
+                for at, (key, value) in enumerate(pairs):
+                    blobs = self._blobs(codec, key, value)
+                    if blobs is not None:
+                        whole[at] = key, codec.values.stored_list(key, blobs)
+                        yield RowChange(codec, codec.key_row(key), blobs, True)
+            sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, whole))
+
+    def _blobs(self, codec: StateCodec, key: bytes, value: bytes) -> tuple[bytes, ...] | None:
+        """The rows of a list of blobs, whole; None of a list without a name."""
+        blobs = blobs_in(codec, value)
+        if not any(map(is_name, blobs)):
+            return None
+        whole = self._kept.of_group(group_of_key(codec, key), GroupBlobs(None, blobs, ()))
+        return tuple(BLOB.encode({"b": blob}) for blob in whole.base)
+
+
+def _told(sums: Sums) -> dict[str, Any]:
+    return {name.family: (each.rows, each.digest()) for name, each in sums.items() if each.rows}
