@@ -113,7 +113,6 @@ DRY_RUN = {"dry_run": (bool, "Whether nothing was changed: with `--dry-run`.")}
 EVENT = {"event": (str, "What has happened."), "text": (str, "That in a sentence.")}
 BATCH = {
     "batch_id": (int, "The batch whose state it is."),
-    "batch": (int, "The former name of `batch_id`."),
 }
 CONTENT = {
     "content": (str, "Whether row counts and digests of its states are `recorded`, or still `pending`.")
@@ -479,7 +478,7 @@ def json_page(note: str) -> str:
     titles = _titles()
     text = (
         "Every verb prints JSON with `--json`: one document, or one line for each event. Fields are only\n"
-        "ever added; one that got another name goes out under the former one too until the next release.\n"
+        "added.\n"
         "Times are epoch milliseconds and end in `_ms`, as durations in milliseconds do; sizes are bytes.\n"
     )
     parts = [

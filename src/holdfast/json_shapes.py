@@ -34,7 +34,6 @@ class _Rule:
         name: Its name in JSON; None for its own.
         convert: Makes its value.
         says: Its description, where the attribute's is another one.
-        formerly: The name that it had before, under which it goes out too until the next release.
         spread: Whether the fields of its value go out in its place.
         only: Which of these; empty for all.
         left_out: Whether it does not go out.
@@ -43,7 +42,6 @@ class _Rule:
     name: str | None = None
     convert: Callable[[Any], Any] | None = None
     says: str | None = None
-    formerly: str | None = None
     spread: bool = False
     only: frozenset[str] = frozenset()
     left_out: bool = False
@@ -56,8 +54,6 @@ def json_as(
     name: str | None = None,
     convert: Callable[[Any], Any] | None = None,
     says: str | None = None,
-    *,
-    formerly: str | None = None,
 ) -> Mapping[str, Any]:
     """Metadata of a field that goes out under another name, or with another value.
 
@@ -65,9 +61,8 @@ def json_as(
         name: The name in JSON.
         convert: Makes the value that goes out.
         says: What that is, where the attribute's description is of something else.
-        formerly: The name that it had before, under which it goes out too until the next release.
     """
-    return {_KEY: _Rule(name, convert, says, formerly)}
+    return {_KEY: _Rule(name, convert, says)}
 
 
 def json_spread(*only: str) -> Mapping[str, Any]:
@@ -86,13 +81,11 @@ def in_json(getter: _Getter) -> _Getter:
 def in_json_as(
     name: str | None = None,
     convert: Callable[[Any], Any] | None = None,
-    *,
-    formerly: str | None = None,
 ) -> Callable[[_Getter], _Getter]:
     """Mark the getter of a property that goes out as `json_as` says of a field."""
 
     def marked(getter: _Getter) -> _Getter:
-        setattr(getter, _KEY, _Rule(name, convert, formerly=formerly))
+        setattr(getter, _KEY, _Rule(name, convert))
         return getter
 
     return marked
@@ -155,8 +148,6 @@ def _written(value: Any, only: frozenset[str] = frozenset()) -> dict[str, Any]:
         part = getattr(value, attribute)
         if not rule.spread:
             written[name] = json_value(part if rule.convert is None else rule.convert(part))
-            if rule.formerly is not None:
-                written[rule.formerly] = written[name]
         elif part is None:
             written = dict.fromkeys(_spread_names(shape, attribute)) | written
         else:
@@ -193,13 +184,11 @@ class JsonField:
         name: Its name.
         type: The type of its value.
         description: What it is; empty where nobody has said it.
-        deprecated: Whether it is a former name that goes with the next release.
     """
 
     name: str
     type: Any
     description: str
-    deprecated: bool = False
 
 
 def json_fields(shape: type[object]) -> tuple[JsonField, ...]:
@@ -226,9 +215,6 @@ def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
             kind = _returned(rule.convert)
         text = descriptions.get(attribute, "") if getter is None else _text_of(getter)
         described[name] = JsonField(name, kind, re.sub(r"\bNone\b", "null", rule.says or text))
-        if rule.formerly is not None:
-            former = f"The former name of `{name}`."
-            described[rule.formerly] = JsonField(rule.formerly, kind, former, deprecated=True)
     return described
 
 

@@ -361,7 +361,7 @@ class SavepointNote:
     query: str
     at_ms: int
     took_ms: int | None
-    uri: str | None = field(metadata=json_as("savepoint", formerly="uri"))
+    uri: str | None = field(metadata=json_as("savepoint"))
     batch_id: int | None
     size_bytes: int | None
     new_bytes: int | None
@@ -473,7 +473,7 @@ class StateVerdict(JsonShape):
     verdict: Verdict
     why: str = ""
     keys: int | None = None
-    size_bytes: int | None = field(default=None, metadata=json_as(formerly="bytes"))
+    size_bytes: int | None = None
     spark_error: str | None = None
     operator_id: int | None = None
     display_name: str = ""
@@ -543,7 +543,7 @@ class UpgradeReport(JsonShape):
     target: str
     against: str
     query: str | None
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     states: tuple[StateVerdict, ...]
     changes: tuple[PlanChange, ...]
     trial: Try = field(metadata=json_as("try"))

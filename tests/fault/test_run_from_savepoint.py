@@ -57,7 +57,7 @@ def test_both_queries_go_on_exactly_once(tmp_path: Path) -> None:
         ended = job.ended()
     assert ended.code == 0, ended.words
     restored = [event for event in ended.events if event.get("event") == "restored"]
-    assert {(event["query"], event["batch"], event["state_format"]) for event in restored} == {
+    assert {(event["query"], event["batch_id"], event["state_format"]) for event in restored} == {
         ("visits", 1, 1),
         ("spent", 1, 1),
     }

@@ -65,7 +65,7 @@ def test_new_code_is_compared_and_a_recovery_rehearsed_without_a_trace(
     assert (outputs["missing"], outputs["extra"]) == (1, 0)
     assert outputs["missing_samples"] == [{"batch_id": 2, "count": 1, "row": {"who": "ann", "amount": 111}}]
     assert found["state"]["equal"] is False
-    assert (found["fork"]["checkpoint"], found["fork"]["batch"]) == (
+    assert (found["fork"]["checkpoint"], found["fork"]["batch_id"]) == (
         f"file://{tmp_path}/checkpoints/after",
         0,
     )

@@ -186,7 +186,7 @@ def test_savepoints_are_taken_while_the_job_runs(case: Case) -> None:
     assert listed.manifest is not None
     assert listed.manifest.label == "periodic"
     assert savepoints.verify(listed.uri).ok
-    assert case.details().as_dict()["savepoints"][0]["uri"] == listed.uri
+    assert case.details().as_dict()["savepoints"][0]["savepoint"] == listed.uri
     # The same batch is not taken twice, by the next supervisor either.
     spec = case.write(["batch", "batch", "finish"], savepoints=periodic(catalog))
     case.run(spec)
@@ -253,7 +253,7 @@ def test_stop_with_a_savepoint(case: Case, holdfast: Holdfast) -> None:
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
     [taken] = told["savepoints"]
-    assert (told["state"], taken["query"], taken["batch"]) == ("FINISHED", "q", NEWEST)
+    assert (told["state"], taken["query"], taken["batch_id"]) == ("FINISHED", "q", NEWEST)
     assert taken["content"] == "recorded"
     assert (savepoints.show(taken["savepoint"]).label, savepoints.verify(taken["savepoint"]).ok) == (
         "before the move",

@@ -135,5 +135,5 @@ def test_the_command_reads_and_saves_what_is_elsewhere(place: str, holdfast: Hol
         return found
 
     taken = told("savepoint", "take", source, catalog)
-    assert taken["batch"] == told("checkpoint", "show", source)["batch"]
+    assert taken["batch_id"] == told("checkpoint", "show", source)["batch_id"]
     assert told("savepoint", "verify", taken["savepoint"])["ok"] is True

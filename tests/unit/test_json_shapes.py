@@ -53,7 +53,7 @@ class Shop(JsonShape):
     place: Place = field(metadata=json_spread("city"))
     branch: Place | None
     doors: tuple[str, ...] = field(metadata=json_as("door_count", len, "How many doors."))
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     colour: Colour = Colour.RED
     secret: str = field(default="", metadata=NOT_IN_JSON)
 
@@ -87,7 +87,6 @@ def test_fields_and_marked_properties_go_out() -> None:
         "branch": {"street": "Low Street", "city": "Hythe"},
         "door_count": 2,
         "size_bytes": 12,
-        "bytes": 12,
         "colour": "red",
         "large": True,
         "of": 3,
@@ -108,14 +107,12 @@ def test_each_field_that_goes_out_is_described() -> None:
         "branch": "Another one; null without one.",
         "door_count": "How many doors.",
         "size_bytes": "Its size.",
-        "bytes": "The former name of `size_bytes`.",
         "colour": "Its colour.",
         "large": "Whether it is large.",
         "of": "How many letters.",
     }
     assert described["door_count"].type is int
     assert described["branch"].type == Place | None
-    assert [name for name in described if described[name].deprecated] == ["bytes"]
 
 
 def test_values_of_python_have_their_json() -> None:

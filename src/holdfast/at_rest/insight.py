@@ -55,7 +55,7 @@ class KeyVersion(JsonShape):
         found: What the state held.
     """
 
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     planned_ms: int | None
     change: str
     savepoint: str | None

@@ -152,7 +152,7 @@ class KeyState(JsonShape):
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
     entries: tuple[Entry, ...] = field(metadata=NOT_IN_JSON)
 

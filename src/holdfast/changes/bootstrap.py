@@ -424,13 +424,13 @@ class Bootstrapped(JsonShape):
     """
 
     plan: BootstrapPlan = field(metadata=json_spread())
-    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    savepoint_id: str
     query_id: str
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     input_rows: int
     watermark_ms: int | None
     states: tuple[StateContent, ...]
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
 
     @property
     @in_json_as("savepoint")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ENDING: Final = "changed"
 
 
-class Rank(IntEnum):
+class StepOrder(IntEnum):
     """The order of steps. Rows are changed in the old form of the state, offsets in its last."""
 
     ROWS = 1
@@ -130,7 +130,7 @@ class StateChange:
     def __init__(self, source: Address, *, home: Address | None = None) -> None:
         self.source = source
         self.home = home
-        self._steps: list[tuple[Rank, Prepare]] = []
+        self._steps: list[tuple[StepOrder, Prepare]] = []
         self._layout: dict[str, Any] = {}
         self._master: str | None = None
 
@@ -180,13 +180,13 @@ class StateChange:
 
         asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
         step = EditRows(asked, why)
-        return self.add_step(Rank.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
+        return self.add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
 
     def drop_expired(self) -> Self:
         """Delete what has expired in keyed state, as `hf.drop_expired` does."""
         from holdfast.changes.rows import DropExpired
 
-        return self.add_step(Rank.ROWS, _simple(DropExpired(), {}))
+        return self.add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
 
     def keep_newer_than(self, when: datetime | date | str, *, column: str, state: str | None = None) -> Self:
         """Delete the rows whose time is before a point in time.
@@ -205,7 +205,7 @@ class StateChange:
             states = step.expressions(source.view()[0])
             yield {"when": str(when), "column": column, "states": list(states)}, step
 
-        return self.add_step(Rank.ROWS, prepared)
+        return self.add_step(StepOrder.ROWS, prepared)
 
     def offsets(
         self, *changes: OffsetChange, skip_files: Sequence[str] = (), files_of: str | None = None
@@ -218,7 +218,7 @@ class StateChange:
             plan = planned_offsets(source, target, wanted)
             yield plan, SetOffsets(plan)
 
-        return self.add_step(Rank.OFFSETS, prepared)
+        return self.add_step(StepOrder.OFFSETS, prepared)
 
     def plan(self, checkpoint: Address | None = None) -> StepsPlan:
         """Plan the change. Changes nothing.
@@ -280,7 +280,7 @@ class StateChange:
         named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
         return Changed(plan, plan.batch_id, named)
 
-    def add_step(self, rank: Rank, prepare: Prepare) -> Self:
+    def add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
         """Add a step of this rank."""
         self._steps.append((rank, prepare))
         return self
@@ -288,7 +288,7 @@ class StateChange:
     def _in_layout(self, **asked: Any) -> Self:
         """Add to the one step that moves the state to a different layout."""
         if not self._layout:
-            self.add_step(Rank.LAYOUT, self._layout_step)
+            self.add_step(StepOrder.LAYOUT, self._layout_step)
         self._layout.update(asked)
         return self
 

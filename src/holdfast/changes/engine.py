@@ -65,7 +65,7 @@ class StateReport:
     """
 
     plan: ChangePlan = field(metadata=json_spread())
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     before: tuple[StateContent, ...] = field(metadata=NOT_IN_JSON)
     after: tuple[StateContent, ...] = field(metadata=json_as("states"))
 

@@ -55,7 +55,7 @@ class RescalePlan(ChangePlan, JsonShape):
 
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
     after: StateShape = field(metadata=NOT_IN_JSON)
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     starts_spark: bool
     usage: CheckpointUsage | None = None
 

@@ -64,7 +64,7 @@ class MigrationPlan(ChangePlan, JsonShape):
     before: StateShape = field(metadata=NOT_IN_JSON)
     partitions_before: tuple[int, ...]
     after: StateShape = field(metadata=json_spread())
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     key_groups_before: Mapping[str, int]
     key_groups: int | None = None
     has_formats: bool = field(default=True, metadata=NOT_IN_JSON)

@@ -171,7 +171,7 @@ class Checkpoint(JsonShape):
     query_id: str
     offered: tuple[int, ...] = field(metadata=NOT_IN_JSON)
     committed: tuple[int, ...] = field(metadata=json_as("batches", len, "How many batches are kept."))
-    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    batch_id: int | None
     watermark_ms: int | None
     planned_ms: int | None
     confs: Mapping[str, str]
@@ -279,7 +279,7 @@ class Batch(JsonShape):
         failures: The drivers that failed before it was committed; None where no registry knows the batch.
     """
 
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     planned_ms: int
     watermark_ms: int | None
     next_watermark_ms: int | None

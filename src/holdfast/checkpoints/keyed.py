@@ -532,7 +532,7 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedRow:
+class BroadcastRow:
     """One row of a broadcast stream, of which each key group has a copy.
 
     Attributes:
@@ -613,7 +613,7 @@ def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -
         raise group.unreadable(where, error) from error
 
 
-def shared_rows(group: KeyGroup, where: str) -> Iterator[SharedRow]:
+def shared_rows(group: KeyGroup, where: str) -> Iterator[BroadcastRow]:
     """A group's copy of the rows of a broadcast stream, in the order of their first arrival.
 
     Raises:
@@ -623,7 +623,7 @@ def shared_rows(group: KeyGroup, where: str) -> Iterator[SharedRow]:
         for identity in found.by_key:
             if identity[1] == SHARED:
                 for _, key, value, _ in found.of(identity):
-                    yield SharedRow(name, key, value, group.group)
+                    yield BroadcastRow(name, key, value, group.group)
 
 
 def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:

@@ -43,7 +43,7 @@ from holdfast.external.view import is_external
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.logs.batch_logs import log_offset, parse_query
 from holdfast.formats.manifest import Manifest
-from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.json_shapes import JsonShape, in_json
 from holdfast.layout import FileKind, Place, StoreFile
 from holdfast.storage import open_storage
 from holdfast.storage.file_lock import FileLock
@@ -524,10 +524,10 @@ class Noting(JsonShape):
             query commits again.
     """
 
-    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    batch_id: int | None
     batches: int = 0
     files: int = 0
-    size_bytes: int = field(default=0, metadata=json_as(formerly="bytes"))
+    size_bytes: int = 0
     behind: bool = False
 
 

@@ -25,7 +25,6 @@ from holdfast.cli import (
     doctor,
     drill,
     fork,
-    former,
     help_text,
     interrupts,
     lint,
@@ -236,22 +235,19 @@ state.app.command("explain")(state.explain)
 state.app.command("diff")(savepoint_proof.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
-state.app.command("erase", cls=former.Erase)(state_edit.erase)
-state.app.command(
-    "migrate", cls=former.Migrate, short_help="Move state to another backend, partition count or format."
-)(state_move.migrate)
+state.app.command("erase")(state_edit.erase)
+state.app.command("migrate", short_help="Move state to another backend, partition count or format.")(
+    state_move.migrate
+)
 state.app.command(
     "bootstrap",
-    cls=former.Bootstrap,
     short_help="Make a savepoint from a history, so that a job starts warm.",
 )(state_move.bootstrap)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(fork.restore)
 app.command("fork", short_help="Make a checkpoint from a savepoint, for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
-app.command("rescale", cls=former.Rescale, short_help="Make a checkpoint with another number of partitions.")(
-    fork.rescale
-)
+app.command("rescale", short_help="Make a checkpoint with another number of partitions.")(fork.rescale)
 app.command("check", short_help="Check which state new code would keep.")(check.check)
 app.command("lint", short_help="Say what in a query's code or checkpoint will hurt.")(lint.lint)
 app.command("cost", short_help="Show what state costs, and what each change would save.")(cost.cost)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.demo.saving import Known
     from holdfast.demo.show import DemoResult
     from holdfast.demo.starter.writing import Starter
-    from holdfast.demo.tour.steps import Step, Walked
+    from holdfast.demo.tour.steps import TourStep, Walked
 
 
 EXAMPLES = ("coffee-shop",)
@@ -273,7 +273,9 @@ def _goes_on() -> bool:
         typer.echo(f"\r{' ' * len(_PROMPT)}\r", nl=False, err=True)
 
 
-def _walk(context: typer.Context, step: Step, command: str, heading: str | None, quiet: list[str]) -> Walked:
+def _walk(
+    context: typer.Context, step: TourStep, command: str, heading: str | None, quiet: list[str]
+) -> Walked:
     """Run one step, as `heading` shows it; without a heading its output is only kept.
 
     Raises:

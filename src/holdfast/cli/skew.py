@@ -141,7 +141,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
     heavy = [] if keys is None else _heaviest(address, keys)
     if as_json:
         listed = [store.as_dict() for store in stores]
-        at = {"checkpoint": found.uri, "batch_id": found.batch_id, "batch": found.batch_id}
+        at = {"checkpoint": found.uri, "batch_id": found.batch_id}
         told = {**at, "stores": listed}
         output.emit_json(told if keys is None else {**told, "states": [state.as_dict() for state in heavy]})
         return heavy

@@ -103,7 +103,7 @@ def list_states(
     reader = opened(place, home, batch)
     if json:
         operators = [operator.as_dict() for operator in reader.operators]
-        at = {"place": place, "batch_id": reader.batch_id, "batch": reader.batch_id}
+        at = {"place": place, "batch_id": reader.batch_id}
         output.emit_json({**at, "operators": operators})
         return
     output.line(f"batch {reader.batch_id}")
@@ -353,7 +353,7 @@ def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
 
     found = [plain(row) for row in rows.to_pylist()]
     if json:
-        at = {"batch_id": batch_id, "batch": batch_id}
+        at = {"batch_id": batch_id}
         output.emit_json({**at, "columns": rows.schema.names, "rows": found})
         return
     output.table(

@@ -79,7 +79,7 @@ def ttl(
         )
     if json:
         states = [preview.as_dict() for preview in found]
-        at = {"batch_id": reader.batch_id, "batch": reader.batch_id}
+        at = {"batch_id": reader.batch_id}
         output.emit_json({**at, "ttl_ms": ttl_ms, "watermark_ms": delay_ms, "states": states})
         return
     rule = f"a time to live of {what_if}" if what_if is not None else f"a watermark delay of {watermark}"

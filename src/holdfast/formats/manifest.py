@@ -85,12 +85,12 @@ class Manifest:
         fields: Everything but the files as it stands, newer fields included.
     """
 
-    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    savepoint_id: str
     label: str | None
     created_ms: int
     checkpoint: str
     query_id: str
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     files: tuple[SavedFile, ...] = field(metadata=json_as(convert=len, says="How many files it has."))
     new_bytes: int
     fields: Mapping[str, Any] = field(metadata=NOT_IN_JSON)
@@ -141,7 +141,7 @@ class Manifest:
         return all(store.get("content") is not None for operator in operators for store in operator["stores"])
 
     @property
-    @in_json_as(formerly="bytes")
+    @in_json
     def size_bytes(self) -> int:
         """The bytes of all its files."""
         return sum(file.size_bytes for file in self.files)

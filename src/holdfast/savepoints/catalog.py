@@ -64,11 +64,11 @@ class Drill(JsonShape):
     at_ms: int
     savepoint: str
     query_id: str
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     job: str | None
     empty: bool
     phases_ms: Mapping[str, int]
-    load_ms: int | None = field(metadata=json_as(formerly="state_load_ms"))
+    load_ms: int | None
 
     @property
     @in_json
@@ -127,11 +127,12 @@ def _read(catalog: Storage, name: str) -> Drill | None:
             at_ms=int(given["at_ms"]),
             savepoint=str(given["savepoint"]),
             query_id=str(given["query_id"]),
-            size_bytes=int(given["bytes"]),
+            # Earlier versions wrote `bytes` and `state_load_ms`.
+            size_bytes=int(given["size_bytes"] if "size_bytes" in given else given["bytes"]),
             job=given["job"],
             empty=bool(given["empty"]),
             phases_ms={str(phase): int(ms) for phase, ms in given["phases_ms"].items()},
-            load_ms=given["state_load_ms"],
+            load_ms=given["load_ms"] if "load_ms" in given else given["state_load_ms"],
         )
     except (NotFound, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -167,7 +168,7 @@ class Listed(JsonShape):
             where the manifest is damaged.
     """
 
-    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    savepoint_id: str
     uri: str = field(metadata=json_as("savepoint"))
     manifest: Manifest | None = field(metadata=json_spread())
     problem: str | None

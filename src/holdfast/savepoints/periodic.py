@@ -13,7 +13,7 @@ from holdfast.checkpoints.record import Record
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.manifest import Manifest
-from holdfast.json_shapes import JsonShape, json_as, json_spread
+from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.savepoints.catalog import described, ids_of_query
 from holdfast.savepoints.copying import Pace
 from holdfast.savepoints.leases import Chance, Clock
@@ -41,7 +41,7 @@ class PeriodicTake(JsonShape):
     """
 
     query_id: str
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     taken: Taken | None = field(metadata=json_spread())
     removed: tuple[str, ...] = ()
     left: str | None = None

@@ -21,7 +21,7 @@ from holdfast.external.view import is_external
 from holdfast.formats.logs.operator_metadata import parse_schema
 from holdfast.formats.manifest import FORMAT, SavedFile
 from holdfast.formats.text import foreign_json
-from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as
 from holdfast.layout import OwnFile, SchemaFile
 from holdfast.savepoints.catalog import ids_of_query, load, modified_ns, object_path, same_file
 from holdfast.savepoints.nesting import check_apart, check_catalog
@@ -245,7 +245,7 @@ class TakePlan(JsonShape):
     checkpoint: str
     catalog: str
     asked: int | None = field(metadata=NOT_IN_JSON)
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     query_id: str
     files: tuple[PlannedFile, ...] = field(metadata=json_as(convert=len, says="How many files there are."))
     untold: str | None = None
@@ -253,7 +253,7 @@ class TakePlan(JsonShape):
     purpose: Purpose = field(default=SAVEPOINT, repr=False, compare=False, metadata=NOT_IN_JSON)
 
     @property
-    @in_json_as(formerly="bytes")
+    @in_json
     def size_bytes(self) -> int:
         """The bytes of all files."""
         return sum(file.size_bytes for file in self.files)

@@ -74,7 +74,7 @@ class Proof(JsonShape):
     manifest: Manifest | None = field(metadata=json_spread("batch_id"))
     problems: tuple[Problem, ...]
     files: int
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     states: tuple[StateContent, ...] | None = None
     content: str | None = None
     recorded: tuple[RecordedState, ...] | None = None

@@ -48,7 +48,7 @@ class Removal(JsonShape):
     catalog: str
     savepoint: str | None
     paths: tuple[str, ...] = field(metadata=json_as("files", len, "How many files go."))
-    size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    size_bytes: int
     kept: int
     dead: tuple[str, ...] = field(metadata=json_as("dead_takes"))
     live: tuple[str, ...] = field(metadata=json_as("live_takes"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +20,8 @@ from holdfast.storage.port import Names, Storage, file_exists, full, go_on, no_f
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
 _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
 HDFS_OVER_HTTP: Final = "webhdfs"
+# The time for one answer of a NameNode or DataNode.
+_PATIENCE_S: Final = 30
 _S3: Final = "s3"
 # Under this name an object on S3 says by which write it was put there.
 _MARK: Final = "holdfast-write"
@@ -262,7 +264,12 @@ def connect(protocol: str, host: str, uri: str) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(protocol, **_options(protocol, host))
+        filesystem = fsspec.filesystem(protocol, **_options(protocol, host))
+        if protocol == HDFS_OVER_HTTP:
+            # fsspec sets no timeout, and a host that accepts and never answers would block for ever.
+            session = filesystem.session
+            session.request = partial(type(session).request, session, timeout=_PATIENCE_S)
+        return filesystem
     except ImportError as error:
         extra = _EXTRA.get(protocol)
         raise Unsupported(
@@ -288,7 +295,6 @@ _ONE_OF_SEVERAL: Final = "dfs.ha.namenode.id"
 _NAME_OF_ALL: Final = "dfs.nameservice.id"
 # What a NameNode answers of a setting that it does not have.
 _NO_SUCH_SETTING: Final = 404
-_PATIENCE_S: Final = 30
 
 
 def hadoop_address(uri: str) -> str:

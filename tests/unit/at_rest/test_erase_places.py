@@ -82,7 +82,7 @@ def test_a_directory_that_is_no_catalog_is_an_error_and_makes_nothing(saved: str
         (saved.removeprefix(f"file://{tmp_path}/"), 2, "one savepoint"),
     ):
         for more in (["--dry-run"], ["-y", "--certificate", str(tmp_path / "c.json")]):
-            found = run("c3", "--everywhere", str(tmp_path / place), *more)
+            found = run(str(tmp_path / place), "c3", *more)
             assert (found.exit_code, said in found.stderr) == (code, True), (place, found.stderr)
     with pytest.raises(NotFound, match="no directory of savepoints"):
         hf.erase("c3", everywhere=tmp_path / "nothing", checkpoint=tmp_path / "ck")
@@ -93,10 +93,10 @@ def test_a_directory_that_is_no_catalog_is_an_error_and_makes_nothing(saved: str
 
 def test_a_key_that_is_nowhere_is_certified_as_not_found(saved: str, tmp_path: Path) -> None:
     before = content(tmp_path)
-    places = ("--everywhere", str(tmp_path / "sp"), "--checkpoint", str(tmp_path / "ck"))
-    looked = run("nobody", *places, "--dry-run", "--json")
+    catalog, more = str(tmp_path / "sp"), ("--checkpoint", str(tmp_path / "ck"))
+    looked = run(catalog, "nobody", *more, "--dry-run", "--json")
     assert (looked.exit_code, json.loads(looked.stdout)["outcome"]) == (3, "not found")
-    made = run("nobody", *places, "--stopped", "-y", "--certificate", str(tmp_path / "c.json"))
+    made = run(catalog, "nobody", *more, "--stopped", "-y", "--certificate", str(tmp_path / "c.json"))
     assert made.exit_code == 3
     assert "not found, so nothing was erased" in made.stdout
     assert f"not found in {saved}" in made.stdout
@@ -110,7 +110,7 @@ def test_a_key_that_is_nowhere_is_certified_as_not_found(saved: str, tmp_path: P
 
 
 def test_a_key_that_was_erased_before_is_told_as_that(saved: str, tmp_path: Path) -> None:
-    words = ("c3", "--everywhere", str(tmp_path / "sp"), "-y")
+    words = (str(tmp_path / "sp"), "c3", "-y")
     assert run(*words, "--why", "c3 has asked").exit_code == 0
     again = run(*words)
     assert again.exit_code == 0
@@ -164,19 +164,19 @@ def test_an_empty_file_of_a_killed_task_holds_no_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dry", [True, False])
 def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_path: Path) -> None:
     more = ["--dry-run"] if dry else ["--stopped", "-y"]
-    places = ["--everywhere", str(tmp_path / "sp"), "--checkpoint", str(tmp_path / "ck")]
+    places = [str(tmp_path / "sp"), "c3", "--checkpoint", str(tmp_path / "ck")]
     (tmp_path / "there.json").write_text("{}")
     for words, code, said in (
         (["--certificate", str(tmp_path / "there.json")], 4, "exists"),
         (["--certificate", str(tmp_path / "no" / "c.json")], 3, "directory does not exist"),
     ):
-        found = run("c3", *places, *words, *more)
+        found = run(*places, *words, *more)
         assert (found.exit_code, said in found.stderr) == (code, True), found.stderr
     note = tmp_path / "sp" / "takes" / "x.json"
     note.parent.mkdir(exist_ok=True)
     beat = hf.savepoints.show(saved).created_ms + 1_000_000_000_000
     note.write_text(json.dumps({"token": "x", "beat_ms": beat, "owner": "another"}))
-    found = run("c3", *places, *more)
+    found = run(*places, *more)
     assert (found.exit_code, "being taken" in found.stderr) == (4, True), found.stderr
     note.unlink()
     lock = lock_path(f"file://{tmp_path}/ck", tmp_path)
@@ -189,13 +189,13 @@ def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        found = run("c3", *places, *more)
+        found = run(*places, *more)
         assert (found.exit_code, "in use" in found.stderr) == (4, True), found.stderr
         holder.communicate("")
     newest = Logs(LocalStorage(tmp_path / "ck")).committed[-1]
     (tmp_path / f"ck/commits/{newest}").unlink()
     (tmp_path / f"ck/commits/.{newest}.crc").unlink()
-    found = run("c3", *places, *more)
+    found = run(*places, *more)
     assert (found.exit_code, "planned and not committed" in found.stderr) == (4, True), found.stderr
     assert leaks(tmp_path / "ck", C3)
     assert leaks(tmp_path / "sp", C3)
@@ -341,7 +341,7 @@ def test_every_place_outside_is_named_in_every_certificate(saved: str, tmp_path:
 
 
 def test_a_rehearsal_says_what_it_does_not_search(saved: str, tmp_path: Path) -> None:
-    found = run("nobody", "--everywhere", str(tmp_path / "sp"), "--dry-run")
+    found = run(str(tmp_path / "sp"), "nobody", "--dry-run")
     assert found.exit_code == 3, found.stderr
     said = [line for line in found.stdout.splitlines() if line.startswith("NOT searched: ")]
     outside = [each for each in KEY_PLACES if each.root is Root.OUTSIDE]

@@ -55,7 +55,6 @@ def test_verify(holdfast: Holdfast, place: str) -> None:
         "ok",
         "checkpoint",
         "batch_id",
-        "batch",
         "problems",
         "remarks",
         "restorable",

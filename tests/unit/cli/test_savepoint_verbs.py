@@ -43,14 +43,14 @@ def test_from_take_to_delete(holdfast: Holdfast, checkpoint: Path, tmp_path: Pat
     assert planned["dry_run"] is True
     assert not (tmp_path / "catalog").exists()
     taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--label", "first", "--json"))
-    assert {"savepoint", "batch", "files", "bytes", "new_bytes"} <= set(taken)
-    assert (taken["batch"], taken["files"]) == (planned["batch"], planned["files"])
+    assert {"savepoint", "batch_id", "files", "size_bytes", "new_bytes"} <= set(taken)
+    assert (taken["batch_id"], taken["files"]) == (planned["batch_id"], planned["files"])
     place = Path(taken["savepoint"].removeprefix("file://"))
     assert place.parent == tmp_path / "catalog" / "savepoints"
     older = told(
-        holdfast("savepoint", "take", "./ck", "catalog", "--batch", str(taken["batch"] - 1), "--json")
+        holdfast("savepoint", "take", "./ck", "catalog", "--batch", str(taken["batch_id"] - 1), "--json")
     )
-    assert older["batch"] == taken["batch"] - 1
+    assert older["batch_id"] == taken["batch_id"] - 1
     [one, two] = told(holdfast("savepoint", "list", "catalog", "--json"))["savepoints"]
     assert (one["savepoint"], one["label"], two["savepoint"]) == (
         taken["savepoint"],
@@ -58,13 +58,15 @@ def test_from_take_to_delete(holdfast: Holdfast, checkpoint: Path, tmp_path: Pat
         older["savepoint"],
     )
     shown = told(holdfast("savepoint", "show", str(place), "--json"))
-    assert (shown["batch"], shown["label"]) == (taken["batch"], "first")
+    assert (shown["batch"], shown["label"]) == (taken["batch_id"], "first")
     assert told(holdfast("savepoint", "verify", str(place), "--json"))["ok"] is True
-    assert told(holdfast("restore", str(place), "new", "--dry-run", "--json"))["batch"] == taken["batch"]
+    assert (
+        told(holdfast("restore", str(place), "new", "--dry-run", "--json"))["batch_id"] == taken["batch_id"]
+    )
     assert not (tmp_path / "new").exists()
     restored = told(holdfast("restore", str(place), "new", "--json"))
     assert restored["checkpoint"] == f"file://{tmp_path}/new"
-    assert (restored["batch"], restored["query_id"]) == (taken["batch"], taken["query_id"])
+    assert (restored["batch_id"], restored["query_id"]) == (taken["batch_id"], taken["query_id"])
     assert restored["state_format"] == 2
     forked = told(holdfast("fork", str(place), "other", "--json"))
     assert forked["query_id"] != taken["query_id"]
@@ -294,15 +296,12 @@ def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_pa
     assert not (tmp_path / "heap-p3").exists()
     made = told(holdfast_at_once("rescale", "heap", "--partitions", "3", "--stopped", "--json"))
     assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
-    assert made["batch"] == planned["from_batch"]
+    assert made["batch_id"] == planned["from_batch"]
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
-    said = holdfast_at_once("rescale", "heap", "--partitions", "5", "--to", "five", "--stopped")
+    said = holdfast_at_once("rescale", "heap", "five", "--partitions", "5", "--stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
     assert "2 to 5 partitions: 10 rows, proved to be the same" in said.stderr
-    assert (
-        told(holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--json"), 4)["kind"]
-        == "conflict"
-    )
+    assert told(holdfast("rescale", "heap", "five", "--partitions", "5", "--json"), 4)["kind"] == "conflict"
     assert holdfast("rescale", "heap", "--partitions", "0").returncode == 2
     assert holdfast("rescale", "nothing", "--partitions", "2").returncode == 3
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".holdfast-")]

@@ -39,14 +39,16 @@ def test_a_key_is_got_listed_and_explained(holdfast: Holdfast) -> None:
     visits, spend = expected()["c1"]
     got = told(holdfast("state", "get", "./ck", "aggregate", "c1", "--json"))
     assert got["value"] == {"count": visits, "sum": spend}
-    older = told(holdfast("state", "get", f"./ck@{got['batch'] - 1}", "aggregate", "customer=c1", "--json"))
-    assert older["batch"] == got["batch"] - 1
+    older = told(
+        holdfast("state", "get", f"./ck@{got['batch_id'] - 1}", "aggregate", "customer=c1", "--json")
+    )
+    assert older["batch_id"] == got["batch_id"] - 1
     plain = holdfast("state", "get", "./ck", "aggregate", "c1")
     assert f'{{"count": {visits}, "sum": {spend}}}' in plain.stdout
     history = told(holdfast("state", "history", "./ck", "aggregate", "c1", "--json"))
     assert history["versions"][-1]["value"] == got["value"]
     why = told(holdfast("state", "explain", "./ck", "aggregate", "c1", "--json"))
-    assert (why["written_batch"], why["rank"]["keys"]) == (got["batch"], len(expected()))
+    assert (why["written_batch"], why["rank"]["keys"]) == (got["batch_id"], len(expected()))
     assert "by batch" in holdfast("state", "explain", "./ck", "aggregate", "c1").stdout
 
 
@@ -57,7 +59,7 @@ def test_the_only_state_need_not_be_named(holdfast: Holdfast) -> None:
         got = told(holdfast("state", "get", "./ck", *words, "--json"))
         assert got["value"] == {"count": visits, "sum": spend}
     assert told(holdfast("state", "history", "./ck", "c1", "--json"))["versions"][-1]["value"] == got["value"]
-    assert told(holdfast("state", "explain", "./ck", "c1", "--json"))["written_batch"] == got["batch"]
+    assert told(holdfast("state", "explain", "./ck", "c1", "--json"))["written_batch"] == got["batch_id"]
     assert len(told(holdfast("state", "scan", "./ck", "--json"))["rows"]) == len(expected())
 
 
@@ -113,7 +115,7 @@ def test_a_query_reaches_nothing_but_the_states(holdfast: Holdfast, tmp_path: Pa
 
 @pytest.mark.usefixtures("checkpoint")
 def test_two_batches_are_compared_under_state_too(holdfast: Holdfast) -> None:
-    newest = told(holdfast("state", "list", "./ck", "--json"))["batch"]
+    newest = told(holdfast("state", "list", "./ck", "--json"))["batch_id"]
     [state] = told(holdfast("state", "diff", f"./ck@{newest - 1}", "./ck", "--json"))["states"]
     files = model.taken(golden_files(NAME))
     before, after = (model.aggregate(files[:count]) for count in (newest, newest + 1))

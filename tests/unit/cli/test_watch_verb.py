@@ -72,11 +72,11 @@ def test_batches_are_noted_as_they_come_until_it_is_stopped(
             (checkpoint / path).unlink()
     with going(tmp_path, home, "watch", "./ck", "--every", "20ms", "--json") as process:
         first = line(process)
-        assert (first["event"], first["batch"]) == ("noted", 9)
+        assert (first["event"], first["batch_id"]) == ("noted", 9)
         assert first["files"] > 20
         for batch in (10, 11):
             put_back(checkpoint, batch)
-            while (noted := line(process))["batch"] < batch:
+            while (noted := line(process))["batch_id"] < batch:
                 pass
             assert noted["batches"] == 1
         busy = holdfast("watch", "./ck", "--once")
@@ -144,8 +144,8 @@ def test_savepoints_again_and_again(checkpoint: Path, tmp_path: Path, home: Path
             seen.append(told)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-    assert [each["batch"] for each in seen] == [9, 10, 11]
-    assert seen[-1]["removed"] == [seen[0]["id"]]
+    assert [each["batch_id"] for each in seen] == [9, 10, 11]
+    assert seen[-1]["removed"] == [seen[0]["savepoint_id"]]
     left = savepoints.list(tmp_path / "sp")
     assert [each.uri for each in left] == [each["savepoint"] for each in seen[1:]]
     assert all(savepoints.verify(each.uri).ok for each in left)
@@ -156,5 +156,5 @@ def test_what_cannot_go_together(checkpoint: Path, holdfast: Holdfast) -> None:
         assert holdfast("savepoint", "take", "./ck", "sp", *words).returncode == 2
     assert holdfast("savepoint", "take", "./nothing", "sp", "--every", "1m").returncode == 3
     planned = holdfast("savepoint", "take", "./ck", "sp", "--every", "1m", "--dry-run", "--json")
-    assert json.loads(planned.stdout)["batch"] == NEWEST
+    assert json.loads(planned.stdout)["batch_id"] == NEWEST
     assert holdfast("stop", "job", "--label", "x").returncode == 2

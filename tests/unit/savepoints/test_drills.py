@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def test_what_is_noted_is_read_back_in_order() -> None:
     note(into, DRILL, b"efgh")  # of the same millisecond
     assert drills(into) == (DRILL, DRILL, later)
     assert DRILL.recovery_ms == 1000
+
+
+def test_the_names_of_earlier_versions_are_read() -> None:
+    into = catalog()
+    note(into, DRILL, b"abcd")
+    (path,) = into.files
+    written = json.loads(into.files[path])
+    for former, now in (("bytes", "size_bytes"), ("state_load_ms", "load_ms")):
+        written[former] = written.pop(now)
+    into.write(path, json.dumps(written).encode(), replace=True)
+    assert "size_bytes" not in json.loads(into.files[path])
+    assert drills(into) == (DRILL,)
 
 
 def test_a_catalog_without_drills_has_none() -> None:

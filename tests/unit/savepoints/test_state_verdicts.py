@@ -231,4 +231,4 @@ def test_the_verdict_on_all_is_the_worst(found: list[Verdict], expected: tuple[s
     states = tuple(verdict(str(at), each) for at, each in enumerate(found))
     report = UpgradeReport("job.py", "sp", None, 3, states, (), Try(ran=True, accepted=True), None)
     assert (report.verdict, report.exit_code) == expected
-    assert json.loads(json.dumps(report.as_dict()))["states"][0]["bytes"] == 2
+    assert json.loads(json.dumps(report.as_dict()))["states"][0]["size_bytes"] == 2

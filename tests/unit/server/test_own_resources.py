@@ -48,7 +48,7 @@ def done(served: Served, path: str, body: Any) -> Any:
     operating = OperationExecutor(served.home, lambda: NOW_MS)
     while operating.do_one():
         pass
-    return get(served, f"/operations/{answer.json()['operation']}")
+    return get(served, f"/operations/{answer.json()['operation_id']}")
 
 
 @pytest.mark.slow
@@ -66,9 +66,9 @@ def test_jobs(shop: Served) -> None:
 
 def test_checkpoints(shop: Served) -> None:
     now = get(shop, "/jobs/shop/checkpoint")
-    assert (now["batch"], now["provider"], now["uncommitted"]) == (11, "RocksDBStateStoreProvider", None)
+    assert (now["batch_id"], now["provider"], now["uncommitted"]) == (11, "RocksDBStateStoreProvider", None)
     history = get(shop, "/jobs/shop/checkpoints?limit=3")["batches"]
-    assert [each["batch"] for each in history] == [9, 10, 11]
+    assert [each["batch_id"] for each in history] == [9, 10, 11]
     assert history[-1]["size_bytes"] == now["size_bytes"]
     assert history[-1]["new_bytes"] == now["new_bytes"]
 
@@ -88,7 +88,7 @@ def test_skew(shop: Served) -> None:
 
 def test_state_by_key_as_of_the_newest_commit(shop: Served) -> None:
     states = get(shop, "/jobs/shop/state")
-    assert (states["batch"], states["query"]) == (11, "visits")
+    assert (states["batch_id"], states["query"]) == (11, "visits")
     assert [each["operator"] for each in states["operators"]] == ["aggregate"]
     found = get(shop, "/jobs/shop/state/aggregate?key=customer%3Dc1")
     assert (found["exists"], found["value"], found["key"]) == (
@@ -97,7 +97,7 @@ def test_state_by_key_as_of_the_newest_commit(shop: Served) -> None:
         {"customer": "c1"},
     )
     older = get(shop, "/jobs/shop/state/aggregate?key=c1&batch=9")
-    assert (older["batch"], older["value"]["count"]) == (9, 10)
+    assert (older["batch_id"], older["value"]["count"]) == (9, 10)
     assert get(shop, "/jobs/shop/state/aggregate?key=nobody")["exists"] is False
 
 
@@ -131,7 +131,7 @@ def test_a_savepoint_from_taking_to_deletion(shop: Served) -> None:
     listed = get(shop, "/savepoints?job=shop")["catalogs"]
     assert [each["savepoint"] for each in listed[f"file://{catalog}"]] == [uri]
     manifest = get(shop, f"/savepoints/show?savepoint={uri}")["manifest"]
-    assert (manifest["label"], manifest["operation"]) == ("a", taken["operation"])
+    assert (manifest["label"], manifest["operation"]) == ("a", taken["operation_id"])
     assert "files" not in manifest
     verified = done(shop, "/savepoints/verify", {"savepoint": uri, "deep": True})
     assert verified["result"]["ok"] is True
@@ -200,7 +200,7 @@ def test_no_name_leads_out_of_where_a_request_may_look(
 def test_an_operation_is_asked_once_under_an_id_of_your_own(shop: Served) -> None:
     body = {"directory": str(shop.folder / "checkpoints" / "sp"), "operation": OURS}
     for _ in range(2):
-        assert done(shop, "/jobs/shop/savepoints", body)["operation"] == OURS
+        assert done(shop, "/jobs/shop/savepoints", body)["operation_id"] == OURS
     assert len(get(shop, "/operations?job=shop")["operations"]) == 1
     other = shop.client().post(f"{API}/savepoints/delete", json={"savepoints": ["x"], "operation": OURS})
     assert other.status_code == 400

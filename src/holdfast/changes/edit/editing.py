@@ -30,7 +30,7 @@ from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.rows.plain import plain
-from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_spread
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import followed
@@ -64,7 +64,7 @@ class EditPlan(JsonShape):
 
     savepoint: str
     catalog: str
-    batch_id: int = field(metadata=json_as(formerly="batch"))
+    batch_id: int
     query_id: str
     state: str
     statement: str

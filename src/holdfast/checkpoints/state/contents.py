@@ -251,7 +251,7 @@ class StoreShares(JsonShape):
         named: What the operator is called.
     """
 
-    operator: int = field(metadata=json_as("operator_id", formerly="operator"))
+    operator: int = field(metadata=json_as("operator_id"))
     operator_name: str
     store: str
     partitions: tuple[PartitionSize, ...]

@@ -102,7 +102,7 @@ class Verification(JsonShape):
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
-    batch_id: int | None = field(metadata=json_as(formerly="batch"))
+    batch_id: int | None
     problems: tuple[Problem, ...]
     remarks: tuple[Remark, ...]
     restorable: tuple[int, ...]

@@ -20,7 +20,7 @@ _TIME: Final = len("20260305T080000.000Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TourStep:
     """A command and why one would type it.
 
     Attributes:
@@ -69,60 +69,64 @@ class Toured(JsonShape):
 
 
 STEPS: Final = (
-    Step(
+    TourStep(
         "The input: arrivals. a05 and a12 come twice, the second a02 is too late.",
         "cat arrivals/0.json arrivals/1.json arrivals/2.json arrivals/3.json",
     ),
-    Step(
+    TourStep(
         "Spark has counted them by day and customer. Is the checkpoint whole?",
         "holdfast checkpoint verify checkpoint",
     ),
-    Step("What is in it: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
-    Step("Which states there are, with the columns of their keys.", "holdfast state list checkpoint"),
-    Step(
+    TourStep("What is in it: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
+    TourStep("Which states there are, with the columns of their keys.", "holdfast state list checkpoint"),
+    TourStep(
         "One key of one state: how often was ann here? Count her lines above.",
         f"holdfast state get checkpoint aggregate {_ANN}",
     ),
-    Step(
+    TourStep(
         "Which batches changed it: ask this when a count looks wrong.",
         f"holdfast state history checkpoint aggregate {_ANN}",
     ),
-    Step(
+    TourStep(
         "All keys, in SQL.",
         "holdfast state scan checkpoint"
         ' --sql "select customer, count from aggregate order by count desc, customer"',
         needs_sql=True,
     ),
-    Step(
+    TourStep(
         "A savepoint keeps this state for good; the query may run meanwhile.",
         "holdfast savepoint take checkpoint savepoints --label tour",
     ),
-    Step(
+    TourStep(
         "An edit makes a second savepoint; what it is made from stays as it is.",
         "holdfast state edit {first} aggregate --set count=4"
         " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
         needs_sql=True,
     ),
-    Step("What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}", needs_sql=True),
-    Step(
+    TourStep(
+        "What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}", needs_sql=True
+    ),
+    TourStep(
         "Undo makes a third savepoint, with the state from before the edit.",
         "holdfast state undo {last} --yes",
         needs_sql=True,
     ),
-    Step("It is the state of the first one again.", "holdfast savepoint diff {first} {last}", needs_sql=True),
-    Step(
+    TourStep(
+        "It is the state of the first one again.", "holdfast savepoint diff {first} {last}", needs_sql=True
+    ),
+    TourStep(
         "What a restore would make: a checkpoint from which the query goes on.",
         "holdfast restore {first} restored --dry-run",
     ),
-    Step(
+    TourStep(
         "The same state in three partitions instead of two, in a new directory.",
         "holdfast rescale {first} rescaled --partitions 3",
     ),
-    Step(
+    TourStep(
         "Now damage: one byte of one state file, in a copy of the checkpoint.",
         "cp -r checkpoint damaged && printf X | dd of={file} bs=1 seek=40 conv=notrunc status=none",
     ),
-    Step(
+    TourStep(
         "verify names the file, and ends with exit code 6.", "holdfast checkpoint verify damaged", exit_code=6
     ),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from holdfast.errors import Conflict, Internal, Invalid, NotFound, Unsupported
 from holdfast.jobs.state_home import StateHome
-from holdfast.json_shapes import NOT_IN_JSON, JsonShape, json_as
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape
 from holdfast.plain_values import READ, from_known, from_plain, wrong_fields
 from holdfast.storage.shared_database import DatabaseShape, SharedDatabase
 
@@ -202,7 +202,7 @@ class Operation(JsonShape):
         error: Why it failed, as errors are told everywhere.
     """
 
-    operation_id: str = field(metadata=json_as(formerly="operation"))
+    operation_id: str
     verb: str
     job: str | None
     arguments: Mapping[str, Any] = field(metadata=_AS_TEXT)

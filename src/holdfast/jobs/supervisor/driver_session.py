@@ -196,7 +196,7 @@ class DriverSession:
     def _restored(self, message: protocol.CheckpointsRestored) -> None:
         self._job.restored = True
         for query in message.queries:
-            text = f"query {query['query']} goes on from batch {query['batch']} of {query['savepoint']}"
+            text = f"query {query['query']} goes on from batch {query['batch_id']} of {query['savepoint']}"
             self._job.say("restored", text, **query)
 
     def _started(self, message: protocol.QueriesStarted) -> None:

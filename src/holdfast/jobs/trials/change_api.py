@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.changes.change import Rank, StateChange
+from holdfast.changes.change import StateChange, StepOrder
 from holdfast.changes.engine import Step
 from holdfast.changes.evolving import ConvertState, EvolutionPlan
 from holdfast.savepoints.access import Address, ChangeSource
@@ -55,7 +55,7 @@ class Change(StateChange):
             ) as ready:
                 yield ready.plan, ConvertState(ready.plan, ready.code, ready.shape, ready.accepts)
 
-        return self.add_step(Rank.CODE, prepared)
+        return self.add_step(StepOrder.CODE, prepared)
 
 
 def change(source: Address, *, home: Address | None = None) -> Change:

@@ -52,7 +52,7 @@ def _annotations(shape: type) -> dict[str, Any]:
     return {
         field.name: Annotated[
             _type_of(field.type),
-            Field(description=field.description or None, deprecated=field.deprecated or None),
+            Field(description=field.description or None),
         ]
         for field in json_fields(shape)
     }

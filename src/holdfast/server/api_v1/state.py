@@ -55,7 +55,6 @@ class At(Shape):
     query: str = Field(description="The sink's name.")
     place: str = Field(description="The checkpoint or savepoint.")
     batch_id: int = Field(description="The batch whose state it is.")
-    batch: int = Field(description="The former name of `batch_id`.", deprecated=True)
     committed_ms: int | None = Field(description="When that was committed, as far as it is known.")
     age_ms: int | None = Field(description="How long ago.")
 
@@ -183,7 +182,7 @@ def router(plane: ControlPlane) -> APIRouter:
         await run_in_threadpool(_check_small_enough, reader)
         question = {
             "address": at["place"],
-            "batch": at["batch"],
+            "batch": at["batch_id"],
             "sql": wanted.sql,
             "rows": wanted.limit,
             "bytes": SQL_LIMITS.answer_bytes,
@@ -223,7 +222,6 @@ def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, d
         "query": query.name,
         "place": place.name,
         "batch_id": reader.batch_id,
-        "batch": reader.batch_id,
         "committed_ms": committed,
         "age_ms": None if committed is None else max(0, plane.clock() - committed),
     }
