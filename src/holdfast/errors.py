@@ -81,7 +81,7 @@ def _rebuild(kind: type[HoldfastError], fact: str, facts: dict[str, str | None])
 
 
 class Invalid(HoldfastError):
-    """The request is wrong as it stands; the caller fixes it."""
+    """The request is wrong as it is; the caller fixes it."""
 
     kind = "invalid"
     exit_code = 2
@@ -105,7 +105,7 @@ class Conflict(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """Something needed is not there at the moment; the caller tries again."""
+    """Something needed is missing at the moment; the caller tries again."""
 
     kind = "unavailable"
     exit_code = 5

@@ -68,7 +68,7 @@ def json_as(
 def json_spread(*only: str) -> Mapping[str, Any]:
     """Metadata of a field in whose place the fields of its value go out: these, or all.
 
-    Where there is no value, they are null; but a field that stands before it keeps its own.
+    Where there is no value, they are null; but a field that is before it keeps its own.
     """
     return {_KEY: _Rule(spread=True, only=frozenset(only))}
 
@@ -171,7 +171,7 @@ def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
 
 @functools.cache
 def _spread_names(shape: Any, attribute: str) -> tuple[str, ...]:
-    """The names of the fields in whose place a value is spread, for one that is not there."""
+    """The names of the fields in whose place a value is spread, for one that is missing."""
     rule = next(rule for name, _, rule in _outgoing(shape) if name == attribute)
     return tuple(_described(_shape_in(_type_of_field(shape, attribute)), rule.only))
 
@@ -183,7 +183,7 @@ class JsonField:
     Attributes:
         name: Its name.
         type: The type of its value.
-        description: What it is; empty where nobody has said it.
+        description: What it is; empty if not given.
     """
 
     name: str

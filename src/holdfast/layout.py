@@ -50,7 +50,7 @@ STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"
 LOGS: Final = "logs"
 DEFAULT_STORE: Final = "default"
-# What lies beside a checkpoint, under its own name: its savepoints, and a fork of it.
+# What lies next to a checkpoint, under its own name: its savepoints, and a fork of it.
 SAVEPOINTS_BESIDE: Final = ".savepoints"
 FORK_BESIDE: Final = "-fork"
 # `file:///` and `s3://` with the name of a bucket.
@@ -336,7 +336,7 @@ def left_state_file(place: Place) -> StoreFile | None:
 
 
 def version_file(store: StoreId, name: str) -> StoreFile | None:
-    """The version that a name in a store's folder stands for, or None: the fast way through long lists."""
+    """The version that a name in a store's folder represents, or None: the fast way through long lists."""
     match = _VERSION_FILE.fullmatch(name)
     if match is None:
         return None
@@ -380,7 +380,7 @@ def beside(checkpoint: str, ending: str) -> str | None:
 
 
 def lease_beside(name: str) -> str:
-    """The folder beside a checkpoint of this name, in which its owner keeps a lease."""
+    """The folder next to a checkpoint of this name, in which its owner keeps a lease."""
     return f".{name}.holdfast.lease"
 
 

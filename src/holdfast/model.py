@@ -190,7 +190,7 @@ class SkewReport(JsonShape):
         error: How far off a share may be, either way. Every key with more than twice as much is in `heavy`,
             unless that is full.
         partitions: The share of each partition, in their order; empty if their number is not known.
-        estimated: Whether these were worked out from the heavy keys, with the other rows taken as even,
+        estimated: Whether these were computed from the heavy keys, with the other rows taken as even,
             and not counted.
         batch_id: The batch, for a stream.
     """

@@ -42,9 +42,9 @@ def cassandra(
         prefix: What all names of stores begin with: `hf.Cassandra(prefix=…)`.
 
     Raises:
-        NotFound: There is no such state.
+        NotFound: The state does not exist.
         Corrupt: There are no tables of state.
-        Invalid: It is no address; or the query has several operators; or Cassandra does not let us in.
+        Invalid: It is not an address; or the query has several operators; or Cassandra does not let us in.
         Unsupported: The package `cassandra-driver` is not installed; or the state is of another release.
         Unavailable: Cassandra does not answer.
     """
@@ -71,8 +71,8 @@ def redis(
         prefix: What all keys in the database begin with: `hf.Redis(prefix=…)`.
 
     Raises:
-        NotFound: There is no such state.
-        Invalid: It is no address; or the query has several operators; or Redis does not let us in.
+        NotFound: The state does not exist.
+        Invalid: It is not an address; or the query has several operators; or Redis does not let us in.
         Unsupported: The package `redis` is not installed; or the state is of another release.
         Unavailable: Redis does not answer.
     """

@@ -83,7 +83,7 @@ def report(
 
     Raises:
         Invalid: A column or a number is wrong, or the frame is a stream.
-        NotFound: There is no such job, or nothing of it is watched.
+        NotFound: The job does not exist, or nothing of it is watched.
     """
     if isinstance(source, str):
         from holdfast.jobs.reports import report_job

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kept_state import Shop, asked_of, by_who, hold, kept, put, timed, timers_of
 from keyed_programs import EVENTS, OPS, OUTPUT, Everything, Model
 
-from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_builder import build_groups
 from holdfast.changes.keyed.group_changes import changed
 from holdfast.changes.keyed.regrouping import regrouped
 from holdfast.checkpoints.keyed import KeyRow, KeyTimer
@@ -220,7 +220,7 @@ def test_a_job_goes_on_from_state_that_was_made_of_its_tables(
         for each in state.operator.states
     }
     timers = timers_of(state)
-    found = made(state.operator, tables, timers if timers.num_rows else None)
+    found = build_groups(state.operator, tables, timers if timers.num_rows else None)
     hold(both.harness, found, anew=True)
     assert {row.key: (row.values, row.stamps, row.timers) for row in kept(both.harness).rows()} == rows
     both.run(after)

@@ -14,7 +14,7 @@ from keyed_runs import batches_read, by_batch_and_key, clocks, program, read_str
 import holdfast as hf
 from holdfast import checkpoints
 from holdfast.at_rest.keyed_reader import keyed_states
-from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_builder import build_groups
 from holdfast.changes.keyed.group_changes import changed
 from holdfast.changes.keyed.group_writer import regroup, replacing, write_groups
 from holdfast.checkpoints.keyed import KeyTimer
@@ -144,7 +144,7 @@ def test_a_job_goes_on_from_state_that_was_mended_at_rest(spark: SparkSession, t
         each.name: pa.concat_tables([state.schema(each.name).empty_table(), *state.scan(each.name)])
         for each in state.operator.states
     }
-    fresh = made(state.operator, tables, timers_of(state))
+    fresh = build_groups(state.operator, tables, timers_of(state))
     groups = replacing(state.source.groups(), fresh)
     write_groups(shop.checkpoint, {0: groups}, tmp_path / "third")
     assert shop.keys == before

@@ -14,7 +14,7 @@ from hostile import entry_names, entry_of, hostile, with_entry
 
 from golden import golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.checkpoints.state.rocksdb import open_snapshot
 from holdfast.errors import HoldfastError
 from holdfast.formats.files.snapshot import METADATA
 from holdfast.layout import StoreFile
@@ -59,7 +59,7 @@ def main(name: str, seed: str, count: int) -> None:
             file = layout.parse(zip_path)
             assert isinstance(file, StoreFile)
             try:
-                with opened(LocalStorage(place), file, b"") as snapshot:
+                with open_snapshot(LocalStorage(place), file, b"") as snapshot:
                     read += sum(len(chunk) for chunk in snapshot.chunks(100))
                     snapshot.get(b"key")
             except HoldfastError:

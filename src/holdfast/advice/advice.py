@@ -27,7 +27,7 @@ class Confidence(str, Enum):
     """The confidence of an advice.
 
     `CERTAIN`: files, or the job's own batches, show it. `LIKELY`: they show what leads to it, and its size is
-    reckoned. `GUESS`: it depends on something that no file tells.
+    estimated. `GUESS`: it depends on something that no file tells.
     """
 
     CERTAIN = "certain"
@@ -100,7 +100,7 @@ class AdviceKind:
         severity: How bad it usually is; the worst comes first.
         sureness: How sure it usually is.
         looks_for: What is seen where it is given.
-        costs: What it costs to leave it, and how that is reckoned.
+        costs: What it costs to leave it, and how that is estimated.
         instead: What to do.
         rule: The rule of lint that sees the same, if there is one.
     """
@@ -177,7 +177,7 @@ class Option(JsonShape):
     Attributes:
         name: `memory`, `rocksdb`, `redis` or `cassandra`; of a place `local`, `efs`, `hdfs` or `s3`.
         advised: Whether it is the one to take; of one list one is, unless none fits.
-        now: Whether it is the one that is there.
+        now: Whether it is the one that exists.
         fits: Whether it could be taken at all.
         why: Why it is advised, would do, or would not.
         state_bytes: What the state takes there, with the versions that are kept.

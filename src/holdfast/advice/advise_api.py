@@ -22,7 +22,7 @@ def topics_of(names: Iterable[str]) -> frozenset[Topic]:
     """The topics of these names; all where none is given.
 
     Raises:
-        Invalid: There is no such topic.
+        Invalid: The topic does not exist.
     """
     known = {topic.value: topic for topic in Topic}
     given = list(names)

@@ -115,12 +115,12 @@ class Load:
         keys: Keys.
         value_bytes: The bytes of each one's value.
         tasks: Tasks that load state side by side.
-        latency_ms: How late a result may be; None where nobody says.
+        latency_ms: How late a result may be; None if not given.
         shared: Whether other services read it.
         carried: Whose state it is: `BUILT_IN` operators', which every backend carries; Holdfast's `KEYED`
             state, whose rows alone a database takes; or that of `OWN` transformWithState, which RocksDB
             alone takes.
-        most_keys: Whether a batch changes most keys; None where nobody knows.
+        most_keys: Whether a batch changes most keys; None if unknown.
         now: Where it is.
         now_bytes: What it takes there.
     """

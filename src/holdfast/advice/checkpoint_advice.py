@@ -163,7 +163,7 @@ def checkpoint_advice(evidence: Evidence) -> Iterator[Advice]:
     yield from _small_files(evidence)
     yield from _no_changelog(evidence)
     yield from _long_replay(evidence)
-    yield from _kept(evidence)
+    yield from _advise_retention(evidence)
 
 
 def shape_of(evidence: Evidence) -> QueryShape:
@@ -290,7 +290,7 @@ def _long_replay(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-def _kept(evidence: Evidence) -> Iterator[Advice]:
+def _advise_retention(evidence: Evidence) -> Iterator[Advice]:
     checkpoint, kept = evidence.checkpoint, len(evidence.checkpoint.committed)
     few = retains_few(checkpoint)
     if few is not None:

@@ -59,7 +59,7 @@ def read_facts(storage: Storage) -> CheckpointFacts:
         RocksDB snapshot among them. Nothing of the state itself is read.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """

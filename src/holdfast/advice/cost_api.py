@@ -62,11 +62,11 @@ def cost(
         prices: What bytes and requests cost, or a file that says so; None for the defaults, in which requests
             have no price.
         interval: The time from one batch to the next; None for what the checkpoint tells.
-        savepoints: The directories of the query's savepoints; None for the one beside the checkpoint.
+        savepoints: The directories of the query's savepoints; None for the one next to the checkpoint.
         memory: What each operator takes of memory, by its name, where that was measured.
 
     Raises:
-        NotFound: There is no such checkpoint, savepoint, or file of prices, or its batch is not kept.
+        NotFound: The checkpoint does not exist, savepoint, or file of prices, or its batch is not kept.
         Invalid: The file of prices, the interval or the address is wrong, or its batch is an older one.
         Corrupt: A file that was read is damaged.
         Unsupported: The state is in a database, or is of a provider that is not known here.
@@ -165,7 +165,7 @@ def forecast_cost(
 
     Raises:
         Invalid: A figure or the file of prices is wrong.
-        NotFound: There is no such file of prices.
+        NotFound: The file of prices does not exist.
     """
     interval_ms = parse_duration(interval, "interval")
     plan = PlannedState(

@@ -96,7 +96,7 @@ class CostReport(JsonShape):
         provider: Where the stores keep state: `rocksdb` or `memory`; null without state.
         medium: What the checkpoint is on: `local`, `hdfs`, or `s3` for every object store.
         batches: How many batches the checkpoint keeps.
-        interval_ms: The time from one batch to the next; null where nobody knows.
+        interval_ms: The time from one batch to the next; null if unknown.
         interval_from: `given`, or `measured` from the kept batches.
         states: Each state of each operator.
         other_bytes: In the checkpoint beside state: logs, sources and notes.
@@ -157,7 +157,7 @@ class Situation:
         prices: What is paid.
         medium: What the checkpoint is on.
         place: The checkpoint.
-        interval_ms: The time from one batch to the next; None where nobody knows.
+        interval_ms: The time from one batch to the next; None if unknown.
         packed: How much smaller than now zstd would make the changes, as a share; None where that is not
             known, or the codec is zstd.
         codec: The codec of the changes.

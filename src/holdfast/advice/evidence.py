@@ -89,7 +89,7 @@ def figures(file: str | os.PathLike[str] | None) -> MeasuredBackends:
     Backends that were not measured keep the guide's.
 
     Raises:
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
         Invalid: It is not what the bench writes.
     """
     if file is None:
@@ -191,7 +191,7 @@ class Evidence:
         place: Where the checkpoint is.
         gap_ms: From the plan of one batch to that of the next, in the median; None of a single batch.
         span_ms: From the first to the last batch of which sizes are known; None where that is not told.
-        kept_bytes: All files of state that are kept, reckoned from the first partitions.
+        kept_bytes: All files of state that are kept, estimated from the first partitions.
         batches: What a state home remembers of the job's batches, oldest first.
         needs: What people say.
         figures: What backends take.
@@ -288,7 +288,7 @@ def read_evidence(
         partition of each operator.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """

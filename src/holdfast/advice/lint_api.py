@@ -22,7 +22,7 @@ def lint_path(target: str | os.PathLike[str]) -> LintReport:
 
     Raises:
         Invalid: The file is not Python in UTF-8, or the configuration is wrong.
-        NotFound: There is no such file or checkpoint.
+        NotFound: The file or checkpoint does not exist.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
@@ -42,7 +42,7 @@ def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> Lint
         batches: The newest batches of its query, oldest first.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file of it is damaged.
         Unavailable: The storage does not answer.
     """

@@ -55,10 +55,10 @@ class Prices(JsonShape):
         local: A GB-month of local disk.
         hdfs: A GB-month of HDFS, copies of its blocks included.
         s3: A GB-month of object storage.
-        memory: A GB-month of memory; None where nobody has said it.
-        writes: A request that writes or copies an object; None where nobody has said it.
-        lists: A request that lists; None where nobody has said it, and then it costs what a write does.
-        reads: A request that reads an object, or asks about one; None where nobody has said it.
+        memory: A GB-month of memory; None if not given.
+        writes: A request that writes or copies an object; None if not given.
+        lists: A request that lists; None if not given, and then it costs what a write does.
+        reads: A request that reads an object, or asks about one; None if not given.
         deletes: A request that deletes; most object stores take nothing for it.
     """
 
@@ -83,7 +83,7 @@ class Prices(JsonShape):
 
 
 def medium_of(uri: str) -> str:
-    """Return the medium of an address: `local`, `hdfs` or `s3`, which stands for every object store."""
+    """Return the medium of an address: `local`, `hdfs` or `s3`, which represents every object store."""
     match = SCHEME.match(uri)
     scheme = "" if match is None else uri.partition(":")[0].lower()
     if scheme in _OBJECT_STORES:
@@ -97,7 +97,7 @@ def read_prices(path: str | os.PathLike[str]) -> Prices:
     Each price is a table with `price` and `per`, as in `s3 = { price = 0.023, per = "GB-month" }`.
 
     Raises:
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
         Invalid: It cannot be read, is not TOML, or has a name, number or unit that means nothing here.
     """
     where = os.fspath(path)

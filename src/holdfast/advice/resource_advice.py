@@ -334,7 +334,7 @@ def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Adv
 
     Args:
         rate: Rows a second that come in.
-        cores: The cores that are there.
+        cores: The cores that exist.
         rows_a_second: What one core works off.
     """
     missing = rate - cores * rows_a_second

@@ -92,12 +92,12 @@ RENAMING: Final = _BEFORE_RENAME.times(2) + _RENAME
 WHOLE_FILE: Final = ABSENT + ABSENT + Requests(lists=1) + Requests(writes=1) + RENAMING
 # A file of data that RocksDB's snapshots share: looked for, then uploaded where it belongs.
 DATA_FILE: Final = ABSENT + Requests(writes=1)
-# A file that is deleted: looked at, deleted, and S3A looks whether its folder would be empty.
+# A file that is deleted: looked at, deleted, and S3A checks whether its folder would be empty.
 DELETED: Final = PRESENT + Requests(deletes=1, lists=1)
 # The same of a file of data, for which Spark looks for a checksum that no such file has.
 _DATA_DELETED: Final = DELETED + ABSENT
 # What RocksDB's cleaning looks through before it deletes data: the folder of data, and the one of logs, which
-# is not there.
+# is missing.
 _CLEANING: Final = Requests(lists=1) + ABSENT
 # A file of the offset log or the commit log, of which Spark asks first whether it is there.
 LOG_FILE: Final = ABSENT + WHOLE_FILE
@@ -258,7 +258,7 @@ def measure(storage: Storage) -> MeasuredCheckpoint:
     newest snapshot. Nothing of the state itself is read.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unsupported: The state is in a database, or of a provider that is not known here.
         Unavailable: The storage does not answer.

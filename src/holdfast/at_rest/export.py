@@ -86,7 +86,7 @@ def check_target(target: Path) -> None:
     Raises:
         Invalid: Its name does not say which kind it is to be.
         Conflict: It is there already.
-        Unavailable: Its directory is not there.
+        Unavailable: Its directory is missing.
     """
     if target.suffix not in (PARQUET, *LINES):
         raise Invalid(

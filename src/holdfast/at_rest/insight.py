@@ -73,7 +73,7 @@ class KeyHistory(JsonShape):
         batches: The batches that were looked at, ascending.
         last_written: The newest batch that has written the key, be it with the value that it had; None where
             that was before what is kept, or where the files tell only of other values and there was none.
-        exact: Whether the files tell of each write, and not only of other values.
+        exact: Whether the files record each write, and not only of other values.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
@@ -151,19 +151,19 @@ def key_history(
 def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
     before: KeyState | None = None
     for batch in seen:
-        value = _told(batch.found)
+        value = _comparable(batch.found)
         if before is None:
             if batch.found.exists:
-                # A query's first batch has set what is there; else it was there when what is kept begins.
+                # A query's first batch has set what exists; else it was there when what is kept begins.
                 change = SET if batch.batch_id == 0 else FIRST
                 yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
-        elif value != _told(before):
+        elif value != _comparable(before):
             change = REMOVED if not batch.found.exists else CHANGED if before.exists else SET
             yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
         before = batch.found
 
 
-def _told(found: KeyState) -> list[str]:
+def _comparable(found: KeyState) -> list[str]:
     """Return a form in which equal values compare equal, NaN included."""
     return [repr((entry.sub, entry.value, entry.expires_ms)) for entry in found.entries]
 
@@ -179,7 +179,7 @@ def _retained(
         walks = [kept_rows(reader.storage, files, number, wanted, some) for number in partitions]
         before: KeyState | None = None
         for kept in _together(walks):
-            found = _found(state, key, wanted, kept)
+            found = _state_of_key(state, key, wanted, kept)
             offsets = logs.offsets(kept[0].batch_id)
             written = _written(kept, before, found, state)
             planned = None if offsets is None else offsets.timestamp_ms
@@ -215,7 +215,7 @@ def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
         yield [partition[batch_id] for partition in found]
 
 
-def _found(
+def _state_of_key(
     state: NamedState,
     key: Mapping[str, Any],
     wanted: Sequence[Sought],
@@ -232,7 +232,7 @@ def _found(
 def _written(
     kept: Sequence[KeptRows], before: KeyState | None, found: KeyState, state: NamedState
 ) -> bool | None:
-    if before is not None and _told(before) != _told(found):
+    if before is not None and _comparable(before) != _comparable(found):
         return True
     told = [rows.written for rows in kept]
     if not state.source.notes_writes:
@@ -299,7 +299,7 @@ class KeyExplanation(JsonShape):
     Attributes:
         found: What the state holds.
         written_batch: The newest batch that has written it; None where that was before what is kept.
-        exact: Whether the files tell of each write, and not only of other values.
+        exact: Whether the files record each write, and not only of other values.
         first_kept: The oldest batch that is kept.
         written_ms: When that batch was planned.
         inputs: What the batch had read from each source: files, or offsets of topics and tables.
@@ -313,7 +313,7 @@ class KeyExplanation(JsonShape):
         partition: The partition that it is in.
         partitions: How many there are.
         key_group: The key group, of Holdfast's keyed operators.
-        rank: Where it stands among the largest; None where nobody asked.
+        rank: Where it stands among the largest; None if not given.
     """
 
     found: KeyState = field(metadata=json_spread())
@@ -425,7 +425,7 @@ def _removed_by_watermark(
 
 
 def _ms(time: dt.datetime) -> int:
-    """A time in epoch milliseconds; one without a zone is held against the watermark as UTC."""
+    """A time in epoch milliseconds; one without a zone is compared with the watermark as UTC."""
     return round((time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
@@ -501,7 +501,7 @@ def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None
     for size in state.source.key_sizes(state, tell):
         keys += 1
         total += size.size_bytes
-        # What is found first stands before others of its size.
+        # What is found first is before others of its size.
         item = (size.size_bytes, -keys, size)
         if len(largest) < most:
             heapq.heappush(largest, item)
@@ -602,7 +602,7 @@ def what_if(
     current_ttl_ms: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Apply a rule to the state that is there; nothing is changed.
+    """Apply a rule to the state that exists; nothing is changed.
 
     A time to live frees what is older by the clock of its state: the time of the newest batch where the state
     carries times of processing, the watermark where it carries event times. A watermark delay frees what the
@@ -617,12 +617,12 @@ def what_if(
         state: Only this state; all by default.
         operator: Only this operator; all by default.
         by: A column of the state that has the time, where the state carries none of itself.
-        current_ttl_ms: The time to live that a state of Spark's has now, where it cannot be worked out.
+        current_ttl_ms: The time to live that a state of Spark's has now, where it cannot be computed.
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
-        Invalid: Neither rule or both were given, or there is no such column of times.
-        NotFound: There is no such state or operator, or a file that the batch needs is gone.
+        Invalid: Neither rule or both were given, or the column of times does not exist.
+        NotFound: The state or operator does not exist, or a file that the batch needs is gone.
         Corrupt: A file or a row is damaged.
     """
     if (ttl_ms is None) == (watermark_ms is None):

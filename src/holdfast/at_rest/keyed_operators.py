@@ -63,16 +63,16 @@ class KeyedOperator:
 
     Attributes:
         operator_id: Its number in the plan.
-        name: The user's name of it; `operator-NUMBER` where nobody noted one.
+        name: The user's name of it; `operator-NUMBER` if none was recorded.
         partitions: How many partitions its state has.
         key_groups: How many key groups its keys are put into.
-        keys: The key columns. Where nobody noted their names they are `key`, or `key_1`, `key_2`, …
+        keys: The key columns. If their names were not recorded, they are `key`, or `key_1`, `key_2`, …
         states: What is kept for each key.
         timers: Whether keys may have timers.
         form: The newest form of its tables.
         planned_ms: When the batch was planned, by which what is written now is stamped.
         watermark_ms: The watermark of the batch.
-        placed: Whether a function of the user's decides a key's group; None where nobody noted it.
+        placed: Whether a function of the user's decides a key's group; None if not recorded.
         instances: Whether its keys are the instances of an `hf.Operator`.
         note_path: Where the operator's note is; None where there is none.
         numbering: How the groups are stored.
@@ -137,7 +137,7 @@ def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[Keye
         batch_id: A committed batch whose files are kept; the newest by default.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed.
+        NotFound: The checkpoint does not exist, or the batch is not committed.
         Corrupt: A file is damaged.
     """
     return tuple(operator for operator, _ in keyed_with_states(storage, batch_id))
@@ -152,7 +152,7 @@ def keyed_with_states(
         return []
     notes = dict(_notes(storage))
     found = []
-    for states, name in _named(storage, own, notes):
+    for states, name in _name_operators(storage, own, notes):
         note = notes.get(name) if name is not None else None
         form, key_groups = _from_note(note) if note is not None else _from_rows(storage, states)
         if form is not None:
@@ -251,7 +251,7 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield operator, note
 
 
-def _named(
+def _name_operators(
     storage: Storage, own: Sequence[OperatorStates], notes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[OperatorStates, str | None]]:
     """Each operator with the name it has in the notes: they do not say which of Spark's operators they are.

@@ -284,7 +284,7 @@ class KeyedStateReader:
             sizes: Put `size_bytes` beside: about how many bytes the key and the value have.
 
         Raises:
-            NotFound: There is no such state; or a file that the batch needs is gone.
+            NotFound: The state does not exist; or a file that the batch needs is gone.
             Unsupported: Some rows are of a former type that is not just narrower.
             Corrupt: A file or a row is damaged.
         """
@@ -407,7 +407,7 @@ def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedSt
         batch_id: A committed batch whose files are kept; the newest by default.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed.
+        NotFound: The checkpoint does not exist, or the batch is not committed.
         Corrupt: A file is damaged.
     """
     operators = keyed_with_states(storage, batch_id)
@@ -468,12 +468,12 @@ def keyed_contents(checkpoint: Storage) -> tuple[KeyedContent, ...]:
         total = ContentSum()
         rows = state.rows()
         while chunk := list(islice(rows, _CHUNK)):
-            total.add([repr(row.key).encode() for row in chunk], [_told(row) for row in chunk])
+            total.add([repr(row.key).encode() for row in chunk], [_comparable_bytes(row) for row in chunk])
         found.append(KeyedContent(state.operator.name, total.rows, total.digest()))
     return tuple(found)
 
 
-def _told(row: KeyRow) -> bytes:
+def _comparable_bytes(row: KeyRow) -> bytes:
     values = sorted((name, _ordered(value)) for name, value in row.values.items())
     stamps = sorted((name, _ordered(stamp)) for name, stamp in row.stamps.items())
     return repr((values, stamps, sorted(map(repr, row.timers)))).encode()

@@ -55,14 +55,18 @@ _ATOMS: Final = {
 }
 
 
-def named(keyed: KeyedStateReader, files: OperatorStates, operator: OperatorName) -> Iterator[NamedState]:
+def name_states(
+    keyed: KeyedStateReader, files: OperatorStates, operator: OperatorName
+) -> Iterator[NamedState]:
     """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
     source = KeyedSource(keyed, files)
     declared = keyed.operator
     key = _struct(declared.keys)
     states = [state for state in declared.states if state.kind != _BROADCAST]
     names = [state.name for state in states] + ([TIMERS] if declared.timers else [])
-    types: list[DataType] = [_held(state) for state in states] + ([Array(_TIMER)] if declared.timers else [])
+    types: list[DataType] = [_stored_type(state) for state in states] + (
+        [Array(_TIMER)] if declared.timers else []
+    )
     empty = Struct((), ())
     name = operator.display_name
     common = (declared.operator_id, name, files.name, operator)
@@ -307,7 +311,7 @@ def _size(value: Any) -> int:
     return 1 if isinstance(value, bool) else 8
 
 
-def _held(kept: KeptState) -> DataType:
+def _stored_type(kept: KeptState) -> DataType:
     value = spark_type(kept.type)
     if kept.kind == "list":
         return Array(value)

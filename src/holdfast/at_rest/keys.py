@@ -154,7 +154,7 @@ class _Rows:
                 return None
             wide = np.empty((len(slots), 2), np.int64)
             wide[:, 0], wide[:, 1] = slots, slots >> 63
-            return _made(arrow_type(type_), wide, null)
+            return _build_array(arrow_type(type_), wide, null)
         if not isinstance(type_, Atom):
             return None
         if type_.name == "boolean":
@@ -163,12 +163,12 @@ class _Rows:
         if form is None:
             return None
         values = np.ascontiguousarray(slots).view(form)[:: _WORD // np.dtype(form).itemsize]
-        return _made(arrow_type(type_), np.ascontiguousarray(values), null)
+        return _build_array(arrow_type(type_), np.ascontiguousarray(values), null)
 
     def _struct(self, type_: Struct, begin: Words, ends: Words, null: NDArray[np.bool_]) -> pa.Array:
         import pyarrow as pa
 
-        # A null one has no words of its own; those of its row stand in, and are not shown.
+        # A null one has no words of its own; those of its row are in, and are not shown.
         least = (len(type_.types) + 63) // 64 * _WORD + _WORD * len(type_.types)
         if ((ends - begin < least) & ~null).any():
             raise damaged_row(self._where, "a struct that is cut off")
@@ -254,14 +254,14 @@ def readable(value: Any) -> Any:
     return value
 
 
-def _made(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa.Array:
+def _build_array(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa.Array:
     import pyarrow as pa
 
     return pa.Array.from_buffers(type_, len(null), [_validity(null), pa.py_buffer(values)])
 
 
 def _validity(null: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bits for what is there; none where all is."""
+    """Arrow's bits for what exists; none where all is."""
     import numpy as np
     import pyarrow as pa
 
@@ -304,7 +304,7 @@ def typed_key(
         given: A dictionary by column, a list or tuple in the order of the columns, or the only one's value.
         columns: The columns of the key, with their types.
         where: The state, for messages.
-        written: Whether text may stand for a value of any type, as on a command line.
+        written: Whether text may represent a value of any type, as on a command line.
         sample: Gives a key of the state as text, for messages.
 
     Raises:

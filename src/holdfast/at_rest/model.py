@@ -298,11 +298,11 @@ class StateSource(Protocol):
         Args:
             state: One of its states.
             by: A column of key or value that has the time, where the state carries none of itself.
-            current_ttl_ms: The time to live that the state has now, where it cannot be worked out.
+            current_ttl_ms: The time to live that the state has now, where it cannot be computed.
             tell: Called with stores done, stores in all, and what is being done.
 
         Raises:
-            Invalid: There is no such column, or it holds no times.
+            Invalid: The column does not exist, or it holds no times.
             Corrupt: A file or a row is damaged.
             NotFound: A file that the batch needs is gone.
         """

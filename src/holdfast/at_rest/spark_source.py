@@ -1,7 +1,7 @@
 """The states of Spark's operators, with the ages of their rows.
 
 Which times these are differs. States with a time to live note when each value will expire, from which the
-time to live is worked out if it is not given. Windows and sessions have their ends, joins the event time of
+time to live is computed if it is not given. Windows and sessions have their ends, joins the event time of
 each row, duplicates within a watermark the time until which they are remembered. Other states carry no times.
 """
 
@@ -52,7 +52,7 @@ _MICROS: Final = 1000
 _SECOND: Final = 1000
 _TIMESTAMPS: Final = (Atom("timestamp"), Atom("timestamp_ntz"))
 _WINDOWS: Final = ("window", "session_window")
-# Newest times of expiry that are held against the times of batches.
+# Newest times of expiry that are compared with the times of batches.
 _COMPARED: Final = 200
 
 
@@ -82,10 +82,10 @@ def spark_ages(
         state: The state.
         chunks: Its rows as they are stored.
         by: A column of key or value that has the time, where the state carries none of itself.
-        current_ttl_ms: The time to live that the state has now, where it cannot be worked out.
+        current_ttl_ms: The time to live that the state has now, where it cannot be computed.
 
     Raises:
-        Invalid: There is no such column, or it holds no times.
+        Invalid: The column does not exist, or it holds no times.
         Corrupt: A file or a row is damaged.
         NotFound: A file that the batch needs is gone.
     """
@@ -105,7 +105,7 @@ def spark_ages(
 
 
 def watermark_column(state: NamedState) -> str | None:
-    """The column whose time, or end of a window, is held against the watermark; None without a watermark."""
+    """The column whose time, or end of a window, is compared with the watermark; None without a watermark."""
     source = _time_column(state)
     return None if source is None or source.delay_ms is None else source.column
 

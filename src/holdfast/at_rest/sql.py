@@ -34,11 +34,11 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
         known: The columns of each table that there is.
 
     Raises:
-        Invalid: It is no query, or names something else.
+        Invalid: It is not a query, or names something else.
     """
     import duckdb
 
-    with _told(query), duckdb.connect() as connection:
+    with _translate_errors(query), duckdb.connect() as connection:
         statements = duckdb.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise _no_select(query)
@@ -46,7 +46,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
     named = set(_tables(json.loads(parsed[0] if parsed else "{}")))
     # Tables without rows tell what is wrong with the query before anything is read.
     empty = {name: schema.empty_table() for name, schema in known.items()}
-    with _connected(empty) as connection, _told(query, tables=known):
+    with _connected(empty) as connection, _translate_errors(query, tables=known):
         connection.execute(f"EXPLAIN {query}")
     return [name for name in known if name.lower() in named]
 
@@ -96,8 +96,8 @@ def answer(
         Invalid: The query is wrong, or reaches for something else than the tables.
         Unavailable: It took too long.
     """
-    with _connected(tables) as connection, _told(query), _within(connection, timeout_s):
-        return _whole_numbers(_asked(connection, query, most_rows).to_arrow_table())
+    with _connected(tables) as connection, _translate_errors(query), _within(connection, timeout_s):
+        return _whole_numbers(_run_query(connection, query, most_rows).to_arrow_table())
 
 
 @contextmanager
@@ -120,11 +120,11 @@ def streamed(
         Invalid: As `answer`.
         Unavailable: It needs more memory than it may take.
     """
-    with _connected(tables, threads) as connection, _told(query):
-        yield _asked(connection, query, most_rows).to_arrow_reader(_FEW_ROWS)
+    with _connected(tables, threads) as connection, _translate_errors(query):
+        yield _run_query(connection, query, most_rows).to_arrow_reader(_FEW_ROWS)
 
 
-def _asked(
+def _run_query(
     connection: duckdb.DuckDBPyConnection, query: str, most_rows: int | None
 ) -> duckdb.DuckDBPyRelation:
     relation = connection.sql(query)
@@ -155,7 +155,7 @@ def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch
     """
     query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it reaches the rows and nothing else
     failed: list[HoldfastError] = []
-    with _connected({ROWS: _noting(table, failed)}) as connection, _told(where, failed):
+    with _connected({ROWS: _noting(table, failed)}) as connection, _translate_errors(where, failed):
         relation = connection.sql(query)
         yield relation.to_arrow_reader(1 << 16)
 
@@ -232,7 +232,9 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
 
 
 @contextmanager
-def _told(query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()) -> Iterator[None]:
+def _translate_errors(
+    query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()
+) -> Iterator[None]:
     """DuckDB's errors, and those of Arrow on the way from it, as ours; ours from behind it as they were."""
     import duckdb
 

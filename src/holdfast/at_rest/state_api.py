@@ -26,8 +26,8 @@ Address = str | os.PathLike[str]
 def state(address: Address, batch: int | None = None) -> StatesAtRest:
     """The state of a checkpoint or a savepoint at one batch, to be read.
 
-    Nothing is changed, no query is disturbed, and no Spark is started. A query that runs goes on, and deletes
-    in time the files that old batches need; what was opened at one batch stays at it.
+    Nothing is changed, no query is disturbed, and no Spark is started. A query that runs continues, and
+    deletes in time the files that old batches need; what was opened at one batch stays at it.
 
     Args:
         address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with `@BATCH`
@@ -35,7 +35,7 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
         batch: The batch, where the address does not name it.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint, or the batch is not committed or no longer kept.
+        NotFound: The checkpoint or savepoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state is of a provider that is not known here.
         Invalid: The address cannot be one.
@@ -83,7 +83,7 @@ class StatesAtRest:
             operator: The operator, where the state's name alone would not do.
 
         Raises:
-            NotFound: There is no such state, or a file that the batch needs is gone.
+            NotFound: The state does not exist, or a file that the batch needs is gone.
             Invalid: Several states have this name, or the key does not fit its columns.
             Corrupt: A file is damaged.
             Unsupported: The state is of a kind that cannot be read.
@@ -129,7 +129,7 @@ class StatesAtRest:
             timeout_s: So long at most, once the states have been read.
 
         Raises:
-            NotFound: There is no such state.
+            NotFound: The state does not exist.
             Invalid: The query is wrong, or several states have the name.
             Unavailable: It took too long, or too much memory.
         """
@@ -251,12 +251,12 @@ class StatesAtRest:
             state: Only this state; all by default.
             operator: Only this operator; all by default.
             by: A column of the state that has the time, where the state carries none of itself.
-            current_ttl: The time to live that a state of Spark's has now, where it cannot be worked out.
+            current_ttl: The time to live that a state of Spark's has now, where it cannot be computed.
             tell: Called with stores done, stores in all, and what is being done.
 
         Raises:
-            Invalid: Neither rule or both were given, or there is no such column of times.
-            NotFound: There is no such state or operator, or a file that the batch needs is gone.
+            Invalid: Neither rule or both were given, or the column of times does not exist.
+            NotFound: The state or operator does not exist, or a file that the batch needs is gone.
             Corrupt: A file or a row is damaged.
         """
         require_package("pyarrow")
@@ -277,7 +277,7 @@ class StatesAtRest:
         """The state that a name means, with its columns.
 
         Raises:
-            NotFound: There is no such state.
+            NotFound: The state does not exist.
             Invalid: Several have this name.
         """
         return self._reader.pick(state, operator)[1]

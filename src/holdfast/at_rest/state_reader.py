@@ -60,7 +60,7 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
         batch_id: A committed batch that is still kept; the newest by default.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state is of a provider that is not known here.
     """
@@ -95,7 +95,7 @@ def pick(
         operator: The operator, where the state's name alone would not do.
 
     Raises:
-        NotFound: There is no such state; the message lists those that there are.
+        NotFound: The state does not exist; the message lists those that there are.
         Invalid: Several have this name.
     """
     chosen = _of_name(operators, operator)
@@ -142,7 +142,7 @@ def pick_operators(operators: Sequence[NamedOperator], operator: str | int | Non
     """The operators that a person means; all of them where none is named.
 
     Raises:
-        NotFound: There is no such operator; the message lists those that there are.
+        NotFound: The operator does not exist; the message lists those that there are.
     """
     chosen = _of_name(operators, operator)
     if operator is not None and not chosen:
@@ -208,7 +208,7 @@ def _states(
     storage: Storage, operator: OperatorStates, named: OperatorName, keyed: KeyedStateReader | None
 ) -> Iterator[NamedState]:
     if keyed is not None:
-        from holdfast.at_rest.keyed_source import named as keyed_named
+        from holdfast.at_rest.keyed_source import name_states as keyed_named
 
         yield from keyed_named(keyed, operator, named)
     if is_keyed(operator):
@@ -225,17 +225,19 @@ def _states(
         family = family_of(operator.name, label)
         if family is not None and family.use is FamilyUse.JOIN_ROWS:
             counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
-            yield _named(source, named, codec, state_name(named, label), StateForm.ROWS, counts)
+            yield _name_state(source, named, codec, state_name(named, label), StateForm.ROWS, counts)
         elif family is not None and family.use is FamilyUse.TIMERS:
             if family.state(label) in TIMER_NAMES:
-                yield _named(source, named, codec, state_name(named, label), StateForm.TIMERS)
+                yield _name_state(source, named, codec, state_name(named, label), StateForm.TIMERS)
         elif not codec.name.internal and (family is None or family.use is not FamilyUse.JOIN_COUNTS):
             is_list = companion(operator.name, label, FamilyUse.LIST_COUNTER) in codecs
             form = StateForm.LIST if is_list else StateForm.VALUE
-            yield _named(source, named, codec, state_name(named, label) if family is None else label, form)
+            yield _name_state(
+                source, named, codec, state_name(named, label) if family is None else label, form
+            )
 
 
-def _named(
+def _name_state(
     source: SparkSource,
     named: OperatorName,
     codec: StateCodec,
@@ -294,7 +296,7 @@ def no_key() -> Mapping[str, Any] | None:
 
 
 def first_key(state: NamedState) -> Mapping[str, Any] | None:
-    """A key that a state has; None if it is empty or cannot be read: whoever reads it tells of that."""
+    """A key that a state has; None if it is empty or cannot be read: whoever reads it reports that."""
     try:
         return next((entry.key for entry in state.source.scan(state)), None)
     except HoldfastError:
@@ -478,7 +480,7 @@ class StateReader:
         batch_id: A committed batch that is still kept; the newest by default.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state is of a provider that is not known here.
     """
@@ -528,7 +530,7 @@ class StateReader:
             operator: The operator, where the state's name alone would not do.
 
         Raises:
-            NotFound: There is no such state, or a file that the batch needs is gone.
+            NotFound: The state does not exist, or a file that the batch needs is gone.
             Invalid: Several states have this name, or the key does not fit.
             Corrupt: A file is damaged.
             Unsupported: The state is of a kind that cannot be read.

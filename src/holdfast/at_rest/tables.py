@@ -134,7 +134,7 @@ def _flat(column: pa.Array) -> list[pa.Array]:
 
 
 def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
-    """Keys whose first part stands before the rest, with its length before it."""
+    """Keys whose first part is before the rest, with its length before it."""
     split = len(codec.key_form.first)
     type_ = codec.key_type
     sizes = [int.from_bytes(key[:4], "little") for key in keys]

@@ -3,7 +3,7 @@
 A source of files keeps a list of what it has seen, every other its offset in the offset log. Both are put
 into the checkpoint as if the query had got so far by itself.
 
-The query itself is run over the history, in a directory that nobody sees, with its sink left out. So what
+The query itself is run over the history, in a hidden directory, with its sink left out. So what
 it keeps is what it would keep; nothing here knows how an operator does that. Then its sources are set to
 where it is to begin, and a savepoint is taken of it.
 
@@ -145,7 +145,7 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
             checkpoint.delete(f"{layout.SOURCES}/{source}/{name}")
     for number, beginning in enumerate(beginnings):
         if beginning.seen:
-            lines = tuple(_seen(path, changed) for path, changed in beginning.seen)
+            lines = tuple(_source_log_line(path, changed) for path, changed in beginning.seen)
             checkpoint.write(SourceLogFile(str(number), 0).render(), SourceLog(1, lines).render())
 
 
@@ -193,7 +193,7 @@ def _offset(beginning: Beginning) -> str | None:
     return json.dumps({"logOffset": 0}, separators=(",", ":")) if beginning.seen else None
 
 
-def _seen(path: str, changed_ms: int) -> str:
+def _source_log_line(path: str, changed_ms: int) -> str:
     return json.dumps({"path": path, "timestamp": changed_ms, "batchId": 0}, separators=(",", ":"))
 
 
@@ -217,10 +217,10 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         checkpoint: The checkpoint; no query may use it, and its operators are empty. It is changed.
         tables: For each state, by `STATE` or `OPERATOR.STATE` as `holdfast state list` has them, the columns
             that `hf.state(…).scan` gives.
-        folder: A directory to work in that is not there yet.
+        folder: A directory to work in that does not exist yet.
 
     Raises:
-        NotFound: There is no such state; the message lists those that there are.
+        NotFound: The state does not exist; the message lists those that there are.
         Invalid: A table has other columns or types, or a key twice.
         Unsupported: The state cannot be made so.
     """
@@ -342,7 +342,7 @@ def _put_keyed(
     tables: Mapping[int, Mapping[str, pa.Table]],
     folder: Path,
 ) -> None:
-    from holdfast.changes.keyed.group_builder import made
+    from holdfast.changes.keyed.group_builder import build_groups
     from holdfast.changes.keyed.group_writer import replacing, write_groups
 
     changes = {}
@@ -358,7 +358,7 @@ def _put_keyed(
                 hint="give the query a history, which it reads itself",
             )
         timers = given.pop(TIMERS, None)
-        groups = made(keyed.operator, given, timers)
+        groups = build_groups(keyed.operator, given, timers)
         changes[operator.operator_id] = replacing(keyed.source.groups(), groups)
     write_groups(checkpoint, changes, folder)
 

@@ -224,7 +224,7 @@ class StateChange:
         """Plan the change. Changes nothing.
 
         Args:
-            checkpoint: The new checkpoint; by default next to the old one, with `-changed` behind its name.
+            checkpoint: The new checkpoint; by default next to the old one, with `-changed` after its name.
 
         Raises:
             As `to`.

@@ -91,7 +91,7 @@ class Wishes:
         return None
 
     def refuse_unused(self, known: Iterable[str]) -> None:
-        """Refuse what stands for nothing.
+        """Refuse what represents nothing.
 
         Raises:
             Invalid: A name is neither an operator nor a column that changes.
@@ -486,8 +486,8 @@ class OperatorConversion:
     def columns(self) -> tuple[ColumnChange, ...]:
         """Return the change of each column."""
         return (
-            *(_told("key", source) for source in self.keys),
-            *(_told("value", source) for source in self.values),
+            *(_describe_column("key", source) for source in self.keys),
+            *(_describe_column("value", source) for source in self.values),
             *(
                 ColumnChange(column.label, part, "dropped", before=f"{column.label} {column.type_text}")
                 for part, column in self.dropped
@@ -500,7 +500,7 @@ def _stay(sources: Sequence[FieldSource], columns: Sequence[StateColumn]) -> boo
     return [source.saved for source in sources] == list(columns) and all(source.stays for source in sources)
 
 
-def _told(part: str, source: FieldSource) -> ColumnChange:
+def _describe_column(part: str, source: FieldSource) -> ColumnChange:
     column, old = source.column, source.saved
     after = f"{column.label} {column.type_text}"
     if old is None:
@@ -628,7 +628,7 @@ class _Columns:
         return tuple(found)
 
     def refuse_missing(self) -> None:
-        """Refuse columns of which nobody has said what they start with.
+        """Refuse columns without an initial value.
 
         Raises:
             Invalid: There are some.

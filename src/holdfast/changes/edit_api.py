@@ -28,7 +28,7 @@ from holdfast.extras import require_package
 from holdfast.ownership.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints import removal, taking
-from holdfast.savepoints.access import Address, opened
+from holdfast.savepoints.access import Address, open_savepoint
 from holdfast.savepoints.catalog import is_savepoint, load, require_catalog, savepoint_uri
 from holdfast.savepoints.digests import digest
 from holdfast.savepoints.labels import person
@@ -67,9 +67,9 @@ def edit(
     """Make a savepoint whose state is another one's with some rows set, deleted or inserted.
 
     What is edited stays as it is. The new savepoint is of the same batch and query; restore it, and the query
-    goes on from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both ways,
-    the counts of a join) is changed with them. Before it is published, every row of each store that
-    was touched is read back: those that change hold what they should, all others are byte for byte the same.
+    continues from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both
+    ways, the counts of a join) is changed with them. Before it is published, every row of each store that was
+    touched is read back: those that change hold what they should, all others are byte for byte the same.
 
     `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic
     mistake is to start the query on its old checkpoint afterwards: that one has not changed.
@@ -94,7 +94,7 @@ def edit(
         The new savepoint: its address is `uri`.
 
     Raises:
-        NotFound: There is no such savepoint, checkpoint or state.
+        NotFound: The savepoint does not exist, checkpoint or state.
         Invalid: The edit does not fit the state, or changes nothing.
         Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
         Corrupt: What was to be edited is damaged.
@@ -156,14 +156,14 @@ def undo(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: It is not there, or what it was made of is gone.
+        NotFound: It is missing, or what it was made of is gone.
         Invalid: No edit has made it.
         Conflict: Something was erased since, or savepoints are being removed from the catalog.
         Corrupt: The savepoint that it was made of is damaged.
     """
     check_label(label)
     plan = plan_undo(savepoint, tell=tell)
-    catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
+    catalog, origin = open_savepoint(savepoint)[0], open_savepoint(plan.back_to)[0]
     return undoing.undo(catalog, origin, plan, who=who or person(), why=why, label=label, tell=tell)
 
 
@@ -173,9 +173,9 @@ def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> Un
     Raises:
         As `undo`.
     """
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
-    return undoing.plan_undo(catalog, savepoint_id, *opened(change.of), tell=tell)
+    return undoing.plan_undo(catalog, savepoint_id, *open_savepoint(change.of), tell=tell)
 
 
 def erase(
@@ -193,7 +193,7 @@ def erase(
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
 
     It goes from the rows that count and from every byte that is left of others: what was deleted or
-    overwritten is still in a file until that is written anew. Savepoints keep their addresses, and restore as
+    overwritten is still in a file until that is rewritten. Savepoints keep their addresses, and restore as
     before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
     out. The state home, logs and notes are searched for its text, and left as they are: the certificate says
     where it was found, and what was not searched. The classic mistake is to forget where else it is: the
@@ -217,10 +217,10 @@ def erase(
         key is nowhere, `outcome` is `not found`.
 
     Raises:
-        NotFound: There is no such catalog or checkpoint, or no state has such a column.
-        Invalid: The directory is no catalog, or the key is none.
-        Conflict: A query uses the checkpoint, nobody has said that none does, a savepoint is being taken, or
-            a removal is under way.
+        NotFound: The catalog or checkpoint does not exist, or no state has such a column.
+        Invalid: The directory is not a catalog, or the key is none.
+        Conflict: A query uses the checkpoint, it is not confirmed that none does, a savepoint is being taken,
+            or a removal is under way.
         Corrupt: Something that had to be searched is damaged.
         Unsupported: Some state is of a kind that cannot be searched.
     """
@@ -283,8 +283,8 @@ def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage
     """The catalog and the checkpoint that a key is erased from.
 
     Raises:
-        NotFound: There is no such catalog or checkpoint.
-        Invalid: The directory is no catalog.
+        NotFound: The catalog or checkpoint does not exist.
+        Invalid: The directory is not a catalog.
         Conflict: A query may be using the checkpoint.
     """
     catalog = open_storage(os.fspath(everywhere), "everywhere")
@@ -307,7 +307,7 @@ def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
 
     Raises:
         Conflict: A job holds it, a process has it open, or a batch is under way.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
     """
     storage = open_storage(os.fspath(checkpoint))
     require_stopped(storage)
@@ -367,7 +367,7 @@ def source_of(
     """
     text = savepoint_address(os.fspath(source))
     if is_savepoint(text):
-        catalog, savepoint_id = opened(text)
+        catalog, savepoint_id = open_savepoint(text)
         yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")
         return
     checkpoint = open_checkpoint(text)
@@ -402,7 +402,7 @@ def require_stopped(checkpoint: Storage) -> None:
 
     Raises:
         Conflict: A job holds it, or a batch is under way.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
     """
     refuse_held(checkpoint)
     progress = read(checkpoint)

@@ -167,7 +167,7 @@ def state_at_rest(
         needs_state: Whether a query without state is refused.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint.
+        NotFound: The checkpoint or savepoint does not exist.
         Conflict: Something is at the target, or a batch is under way in the checkpoint.
         Invalid: The query has no state.
         Unsupported: Its state store is not one that is known here.

@@ -107,11 +107,11 @@ class EvolutionPlan(ChangePlan, JsonShape):
     Attributes:
         target: The new code.
         operators: What becomes of the state of each operator.
-        changes: What else is different in the new code and changes what the state stands for.
+        changes: What else is different in the new code and changes what the state represents.
         merge: Whether rows that get the same key are put together.
         steps: What is done for each operator.
         state_format: The state-checkpoint format.
-        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
     """
 
     target: str
@@ -136,7 +136,7 @@ def operator_columns(
 
     Args:
         shapes: What Spark noted of each operator.
-        plan: The query's plan; None where nobody knows it.
+        plan: The query's plan; None if unknown.
         confs: What the checkpoint is fixed to.
         where: The checkpoint, for messages.
     """
@@ -265,8 +265,8 @@ class RowConversion:
                 yield key_row, rows[0]
                 continue
             old = codec.value_values(rows[0])
-            key = self._taken(self._change.keys, codec.key_values(key_row))
-            value = self._taken(self._change.values, old)
+            key = self._convert_fields(self._change.keys, codec.key_values(key_row))
+            value = self._convert_fields(self._change.values, old)
             yield self._keys.encode(key), self._encoded(key, value, old)
 
     def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
@@ -293,7 +293,7 @@ class RowConversion:
             )
         return self._values.encode(value)
 
-    def _taken(self, sources: Sequence[FieldSource], old: _Values) -> _Values:
+    def _convert_fields(self, sources: Sequence[FieldSource], old: _Values) -> _Values:
         found: _Values = {}
         for source in sources:
             if source.old is None:
@@ -314,7 +314,7 @@ class RowConversion:
         return found
 
 
-# Looks at the checkpoint before it is published; raises if the new code cannot go on from it.
+# Looks at the checkpoint before it is published; raises if the new code cannot continue from it.
 Accepts = Callable[[Storage], None]
 
 _OPEN: Final = 32
@@ -337,7 +337,7 @@ class NewCode:
 
 @dataclass(frozen=True, slots=True)
 class Evolved(JsonShape):
-    """A checkpoint that new code can go on from.
+    """A checkpoint that new code can continue from.
 
     Attributes:
         plan: What was done.
@@ -397,7 +397,7 @@ def apply_evolution(
     """Make the checkpoint that was planned.
 
     The source is copied into a directory of its own, by hard links where that is possible; the state in the
-    new form is written beside it, read back, and shown to the new code. Only then the target is written, its
+    new form is written next to it, read back, and shown to the new code. Only then the target is written, its
     `metadata` last.
 
     Cost: all state is read twice and written once. Where grouping columns go, the rows of 32 partitions at a
@@ -415,7 +415,7 @@ def apply_evolution(
         guard: The guard of the source, where that is a checkpoint.
 
     Raises:
-        Invalid: Rows get the same key, and nobody has asked that they are put together.
+        Invalid: Rows get the same key, and they are not to be merged.
         Unsupported: They cannot be put together exactly, or a row cannot be brought into its new form.
         Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
         Corrupt: The source is damaged.
@@ -557,7 +557,7 @@ class _Evolution:
         return written
 
     def _copy_logs(self) -> None:
-        """Everything but state; the newest commit names the state files of what is there still."""
+        """Everything but state; the newest commit names the state files of what still exists."""
         last = LogFile(Log.COMMITS, self._plan.batch_id).render()
         gone = {
             layout.operator_note(step.matched.old.named.user_name)
@@ -610,7 +610,7 @@ class _Evolution:
         return _Written(work.ids())
 
     def _note_operator(self, number: int) -> None:
-        """Have the new code's notes of an operator in place of what is there."""
+        """Have the new code's notes of an operator in place of what exists."""
         folder = f"{layout.STATE}/{number}/"
         for path, place in list(Tree(self._made).places()):
             if path.startswith(folder) and isinstance(place, (SchemaFile, OperatorMetadataFile)):

@@ -29,7 +29,7 @@ from holdfast.errors import Internal, Unsupported
 from holdfast.formats.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.layout import StoreId
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.store_edits import RowChange
@@ -70,7 +70,7 @@ class WithoutExpired:
     """An operator's key groups without what has expired.
 
     Attributes:
-        groups: Those that are written anew; all others have nothing that has expired.
+        groups: Those that are rewritten; all others have nothing that has expired.
         dropped: What had expired, by state with a time to live.
         keys: How many keys have nothing left and go.
     """
@@ -81,12 +81,12 @@ class WithoutExpired:
 
 
 def without_expired(state: KeyedStateReader) -> WithoutExpired:
-    """Work out the key groups of an operator without what has expired at its batch; nothing is written.
+    """Compute the key groups of an operator without what has expired at its batch; nothing is written.
 
-    A group that is made anew is compared with what it was, key by key: what is not in it any more had expired
+    A group that is recreated is compared with what it was, key by key: what is not in it any more had expired
     by the rule of a single value, and all else is the same.
 
-    Cost: all state of the operator is read; groups in which something has expired are made anew and compared,
+    Cost: all state of the operator is read; groups in which something has expired are recreated and compared,
     at some 20 microseconds a key.
 
     Raises:
@@ -269,14 +269,14 @@ def drop_expired(
         The new savepoint: its address is `uri`.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: It is damaged.
         Conflict: Savepoints are being removed from the catalog.
         Unsupported: A key group has rows of a former version, which only the program brings into today's; or
             Spark has left something that has expired.
         Internal: What was made is not what it should be; there is no new savepoint.
     """
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = catalog if to is None else open_storage(os.fspath(to), "to")
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, savepoint_id))
@@ -300,7 +300,7 @@ def drop_expired(
             changes,
             folder,
             manifest.change,
-            noted={**_noted(manifest), EXPIRED: _record(dropped, keys)},
+            noted={**_valid_notes(manifest), EXPIRED: _record(dropped, keys)},
             label=label,
             deep=deep,
             tell=tell,
@@ -331,7 +331,7 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
         yield Dropped(operator.name, state.name, "processing", now, 0)
 
 
-def _noted(manifest: Manifest) -> dict[str, Any]:
+def _valid_notes(manifest: Manifest) -> dict[str, Any]:
     """Return the notes of the savepoint that are true of the new one too."""
     return {name: manifest.fields[name] for name in ("operation", ERASURES) if name in manifest.fields}
 

@@ -77,7 +77,7 @@ def micros_of(when: datetime | date | str) -> int:
     """Return the microseconds since 1970 of a point in time.
 
     Raises:
-        Invalid: It is no date and no time in ISO 8601.
+        Invalid: It is neither a date nor a time in ISO 8601.
     """
     if isinstance(when, str):
         try:

@@ -50,7 +50,7 @@ class RescalePlan(ChangePlan, JsonShape):
         after: How the state is to be kept: as it is, in another number of partitions.
         size_bytes: The bytes of the state.
         starts_spark: Whether Spark does it: where some keys go is not known here.
-        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
     """
 
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
@@ -110,10 +110,10 @@ def planned_rescale(source: ChangeSource, target: Storage, partitions: int) -> R
         partitions: How many partitions the state is to have.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint.
+        NotFound: The checkpoint or savepoint does not exist.
         Conflict: Something is at the target, or a batch is under way in the checkpoint.
         Invalid: The query has no state.
-        Unsupported: Its state store is not one that is known here, or nobody knows where its keys go.
+        Unsupported: Its state store is not one that is known here, or the hash of its keys is unknown.
     """
     state = state_at_rest(source, target, RestoreKind.RESCALE)
     state.refuse_uncertain()
@@ -218,7 +218,7 @@ def rescale(
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-pN` behind its
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-pN` behind its
             name.
         partitions: How many partitions the state is to have.
         master: Where Spark runs, should it be needed.
@@ -229,9 +229,9 @@ def rescale(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
-            said that none does.
+        NotFound: The checkpoint or savepoint does not exist.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
+            confirmed that none does.
         Corrupt: The source is damaged.
         Invalid: The query has no state, or an argument cannot be right.
         Unsupported: Its state cannot be moved.

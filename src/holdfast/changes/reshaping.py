@@ -58,7 +58,7 @@ class MigrationPlan(ChangePlan, JsonShape):
         key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
         key_groups: How many each of them is to have; None leaves them.
         has_formats: Whether the Spark that wrote the state can be told a state-checkpoint format.
-        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
     """
 
     before: StateShape = field(metadata=NOT_IN_JSON)
@@ -120,7 +120,7 @@ def migrate(
 ) -> Migrated:
     """Make a new checkpoint with the same state in another backend, other partitions, another format.
 
-    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and goes on in the
+    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and continues in the
     partitions that it has. The rows of every state are counted and hashed before and after, whatever the
     backend puts around them, and are the same, or nothing is made. The source stays as it is. The query
     resumes after the same batch, so its sink sees no gap in the batch numbers. Let no other query run on the
@@ -131,8 +131,8 @@ def migrate(
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
-            its name.
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-migrated`
+            behind its name.
         backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; `redis`; or `cassandra`. By
             default as it is.
         partitions: How many partitions the state is to have; by default as many as it has.
@@ -151,9 +151,9 @@ def migrate(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
-            said that none does.
+        NotFound: The checkpoint or savepoint does not exist.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
+            confirmed that none does.
         Corrupt: The source is damaged.
         Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
         Unsupported: The backend cannot hold the state, or is not one that state is moved to.

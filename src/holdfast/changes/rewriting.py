@@ -1,4 +1,4 @@
-"""All state of a checkpoint, written anew: by another provider, in other partitions, in another format.
+"""All state of a checkpoint, rewritten: by another provider, in other partitions, in another format.
 
 The rows stay what they are; only what is around them and the files that they are in change. What is done is a
 batch of its own that reads nothing: the state of every partition is written whole, under the next version.
@@ -97,7 +97,7 @@ def rewrite(
     Args:
         checkpoint: The checkpoint; it is changed.
         shape: What its state is to be like.
-        folder: A directory to work in that is not there yet.
+        folder: A directory to work in that does not exist yet.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -168,7 +168,7 @@ def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
 
 
 class OperatorRewrite:
-    """One operator's state, written anew as it is.
+    """One operator's state, rewritten as it is.
 
     Args:
         batch: The batch that writes it.
@@ -229,7 +229,7 @@ class OperatorRewrite:
 
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
         """Write the rows of a partition that belong to one of these writers."""
-        as_stored = self._same_form and self._given(store) == families
+        as_stored = self._same_form and self._base_families(store) == families
         for state, pairs in store_chunks(self._checkpoint, self._states, store):
             placed = self._placed(state, store, pairs) if self._moves else {store.partition: pairs}
             for to in placed.keys() & writers.keys():
@@ -247,14 +247,14 @@ class OperatorRewrite:
             buffer_bytes=buffer_bytes,
         )
 
-    def _given(self, store: StoreId) -> Families:
+    def _base_families(self, store: StoreId) -> Families:
         return base_families(self._checkpoint, self._states, store)
 
     def _families(self, name: str) -> Families:
         """Numbers for the column families, as the first partition that has some numbers them."""
         known = {codec.name.family for codec in self._states.known() if codec.name.store == name}
         for partition in range(self._operator.partitions):
-            given = self._given(StoreId(self._operator.operator_id, partition, name))
+            given = self._base_families(StoreId(self._operator.operator_id, partition, name))
             if given.numbers is None:
                 return given
             if given.numbers:

@@ -1,8 +1,8 @@
 """The columns of an operator's state, named as the query names them.
 
 Spark names the columns of an aggregation's state after what a function keeps, `sum` or `count`, and never
-after the query's own columns. What belongs to which is told by the plan: the functions stand there in the
-order in which their columns stand in the state.
+after the query's own columns. What belongs to which is given by the plan: the functions stand there in the
+order in which their columns are in the state.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def parse_step(text: str) -> AggregateStep | None:
     keys, results = lists if len(lists) == 2 else ([], lists[0])
     functions: dict[str, AggregateFunction] = {}
     for result in results:
-        expression, alias = _named(result)
+        expression, alias = _split_alias(result)
         for name, call in _calls(expression):
             whole = alias if call == expression else None
             known = functions.get(call)
@@ -113,7 +113,7 @@ def parse_step(text: str) -> AggregateStep | None:
                 functions[call] = AggregateFunction(name, call, whole)
     names: dict[str, str] = {}
     for result in results:
-        names.setdefault(*_named(result))
+        names.setdefault(*_split_alias(result))
     return AggregateStep(tuple(keys), tuple(names.get(key, key) for key in keys), tuple(functions.values()))
 
 
@@ -148,7 +148,7 @@ def _alternatives(name: str, columns: Sequence[str]) -> tuple[_Kept, ...]:
     return (words,) if words else ()
 
 
-def _named(result: str) -> tuple[str, str]:
+def _split_alias(result: str) -> tuple[str, str]:
     """An expression, and what its result is called."""
     expression, separator, alias = result.rpartition(" AS ")
     return (expression, alias) if separator else (result, result)

@@ -193,7 +193,7 @@ def no_batch(checkpoint: Storage) -> NotFound:
 
 
 class WorkingCopy:
-    """A copy of a checkpoint or savepoint, in a directory that nobody else sees, that may be changed.
+    """A copy of a checkpoint or savepoint, in a hidden directory, that may be changed.
 
     Args:
         folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
@@ -217,15 +217,15 @@ class WorkingCopy:
     def copied(self, source: ChangeSource) -> int:
         """Copy the source to where it may be changed, and say its batch."""
         if source.savepoint_id is None:
-            taken = self._taken(source.storage, source.record)
-            return self._restored(self._catalog, taken, self.checkpoint).batch_id
-        return self._restored(source.storage, source.savepoint_id, self.checkpoint).batch_id
+            taken = self._take(source.storage, source.record)
+            return self._restore(self._catalog, taken, self.checkpoint).batch_id
+        return self._restore(source.storage, source.savepoint_id, self.checkpoint).batch_id
 
     def copied_at(self, source: ChangeSource, batch_id: int) -> None:
         """Copy the source, which has to be at a batch still.
 
         Raises:
-            Conflict: It has gone on.
+            Conflict: It has continued.
         """
         copy = self.copied(source)
         if copy != batch_id:
@@ -259,11 +259,11 @@ class WorkingCopy:
             change: Takes the catalog and the id of a savepoint of the copy; returns the new savepoint and a
                 report. Without a new savepoint the copy stays as it is.
         """
-        taken, report = change(self._catalog, self._taken(self.checkpoint))
+        taken, report = change(self._catalog, self._take(self.checkpoint))
         if taken is not None:
             self._replaced += 1
             place = self.place.with_name(f"checkpoint-{self._replaced}")
-            self._restored(self._catalog, taken.manifest.savepoint_id, LocalStorage(place))
+            self._restore(self._catalog, taken.manifest.savepoint_id, LocalStorage(place))
             self.go_on_with(place)
         return report
 
@@ -302,7 +302,7 @@ class WorkingCopy:
         if guard is not None:
             guard.require_unmoved()
         with self.standing_for(named[0]):
-            savepoint_id = self._taken(self.checkpoint)
+            savepoint_id = self._take(self.checkpoint)
         made = plan_restore(
             self._catalog,
             savepoint_id,
@@ -321,12 +321,12 @@ class WorkingCopy:
                 raise
         return restored
 
-    def _taken(self, checkpoint: Storage, record: Record | None = None) -> str:
+    def _take(self, checkpoint: Storage, record: Record | None = None) -> str:
         plan = plan_take(checkpoint, self._catalog, record=record, purpose=self._purpose)
         taken = take(checkpoint, self._catalog, plan, tell=self._tell)
         return taken.manifest.savepoint_id
 
-    def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
+    def _restore(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
         plan = plan_restore(
             catalog, savepoint_id, target, RestoreKind.RESTORE, in_files=True, tell=self._tell
         )

@@ -32,7 +32,7 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
 
     Raises:
         Invalid: The address is none.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged; `verify` finds the others too.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
@@ -49,12 +49,12 @@ def history(
 
     Args:
         address: The checkpoint.
-        last: Only so many of the newest batches.
+        last: The number of newest batches.
         tell: Called with partitions done, partitions in all, and a note.
 
     Raises:
         Invalid: The address is none.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
@@ -72,7 +72,7 @@ def verify(
 ) -> Verification:
     """Look for damage in every file, and in how the files fit together. Reads all of them.
 
-    A damaged checkpoint is no error here: the problems are in what is returned. Where a state home has a
+    A damaged checkpoint is not an error here: the problems are in what is returned. Where a state home has a
     record of the checkpoint's good batches, made by `holdfast run` or `holdfast watch`, each file is
     compared with it too; where there is none, a remark says so.
 
@@ -83,7 +83,7 @@ def verify(
 
     Raises:
         Invalid: The address is none.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """

@@ -66,7 +66,7 @@ class Store(JsonShape):
         id: Operator, partition and name.
         version: The version that the batch made: one more than its id.
         files: What has to be read for it: a base, then one change for each batch since, oldest first.
-        missing: The first file that is not there though it is needed.
+        missing: The first file that is missing though it is needed.
         size_bytes: The bytes of those files, and of the data files that the base shares.
         new_bytes: The bytes that the newest batch added.
         base_keys: The keys in the base, where RocksDB counts them.
@@ -434,7 +434,7 @@ def read(storage: Storage) -> Checkpoint:
     newest base. Nothing of the state itself is read, so this is quick for any size of state.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged; `verify` finds the others too.
         Unavailable: The storage does not answer.
     """
@@ -511,7 +511,7 @@ def read_query_id(storage: Storage, logs: Logs) -> str:
     """The id of the query.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: There is one, and its id is lost or damaged.
     """
     try:
@@ -617,11 +617,11 @@ def history(
 
     Args:
         storage: The checkpoint.
-        last: Only so many of the newest batches.
+        last: The number of newest batches.
         tell: Called with stores done, stores in all, and a note.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """

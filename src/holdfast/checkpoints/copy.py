@@ -5,7 +5,7 @@ state-checkpoint format 2 the commit log names every file of state. Under format
 the two apart: what tells is a record of good batches, the note of the query's plan, and other operators that
 are still there, since Spark numbers them from 0.
 
-A checkpoint cannot be copied as it stands: the query writes on, its sources have noted files that the copied
+A checkpoint cannot be copied as it is: the query writes on, its sources have noted files that the copied
 batch has not seen (a restart would skip them for good), and some files name others by absolute path. A cut
 says what a consistent copy at one batch consists of; it copies nothing.
 
@@ -238,7 +238,7 @@ class CutFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """A consistent copy at a committed batch; the query goes on with the batch after it.
+    """A consistent copy at a committed batch; the query continues with the batch after it.
 
     Attributes:
         uri: The checkpoint.
@@ -261,7 +261,7 @@ def cut(
     record: Record | None = None,
     damage: DamagedFiles = NO_DAMAGE,
 ) -> FileSet:
-    """Work out the files of a copy at a committed batch.
+    """Compute the files of a copy at a committed batch.
 
     The query may run meanwhile. Then a file may be gone before it is copied, and the copy has to be begun
     again with a new cut; hard links or a second listing at the end make that rare.

@@ -79,7 +79,7 @@ class KeptBlobs:
 
     def __init__(self, storage: Storage) -> None:
         self._where = storage.uri
-        self._notes = cache(lambda: dict(_noted(storage)))
+        self._notes = cache(lambda: dict(_database_notes(storage)))
 
     def of_group(self, group: int, stored: GroupBlobs) -> GroupBlobs:
         """A key group as it is stored, with its blobs in place of the names of those that are in a database.
@@ -99,7 +99,7 @@ class KeptBlobs:
 
 def operators_elsewhere(storage: Storage) -> dict[str, str]:
     """The operators whose blobs are in a database, some or all, each with the database's name."""
-    return {operator: product_in(note) or "" for operator, note in _noted(storage)}
+    return {operator: product_in(note) or "" for operator, note in _database_notes(storage)}
 
 
 def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobServer:
@@ -172,7 +172,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
         ) from error
 
 
-def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _database_notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The operators whose blobs are in a database, with what their notes say of the server."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
@@ -189,7 +189,7 @@ def _noted(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
 KEY_GROUP: Final = "key_group"
 # The value of an entry that is of bytes, as an UnsafeRow.
 BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
-# What stands before the rows in a message of Arrow's: some hundred bytes for each column.
+# What is before the rows in a message of Arrow's: some hundred bytes for each column.
 _LONGEST_HEAD: Final = 1 << 20
 _UNREADABLE: Final = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
@@ -244,7 +244,7 @@ class KeyGroup:
             raise self.unreadable(where, error) from error
 
     def unreadable(self, where: str, error: Exception) -> Corrupt:
-        """The error for what is no key group."""
+        """The error for what is not a key group."""
         return Corrupt(
             "a key group cannot be read", where=where, found=f"{self.group}: {error}", hint=SEE_DAMAGE
         )

@@ -1,11 +1,11 @@
 """The offset log, the commit log, the operators and the sources of a checkpoint.
 
-The offset log names sources by where they stand in the plan. The folders count sources that are different:
+The offset log names sources by where they are in the plan. The folders count sources that are different:
 a stream that is read twice, as in a join with itself, stands there twice and has one folder. Which positions
 are one source is written nowhere; they have the same offset in every batch, and one folder together.
 
 A file source has numbers in the offset log, and the files behind them in its own log under `sources/`. The
-entries of that log are the source's own, and not batches. What Kafka and Delta have read stands in the offset
+entries of that log are the source's own, and not batches. What Kafka and Delta have read is in the offset
 log itself; where the first batch began is in the source's own log for Kafka.
 """
 
@@ -63,7 +63,7 @@ class Logs:
         return self.committed[-1] if self.committed else None
 
     def commit(self, batch_id: int) -> CommitLog | None:
-        """A batch's commit, or None if it is not there.
+        """A batch's commit, or None if it is missing.
 
         Raises:
             Corrupt: The file is damaged.
@@ -75,7 +75,7 @@ class Logs:
         return self._commits[batch_id]
 
     def offsets(self, batch_id: int) -> OffsetLog | None:
-        """A batch's offsets, or None if they are not there.
+        """A batch's offsets, or None if they are missing.
 
         Raises:
             Corrupt: The file is damaged.
@@ -422,7 +422,7 @@ def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange
 
 
 def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) -> Mapping[str, str]:
-    """The folder of each source's own log, by the source's name; a source may stand in the plan twice."""
+    """The folder of each source's own log, by the source's name; a source may be in the plan twice."""
     names = storage.list(layout.SOURCES).names
     try:
         owners = source_folders(names, offsets, lambda: logs.offsets_up_to(batch_id), storage.uri)
@@ -434,7 +434,7 @@ def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) ->
 
 
 def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool) -> InputRange:
-    """The same with what its offsets stand for, where the source is of a kind that is known.
+    """The same with what its offsets represent, where the source is of a kind that is known.
 
     Args:
         storage: The checkpoint.
@@ -518,6 +518,6 @@ def _position(offset: Mapping[str, Any]) -> TablePosition | None:
 
 
 def _object(offset: str | None) -> Mapping[str, Any]:
-    """An offset as JSON has it; empty for one that is no object."""
+    """An offset as JSON has it; empty for one that is not a object."""
     value = None if offset is None else json.loads(offset)
     return value if isinstance(value, dict) else {}

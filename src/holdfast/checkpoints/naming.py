@@ -113,7 +113,7 @@ def pinned_by(release: str) -> tuple[PinnedSetting, ...]:
     return tuple(setting for setting in PINNED if minor(setting.since) <= minor(release))
 
 
-def named(
+def name_operators(
     storage: Storage,
     operators: Mapping[int, OperatorMetadata | None],
     spark_names: Mapping[int, str],

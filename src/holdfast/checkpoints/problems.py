@@ -17,7 +17,7 @@ SEE_DAMAGE: Final = "see what else is wrong with `holdfast checkpoint verify` or
 
 
 def no_checkpoint(storage: Storage) -> NotFound:
-    """The error for a directory that is no checkpoint."""
+    """The error for a directory that is not a checkpoint."""
     return NotFound(
         "there is no checkpoint",
         where=storage.uri,

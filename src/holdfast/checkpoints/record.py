@@ -244,7 +244,7 @@ class RecordFile:
         return record
 
     def append(self, record: Record, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Add lines to what was read, and take them into the record; written anew when most of it is past.
+        """Add lines to what was read, and take them into the record; rewritten when most of it is past.
 
         Raises:
             Unavailable: It cannot be written; the record in memory is then ahead of the file.
@@ -267,7 +267,7 @@ class RecordFile:
         self._good_bytes += len(data)
 
     def rewrite(self, record: Record) -> None:
-        """Put a whole record in the place of what is there.
+        """Put a whole record in the place of what exists.
 
         Raises:
             Unavailable: It cannot be written.
@@ -385,7 +385,7 @@ class WrittenBy(JsonShape):
         checkpoint: Its address.
         batch_id: The newest batch that was planned; None before the first.
         noted: The version that Holdfast has noted while it watched the query; None where it has noted none.
-        at_least: The lowest version that fixes these settings; None where they tell of none.
+        at_least: The lowest version that fixes these settings; None where they record none.
         unknown_settings: The settings it is fixed to that the installed Spark does not know.
         installed: The version of the installed Spark; None where there is none.
     """
@@ -424,7 +424,7 @@ class WrittenBy(JsonShape):
         return "pip install 'pyspark~={}.{}.0', or a newer one".format(*minor(wanted))
 
     def refuse_newer(self) -> None:
-        """Refuse to go on with a lower Spark.
+        """Refuse to continue with a lower Spark.
 
         Raises:
             Unsupported: The Spark that wrote it is newer than the installed one.
@@ -441,7 +441,7 @@ class WrittenBy(JsonShape):
 
 
 def at_least(settings: Iterable[str]) -> str | None:
-    """The lowest Spark that fixes a checkpoint to these settings; None where they tell of none."""
+    """The lowest Spark that fixes a checkpoint to these settings; None where they record none."""
     names = frozenset(settings)
     told = [setting.since for setting in PINNED if setting.name in names]
     return max((since for since in told if minor(since) >= minor(_OLDEST_TOLD)), key=minor, default=None)
@@ -458,7 +458,7 @@ def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> WrittenBy:
         spark: The installed Spark.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Corrupt: The offset log is damaged.
         Unavailable: The storage does not answer.
     """
@@ -483,7 +483,7 @@ def savepoint_writer(address: str, manifest: Manifest, spark: InstalledSpark) ->
 def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
     """Refuse to start a query of these checkpoints with a lower Spark than the one that wrote them.
 
-    Checkpoints that are not there yet, or whose logs cannot be read, are for others to judge.
+    Checkpoints that do not exist yet, or whose logs cannot be read, are for others to judge.
 
     Args:
         checkpoints: The addresses; those of several queries of a job may be below one.
@@ -599,7 +599,7 @@ class Recorder:
         Cost: every folder is listed, and what is new is read once.
 
         Args:
-            ended: The query has ended and nobody writes any more: what comes to be after this is foreign.
+            ended: The query has ended and nothing writes any more: what comes to be after this is foreign.
 
         Raises:
             Unavailable: The storage does not answer, or the record cannot be written.
@@ -667,7 +667,7 @@ class _Due:
                 continue
             if path in self.record.files and not self._may_change(place):
                 continue
-            noted = self._noted(path)
+            noted = self._read_note(path)
             if noted is None or self.record.files.get(path) == noted:
                 continue
             if isinstance(place, StoreFile) and place.kind is FileKind.ZIP:
@@ -694,7 +694,7 @@ class _Due:
         return {source: log_offset(offsets.offsets.get(source)) for source in self.tree.names(layout.SOURCES)}
 
     def _shared(self, path: str, place: StoreFile) -> list[tuple[str, Noted]] | None:
-        """The data files of a new snapshot. They are looked for by what it says, since one that is there may
+        """The data files of a new snapshot. They are looked for by what it says, since one that exists may
         still be half uploaded; None for a snapshot that is gone or damaged.
         """
         try:
@@ -706,12 +706,12 @@ class _Due:
             file = layout.SharedSstFile(place.store, shared.folder, shared.name).render()
             if file in self.record.files or self.tree.size(file) != shared.size_bytes:
                 continue
-            noted = self._noted(file)
+            noted = self._read_note(file)
             if noted is not None and noted[0] == shared.size_bytes:
                 found.append((file, noted))
         return found
 
-    def _noted(self, path: str) -> Noted | None:
+    def _read_note(self, path: str) -> Noted | None:
         size = self.tree.size(path)
         if size is None:
             return None

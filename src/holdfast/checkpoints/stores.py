@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.logs import OperatorFolder, operator_folders, read_operator, readable
-from holdfast.checkpoints.naming import named
+from holdfast.checkpoints.naming import name_operators
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.view import is_external
 from holdfast.formats.files.compression import decompressed
@@ -97,7 +97,7 @@ def noted_operators(storage: Storage, newest: int | None) -> list[NotedOperator]
         number: inferred_name(storage, number, stores[number]) if metadata is None else metadata.name
         for number, metadata in noted.items()
     }
-    names = named(storage, noted, spark_names, newest)
+    names = name_operators(storage, noted, spark_names, newest)
     return [
         NotedOperator(
             folder, noted[folder.operator_id], names[folder.operator_id], stores[folder.operator_id]
@@ -288,7 +288,7 @@ class StoreFolder:
         return [file for file in made if file is not None]
 
     def whole(self, newest: int, damage: DamagedFiles) -> frozenset[int]:
-        """The versions up to the newest that `chain` finds all files of, worked out for all of them at once.
+        """The versions up to the newest that `chain` finds all files of, computed for all of them at once.
 
         Args:
             newest: The newest version to look at.

@@ -109,13 +109,13 @@ class _Verbs(TyperGroup):
                 sys.exit(130)
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
-            failed = _told(error)
+            failed = _translate_error(error)
         output.report_error(failed, as_json="--json" in sys.argv)
         sys.exit(failed.exit_code)
 
 
 def _require_text(words: list[str]) -> None:
-    """Refuse what is no text: no name of ours can be made of it, and Java has no path of it."""
+    """Refuse what is not a text: no name of ours can be made of it, and Java has no path of it."""
     try:
         b" ".join(map(os.fsencode, words)).decode()
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def _wrong_call(error: Any) -> Invalid:
     )
 
 
-def _told(error: Exception) -> HoldfastError:
+def _translate_error(error: Exception) -> HoldfastError:
     """An error that nothing has answered, in the words of the system where that has refused something."""
     if isinstance(error, OSError) and error.errno is not None:
         where = error.filename if isinstance(error.filename, str) else None
@@ -169,7 +169,7 @@ def _summary(text: str) -> str:
 
 
 def _below(commands: Iterable[Any]) -> Iterator[Any]:
-    """The verbs, and the words that stand for several."""
+    """The verbs, and the words that represent several."""
     for command in commands:
         yield command
         if isinstance(command, TyperGroup):

@@ -72,9 +72,9 @@ def advise(
     """Say what would be better for a checkpoint or a job, or for a job that is still a plan.
 
     The worst comes first, each with what was seen, what it costs to leave it, what to do, and how sure it is:
-    `certain` is shown by files or by the job's batches, `likely` is reckoned from them, a `guess` depends on
+    `certain` is shown by files or by the job's batches, `likely` is estimated from them, a `guess` depends on
     what no file tells. Then come the places where state and the checkpoint could be. The reference has every
-    kind of advice, and how its cost is reckoned. For a plan give --rate and --keys.
+    kind of advice, and how its cost is estimated. For a plan give --rate and --keys.
 
     It reads logs, and names and sizes of files; of a job also what the state home remembers of its batches.
     """

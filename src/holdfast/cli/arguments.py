@@ -197,7 +197,7 @@ def savepoints_of(details: JobDetails) -> str:
     """The directory where a job's savepoints go if nobody says otherwise.
 
     Raises:
-        Invalid: There is no such place.
+        Invalid: The place does not exist.
     """
     if details.savepoint_directory is None:
         raise Invalid(
@@ -234,7 +234,7 @@ def job_details(given: str, home: str | None) -> JobDetails:
     """Return the state home's data on a job.
 
     Raises:
-        NotFound: There is no such job, and no directory either.
+        NotFound: The job does not exist, and no directory either.
     """
     try:
         return options.control(home).details(given)

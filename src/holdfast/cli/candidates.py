@@ -32,7 +32,7 @@ _MOST: Final = 100
 _LABELS_S: Final = 0.2
 # A registry that another process writes is waited for this long.
 _PATIENCE_S: Final = 0.1
-# What `metavar` names that is typed as it stands, such as `batch` or `1`.
+# What `metavar` names that is typed as it is, such as `batch` or `1`.
 _CHOICE: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 _BATCH_OF_ID: Final = re.compile(r"-b([0-9]+)-")
 
@@ -44,7 +44,7 @@ class Completion:
     Attributes:
         value: The word.
         help: What it is, for shells that show that.
-        type: `plain`; `dir` and `file` stand for all directories or files, which the shell looks up itself.
+        type: `plain`; `dir` and `file` represent all directories or files, which the shell looks up itself.
     """
 
     value: str
@@ -83,7 +83,7 @@ class TypedWords:
         """A path as it is, and a job's checkpoint by its name.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
             LookupError: It has several checkpoints.
         """
         if not {"/", ":", "@"}.isdisjoint(name) or Path(_expanded(name)).is_dir():
@@ -292,7 +292,7 @@ def _expanded(path: str) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - a Path would lose what is behind the last slash
 
 
-# What stands in a parameter's `metavar`, and what may be typed there.
+# What is in a parameter's `metavar`, and what may be typed there.
 KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "A": _places,
     "B": _places,

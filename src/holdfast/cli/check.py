@@ -154,7 +154,7 @@ def check(
     Spark plans the code on this machine, which takes some seconds.
 
     With --spark the code stays, and another Spark is to run it: the verdict comes from the files, and nothing
-    is started. Exit 0 if that Spark goes on, 1 if that is doubtful, 2 if it does not.
+    is started. Exit 0 if that Spark continues, 1 if that is doubtful, 2 if it does not.
     """
     if spark is not None:
         code = check_for_spark(context, target, spark, query, home, json=json).exit_code
@@ -237,11 +237,11 @@ def _migrate_words(
 
 def _checkpoint(against: str) -> str:
     """The checkpoint, or the one that a savepoint was taken of."""
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import is_savepoint, load
     from holdfast.storage import open_storage
 
-    return load(*opened(against)).checkpoint if is_savepoint(against) else open_storage(against).uri
+    return load(*open_savepoint(against)).checkpoint if is_savepoint(against) else open_storage(against).uri
 
 
 def _show(report: UpgradeReport) -> None:

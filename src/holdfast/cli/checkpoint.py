@@ -79,7 +79,7 @@ def history(
 ) -> None:
     """Show what each batch that is still kept has done: how long it took, its failures, state files, offsets.
 
-    A supervisor of this state home knows durations and failures. Without one a duration is worked out of the
+    A supervisor of this state home knows durations and failures. Without one a duration is computed from the
     times of the log files, with `~` before it.
     """
     from holdfast import checkpoints

@@ -160,7 +160,7 @@ def answer(verbs: Any) -> None:
         found = completions(verbs, words[1:-1], word)
         # A shell may put the candidate in place of a part of the word: bash breaks `sp@before` and `--to=sp`.
         drop = len(word) - len(_ending(word, os.environ.get(_WORD, word)))
-        # What is no name of a file bash puts in as it stands.
+        # What is not a name of a file bash puts in as it is.
         escaped = (
             os.environ[ASKING] == Shell.BASH.value and bare and all(one.type == "plain" for one in found)
         )

@@ -152,10 +152,12 @@ def _render_saved(shown: DemoResult) -> None:
         ]
     )
     for customer in saved.seen:
-        output.line(f"  {customer.customer}  {_known(customer.before)} → {_known(customer.after)}")
+        output.line(
+            f"  {customer.customer}  {_format_known(customer.before)} → {_format_known(customer.after)}"
+        )
 
 
-def _known(what: Known | None) -> str:
+def _format_known(what: Known | None) -> str:
     if what is None:
         return "nothing known"
     return f"{counted(what.visits, 'visit')}, {what.cents / 100:.2f} spent"
@@ -183,11 +185,11 @@ def tour(
 ) -> None:
     """Walk through the verbs on a small checkpoint: each command is shown, then run.
 
-    Enter goes on, q ends. Where input is no terminal, all steps run one after the other. Nothing needs Spark
-    or Java, and nothing outside the directory changes. Steps with SQL are left out where the extra `sql` is
-    not installed.
+    Enter continues, q ends. Where input is no terminal, all steps run one after the other. Nothing needs
+    Spark or Java, and nothing outside the directory changes. Steps with SQL are left out where the extra
+    `sql` is not installed.
     """
-    from holdfast.demo.tour.steps import STEPS, Toured, named, unpack
+    from holdfast.demo.tour.steps import STEPS, Toured, fill_command, unpack
 
     place = _place(folder)
     try:
@@ -208,7 +210,7 @@ def tour(
                 output.line(f"ended before step {number} of {len(steps)}; the files are in {place}")
                 return
             heading = None if json else f"{number}/{len(steps)}  {step.why}"
-            walked.append(_walk(context, step, named(step.command, place), heading, quiet))
+            walked.append(_walk(context, step, fill_command(step.command, place), heading, quiet))
     except (KeyboardInterrupt, typer.Exit):  # the latter where a verb has answered Ctrl-C
         _forget(place, folder)
         raise
@@ -263,7 +265,7 @@ def _begin(place: Path) -> None:
 
 
 def _goes_on() -> bool:
-    """Wait for a key; say whether the tour goes on."""
+    """Wait for a key; say whether the tour continues."""
     typer.echo(f"\n{_PROMPT}", nl=False, err=True)
     try:
         return typer.getchar() not in _END_KEYS

@@ -51,7 +51,7 @@ def doctor(
 
     Exit 1 if something that is installed does not work; without PySpark, jobs are looked at only with --job,
     --deep or --master. Show which Spark wrote the checkpoints of the home's jobs. Exit 7 if one of them, or a
-    given one, was written by a newer Spark than the one that is installed: it must not go on here.
+    given one, was written by a newer Spark than the one that is installed: it must not continue here.
     """
     from holdfast.engine.session.doctor import examine
 
@@ -99,7 +99,7 @@ def _writers(settings: Settings, given: list[str]) -> tuple[list[WrittenBy], lis
     """Return the Spark of each named checkpoint or job, and why others could not be read.
 
     Raises:
-        NotFound: One that was named is not there.
+        NotFound: One that was named is missing.
     """
     from holdfast.checkpoints.record import checkpoints_at, writer_of
     from holdfast.config.installed_spark import InstalledSpark

@@ -32,11 +32,11 @@ def plan_of_savepoint(
     table: str | None = None,
 ) -> RestorePlan:
     """Plan a restore or a fork; the savepoint is proved."""
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.restoring import open_table, plan_restore
     from holdfast.storage import open_storage
 
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     with progress("verify", "files") as tell:
         target = open_storage(checkpoint)
         into = None if table is None else open_table(table, target)
@@ -92,7 +92,7 @@ def say_format(state_format: int, remark: str) -> None:
 
 
 def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
-    """Print who may be using a checkpoint, before a person says that nobody does."""
+    """Print who may be using a checkpoint, before a person confirms that none does."""
     if usage is None:
         return
     emit(f"nobody may use {usage.uri} meanwhile, which --stopped says; what is known:")
@@ -332,14 +332,14 @@ def restore(
     file sink fails for good up to ten batches later if its log lacks the batches before.
     """
     from holdfast import savepoints
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.leases import require_no_turn
     from holdfast.savepoints.restoring import RestoreKind
 
     if dry_run:
         plan = plan_of_savepoint(savepoint, checkpoint, RestoreKind.RESTORE, database, table)
         if claim:
-            require_no_turn(opened(savepoint)[0])
+            require_no_turn(open_savepoint(savepoint)[0])
         output.show_plan(plan, json, show_plan)
         if claim:
             output.say(f"the savepoint would be deleted afterwards: {plan.savepoint}")
@@ -387,8 +387,8 @@ def rescale(
 ) -> None:
     """Make a new checkpoint with the same state in N partitions, and prove that it is the same.
 
-    The query goes on from it after the batch that it ends with. What is rescaled stays as it is. A checkpoint
-    needs --stopped, a savepoint does not.
+    The query continues from it after the batch that it ends with. What is rescaled stays as it is. A
+    checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast import savepoints
 

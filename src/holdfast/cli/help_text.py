@@ -19,7 +19,7 @@ def examples(*calls: str) -> Callable[[Verb], Verb]:
     """Note examples of a verb, for its help.
 
     Args:
-        calls: What stands behind the verb's words, as it is typed in a shell. The words themselves are put in
+        calls: What follows the verb's words, as it is typed in a shell. The words themselves are put in
             front of it, since two verbs may share a function.
     """
 
@@ -31,10 +31,10 @@ def examples(*calls: str) -> Callable[[Verb], Verb]:
 
 
 def verbs(words: str, commands: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Each verb with all its words, out of commands that stand for one or for several.
+    """Each verb with all its words, out of commands that represent one or for several.
 
     Args:
-        words: What stands in front of their names.
+        words: What is in front of their names.
         commands: The commands.
     """
     for command in commands:

@@ -49,7 +49,7 @@ def say(json: bool, *words: str) -> None:
 
     Args:
         json: Whether the answer is JSON.
-        words: What stands behind `holdfast`; nothing is said without any.
+        words: What follows `holdfast`; nothing is said without any.
     """
     if words and is_wanted(json):
         _tell(f"next: {shlex.join(('holdfast', *words))}")
@@ -60,7 +60,7 @@ def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
 
     Args:
         json: Whether the answer is JSON.
-        find: Gives what stands behind `holdfast`, or nothing.
+        find: Gives what follows `holdfast`, or nothing.
     """
     if is_wanted(json):
         with suppress(HoldfastError, OSError):
@@ -183,7 +183,7 @@ def catalog_for(checkpoint: str, home: str | None) -> str | None:
 def savepoint_word(address: str) -> str:
     """A savepoint as it is typed here: its directory, and so much of its id as tells it from others.
 
-    What is no address of a savepoint stays as it is.
+    What is not an address of a savepoint stays as it is.
     """
     from holdfast.savepoints.catalog import ids, is_savepoint, split_address
     from holdfast.storage import open_storage
@@ -199,7 +199,7 @@ def savepoint_word(address: str) -> str:
 
 
 def restored_beside(checkpoint: str) -> str:
-    """A directory beside a checkpoint for one that is made of its savepoint; nothing is there yet."""
+    """A directory next to a checkpoint for one that is made of its savepoint; nothing is there yet."""
     from holdfast.config.checks import local_path
 
     place = f"{checkpoint.rstrip('/')}{_RESTORED}"
@@ -241,7 +241,7 @@ def given_words(option: str, given: Sequence[str] | None) -> Iterator[str]:
 
 
 def job_at(checkpoint: str, home: str | None) -> JobDetails | None:
-    """The job whose only query has a checkpoint; None where nobody knows of one."""
+    """The job whose only query has a checkpoint; None if unknown."""
     jobs = options.control(home)
     for status in jobs.jobs():
         details = jobs.details(status.job.name, batches=1)

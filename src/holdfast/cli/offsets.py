@@ -90,7 +90,7 @@ def set_(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state, whose sources go on where you say.
+    """Make a new checkpoint with the same state, whose sources continue where you say.
 
     For the first or last record, or those of a time, ask the broker: `kafka-get-offsets --time` prints what
     --from reads. Rows that are read again count again in the state. A checkpoint needs --stopped, a savepoint
@@ -192,8 +192,8 @@ def translate(
 ) -> None:
     """Make a new checkpoint with the same state, whose offsets are those of another topic or cluster.
 
-    With --map a partition goes on at the newest record of the file that is not behind it: some records may be
-    read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
+    With --map a partition continues at the newest record of the file that is not behind it: some records may
+    be read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import RenameTopic, Translate, sync_points

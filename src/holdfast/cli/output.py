@@ -29,13 +29,13 @@ CUT: Final = "…"
 _BETWEEN: Final = 2
 # A column is not cut below this: less of a value tells nothing.
 _LEAST: Final = 10
-# Nor does one that goes on below get narrower than this.
+# Nor does one that continues below get narrower than this.
 _LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
 # A space at which no line ends, and what has none: commands and keys.
 _STAYS: Final = "\x00"
 _COPIED: Final = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)")
-# What stands before a sentence, which goes on under its end: a mark such as `ok`, or what kind it is.
+# What is before a sentence, which continues under its end: a mark such as `ok`, or what kind it is.
 _HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,})?")
 # How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
 SAVEPOINT_ID: Final = len("20260305T080000")
@@ -111,7 +111,7 @@ def table_lines(
         room: How wide it may be; None for as wide as it is.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
-        below: Columns whose values go on in lines below instead of being cut.
+        below: Columns whose values continue in lines below instead of being cut.
     """
     given = [list(row) for row in rows]
     columns = [
@@ -141,8 +141,8 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
     Args:
         text: The sentence.
         room: How long a line may be; None for no end.
-        indent: What stands before it.
-        below: What stands before each other line.
+        indent: What is before it.
+        below: What is before each other line.
     """
     if room is None:
         return [f"{indent}{text}"]
@@ -159,7 +159,7 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
 
 
 def broken_text(text: str, room: int | None) -> list[str]:
-    """The lines of a text that may have several; what is too long goes on under where it begins."""
+    """The lines of a text that may have several; what is too long continues under where it begins."""
     lines: list[str] = []
     for line in text.split("\n"):
         if room is None or _width(line) <= room:
@@ -359,7 +359,7 @@ def line(text: str = "") -> None:
 
 
 def prose(text: str, indent: str = "") -> None:
-    """A sentence of the answer that goes on with an indent where the terminal ends."""
+    """A sentence of the answer that continues with an indent where the terminal ends."""
     for part in broken(visible(text, _IN_TEXT), width(), indent, f"{indent}  "):
         whole(part)
 
@@ -403,8 +403,8 @@ def table(
         rows: The values.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
-        below: Columns whose values go on in lines below instead of being cut.
-        empty: What stands for the headers where there is no row, but in a pipe.
+        below: Columns whose values continue in lines below instead of being cut.
+        empty: What represents the headers where there is no row, but in a pipe.
     """
     listed = list(rows)
     room = width()
@@ -436,7 +436,7 @@ def duration(ms: int | None) -> str:
 
 
 def moment(ms: int | None, *, in_utc: bool = False) -> str:
-    """An instant to the second, in local time with its offset from UTC; `Z` stands for no offset.
+    """An instant to the second, in local time with its offset from UTC; `Z` represents no offset.
 
     Args:
         ms: Since 1970; None is a dash.

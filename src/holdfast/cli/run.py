@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
-# Events that --quiet does not silence: something went wrong, and the job goes on.
+# Events that --quiet does not silence: something went wrong, and the job continues.
 _TROUBLE = frozenset(
     ("restarting", "deposed", "caution", "unrecorded", "unwatched", "untold", "no-savepoint", "no-digests")
 )
@@ -205,7 +205,7 @@ def _fallback(given: str | None) -> Fallback | None:
     """Parse the fallback option.
 
     Raises:
-        Invalid: There is no such way back.
+        Invalid: The way back does not exist.
     """
     from holdfast.config.policies import FALLBACKS
 
@@ -221,10 +221,10 @@ def _fallback(given: str | None) -> Fallback | None:
 
 
 def _savepoints(given: list[str] | None) -> dict[str, str]:
-    """The savepoint of each query; one that is not there is an error before anything starts.
+    """The savepoint of each query; one that is missing is an error before anything starts.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: Its manifest is damaged.
         Invalid: A query has two, or an address is none.
     """
@@ -254,10 +254,10 @@ def _whole_address(address: str) -> str:
     """
     from holdfast.checkpoints.record import savepoint_writer
     from holdfast.config.installed_spark import InstalledSpark
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import load, savepoint_uri
 
-    catalog, savepoint_id = opened(address)
+    catalog, savepoint_id = open_savepoint(address)
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, manifest.savepoint_id)
     savepoint_writer(uri, manifest, InstalledSpark.here(os.environ)).refuse_newer()

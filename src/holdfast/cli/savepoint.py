@@ -61,7 +61,7 @@ def take_periodically(
 
     Raises:
         Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
     """
     from holdfast.checkpoints import record_of
     from holdfast.config.units import parse_duration
@@ -202,7 +202,7 @@ def take(
     from holdfast import savepoints
     from holdfast.checkpoints import record_of
     from holdfast.external.view import open_checkpoint
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.savepoint_api import plan_of_take
     from holdfast.savepoints.taking import with_query_id
@@ -229,7 +229,7 @@ def take(
         origin = open_checkpoint(address)
         record = record_of(origin, home)
         if id_of is not None:
-            origin = with_query_id(origin, *opened(id_of))
+            origin = with_query_id(origin, *open_savepoint(id_of))
         plan = plan_of_take(origin, open_storage(into, "catalog"), batch, record)
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json)
@@ -332,13 +332,13 @@ def show(
 ) -> None:
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
     from holdfast import savepoints
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.digests import recorded_states
     from holdfast.savepoints.labels import label_changes
 
     manifest = savepoints.show(savepoint)
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     labels = label_changes(catalog, savepoint_id)
     states = recorded_states(catalog, manifest)
     if json:

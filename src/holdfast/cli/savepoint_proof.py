@@ -13,7 +13,7 @@ from holdfast.cli.arguments import Catalog, Savepoint, catalog_of, place_of, war
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.standard_streams import confirm
-from holdfast.cli.state import key_words, opened
+from holdfast.cli.state import key_words, open_state
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
 from holdfast.config.units import counted
@@ -119,9 +119,9 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
         sample = difference.samples[0]
         place = first if sample.change == "removed" else second
         if place not in readers:
-            readers[place] = opened(place, home, None)
+            readers[place] = open_state(place, home, None)
         operators = readers[place].operators
-        state = _named(operators, difference.state)
+        state = _name_state(operators, difference.state)
         word = None if state is None else _key_word(state, sample)
         if state is not None and word is not None:
             name = None if is_the_only(operators, word) else state.full_name
@@ -129,7 +129,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
     return ()
 
 
-def _named(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
+def _name_state(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
     """A state that differs, as people name it; None of what Spark keeps for itself beside their states."""
     from holdfast.at_rest.model import StateForm
     from holdfast.savepoints.key_diff import KEYED
@@ -272,7 +272,7 @@ def _show_sample(sample: DifferingKey) -> None:
 
 
 def _plain(value: object) -> str | None:
-    """A number as it stands: batches and times are names here, and not amounts."""
+    """A number as it is: batches and times are names here, and not amounts."""
     return None if value is None else str(value)
 
 
@@ -302,7 +302,7 @@ def digest(
 
     A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
     """
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint
     from holdfast.savepoints.digests import not_digested, pending
     from holdfast.savepoints.savepoint_api import digest as make
@@ -311,7 +311,7 @@ def digest(
     place = catalog_of(place, home)
     single = is_savepoint(place)
     if single:
-        catalog, savepoint_id = opened(place)
+        catalog, savepoint_id = open_savepoint(place)
         wanted = [savepoint_id]
     else:
         catalog = open_storage(place, "catalog")
@@ -358,7 +358,7 @@ def label(
 
     Periodic savepoints are deleted by their label, so one with another label stays.
     """
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.labels import person, plan_label, set_label
 
     if remove == (text is not None):
@@ -368,7 +368,7 @@ def label(
             expected="LABEL or --remove",
             hint="holdfast savepoint label SP LABEL, or holdfast savepoint label SP --remove",
         )
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
@@ -445,10 +445,10 @@ def delete(
 ) -> None:
     """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
     from holdfast import savepoints
-    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.removal import plan_delete
 
-    removal = plan_delete(*opened(savepoint), now_ms())
+    removal = plan_delete(*open_savepoint(savepoint), now_ms())
     if not dry_run:
         if not yes:
             confirm(f"Delete {removal.savepoint} and free {removal.size_bytes:,} bytes?")

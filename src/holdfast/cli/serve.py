@@ -96,7 +96,7 @@ def server_settings(
 
     Raises:
         Invalid: They cannot be right together, or the port is reached by others and there is no token.
-        NotFound: A file is not there.
+        NotFound: A file is missing.
     """
     from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.server.server_settings import ServerSettings, token_from

@@ -35,7 +35,7 @@ app = options.group(
 )
 
 
-def opened(place: str, home: str | None, batch: int | None) -> StateReader:
+def open_state(place: str, home: str | None, batch: int | None) -> StateReader:
     """Open the state at an address."""
     from holdfast.at_rest.state_reader import StateReader
     from holdfast.savepoints.view import place_of as parsed
@@ -50,12 +50,12 @@ def picked_key(
     """The operator, the state and the key that a person means."""
     from holdfast.at_rest.state_reader import key_in
 
-    name, words = _named(reader, state, key, operator)
+    name, words = _split_state_and_key(reader, state, key, operator)
     chosen, meant = reader.pick(name, operator)
     return chosen, meant, key_in(meant, words)
 
 
-def _named(
+def _split_state_and_key(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
@@ -78,7 +78,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
     """Refuse a key without a state, where there are several.
 
     Raises:
-        Invalid: The only word is no state's name.
+        Invalid: The only word is not a state's name.
     """
     try:
         reader.pick(word, operator)
@@ -100,7 +100,7 @@ def list_states(
     place: Place, batch: options.Batch = None, home: options.Home = None, json: options.Json = False
 ) -> None:
     """List the states that there are, with the columns of their keys and values."""
-    reader = opened(place, home, batch)
+    reader = open_state(place, home, batch)
     if json:
         operators = [operator.as_dict() for operator in reader.operators]
         at = {"place": place, "batch_id": reader.batch_id}
@@ -128,9 +128,9 @@ def get(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a state holds for one key; exit 3 if the key is not there."""
-    reader = opened(place, home, batch)
-    found = reader.get_written(*_named(reader, state, key, operator), operator)
+    """Show what a state holds for one key; exit 3 if the key is missing."""
+    reader = open_state(place, home, batch)
+    found = reader.get_written(*_split_state_and_key(reader, state, key, operator), operator)
     if not found.exists:
         raise missing(found)
     output.show(found, json, _show_found)
@@ -179,7 +179,7 @@ def scan(
     target = None if to is None else Path(to)
     if target is not None:
         check_target(target)
-    reader = opened(place, home, batch)
+    reader = open_state(place, home, batch)
     with ExitStack() as stack:
         tell = stack.enter_context(progress("scan", "stores"))
         rows = _rows(stack, reader, state, operator, where, sql, tell)
@@ -209,7 +209,7 @@ def key_words(
     options_ = [*([] if operator is None else ["--operator", operator])]
     options_ += [] if batch is None else ["--batch", str(batch)]
     options_ += next_step.home_words(home)
-    # Behind -- a word that begins with a dash is no option.
+    # Behind -- a word that begins with a dash is not an option.
     dashed = any(word.startswith("-") for word in named)
     words = [*options_, "--", *named] if dashed else [*named, *options_]
     return ("state", verb, next_step.savepoint_word(place), *words)
@@ -395,7 +395,7 @@ def history(
     from holdfast.savepoints.catalog import require_catalog
     from holdfast.storage import open_storage
 
-    reader = opened(place, home, batch)
+    reader = open_state(place, home, batch)
     chosen = picked_key(reader, state, key, operator)
     catalog = None if savepoints is None else open_storage(catalog_of(savepoints, home), "catalog")
     if catalog is not None:
@@ -421,7 +421,7 @@ def explain(
     """Show why a key has its value: which batch wrote it, from which input, and when it expires."""
     from holdfast.at_rest.insight import explain as explained
 
-    reader = opened(place, home, batch)
+    reader = open_state(place, home, batch)
     chosen = picked_key(reader, state, key, operator)
     with progress("explain", "stores") as tell:
         found = explained(reader, *chosen, now_ms(), rank=rank, tell=tell)

@@ -351,7 +351,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 
 def _tell_outcome(outcome: str) -> None:
-    """End with the exit code of what is not there, where the key is nowhere."""
+    """End with the exit code of what is missing, where the key is nowhere."""
     from holdfast.changes.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:

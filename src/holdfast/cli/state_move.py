@@ -281,9 +281,9 @@ def migrate(
 ) -> None:
     """Make a new checkpoint with the same state on another backend, in other partitions or another format.
 
-    One call can change all of these, without Spark, and proves that the state is the same. The query goes on
-    from it after the batch that it ends with. What is migrated stays as it is. A checkpoint needs --stopped,
-    a savepoint does not.
+    One call can change all of these, without Spark, and proves that the state is the same. The query
+    continues from it after the batch that it ends with. What is migrated stays as it is. A checkpoint needs
+    --stopped, a savepoint does not.
 
     With --to, the state is converted for new code first: aggregates and grouping columns that are new, gone,
     renamed or wider, operators that are inserted, removed or moved. Columns and operators are matched by

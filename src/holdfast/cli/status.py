@@ -393,18 +393,18 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
                 if operator.name == keyed.name and operator.keyed is not None
             ):
                 expired.update({state.name: state.expired for state in former.states})
-            size = _known(keyed.size_bytes)
+            size = _or_unknown(keyed.size_bytes)
             yield (
                 batch.query,
                 keyed.name,
                 "(keys)",
-                _known(keyed.keys),
-                _known(keyed.timers),
+                _or_unknown(keyed.keys),
+                _or_unknown(keyed.timers),
                 expired.total(),
                 size,
             )
             for state in keyed.states:
-                entries, size = _known(state.entries), _known(state.size_bytes)
+                entries, size = _or_unknown(state.entries), _or_unknown(state.size_bytes)
                 yield "", "", state.name, entries, None, expired[state.name], size
 
 
@@ -482,13 +482,13 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
 
 
 def _right(recommended: int | None, present: int | None) -> str | None:
-    """`8, not 200`; one number where what is there is right, or where nothing is recommended."""
+    """`8, not 200`; one number where what exists is right, or where nothing is recommended."""
     if recommended is None or present is None or recommended == present:
         return None if present is None else str(present)
     return f"{recommended}, not {present}"
 
 
-def _known(number: int | None) -> int | str:
+def _or_unknown(number: int | None) -> int | str:
     return "unknown" if number is None else number
 
 

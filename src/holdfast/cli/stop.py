@@ -59,7 +59,7 @@ class OptionalDirectory(TyperCommand):
     """Lets --savepoint stand without a directory, which an option of Typer cannot."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in what stands for no directory."""
+        """Put in what represents no directory."""
         for place, word in enumerate(args):
             if word == _OPTION and (place + 1 == len(args) or args[place + 1].startswith("-")):
                 args = [*args[:place], f"{_OPTION}={_NO_DIRECTORY}", *args[place + 1 :]]
@@ -94,7 +94,7 @@ def stop(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Stop a job after the batch that runs. It can be run again and goes on where it stopped.
+    """Stop a job after the batch that runs. It can be run again and continues where it stopped.
 
     With --savepoint one of each of its queries is taken once it has ended, and the addresses are printed.
     Then their rows are counted and hashed; Ctrl-C leaves that pending for `holdfast savepoint digest`.
@@ -139,7 +139,7 @@ def stop(
 
 
 def _after_stop(status: JobStatus, taken: dict[str, Taken], home: str | None) -> tuple[str, ...]:
-    """The start that goes on: where it stopped, or elsewhere from the savepoints."""
+    """The start that continues: where it stopped, or elsewhere from the savepoints."""
     if not taken:
         return next_step.run_words(status.job.target, home)
     uris = {query: next_step.typed(made.uri) for query, made in taken.items()}
@@ -210,7 +210,7 @@ def _take(
     """Take a savepoint of each query of a job that has ended.
 
     Raises:
-        Conflict: It has not ended well, so that nobody knows whether its last batch is over.
+        Conflict: It has not ended well, so that it is unknown whether its last batch is over.
         HoldfastError: A savepoint could not be taken; the job has ended all the same.
     """
     from holdfast import savepoints

@@ -1,4 +1,4 @@
-"""`holdfast ttl`: what a time to live, or another watermark, would free of a state that is there."""
+"""`holdfast ttl`: what a time to live, or another watermark, would free of a state that exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.cli import options, output
 from holdfast.cli.arguments import Place
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.cli.state import opened
+from holdfast.cli.state import open_state
 from holdfast.config.units import counted
 from holdfast.errors import Invalid
 
@@ -65,7 +65,7 @@ def ttl(
     ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)
     delay_ms = None if watermark is None else parse_duration(watermark, "--watermark", allow_zero=True)
     now_ttl = None if current_ttl is None else parse_duration(current_ttl, "--current-ttl")
-    reader = opened(place, home, batch)
+    reader = open_state(place, home, batch)
     with progress("ttl", "stores") as tell:
         found = applied(
             reader,

@@ -120,7 +120,7 @@ def _alerts(given: list[str] | None) -> Alerts:
     """The thresholds and routes of the command line.
 
     Raises:
-        Invalid: There is no such one, or a value does not fit.
+        Invalid: The one does not exist, or a value does not fit.
     """
     from holdfast.config.alert_settings import Alerts
 

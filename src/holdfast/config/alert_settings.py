@@ -18,7 +18,13 @@ from holdfast.config.checks import (
     refused,
     whole,
 )
-from holdfast.config.setting_report import SettingReport, kept, shown, shown_duration, shown_size
+from holdfast.config.setting_report import (
+    SettingReport,
+    format_setting,
+    kept_by_supervisor,
+    shown_duration,
+    shown_size,
+)
 from holdfast.config.units import Duration, Size, parse_duration, parse_size
 
 # Turns a rule off, also from the command line, where there is no None.
@@ -106,7 +112,7 @@ class Alerts:
         access_latency: How long one get or put of RocksDB, or one request to a database, may take on average.
             It has no effect on the heap, where Spark measures no access times.
         recovery_time: How long the job may take from a failure to its next commit.
-        full_within: How soon the state may reach `state_size`, if it goes on growing as it does.
+        full_within: How soon the state may reach `state_size`, if it continues growing as it does.
         watermark_stuck: How long the watermark may stand still while rows come in.
         lag: How long the oldest record that is not read may wait, in a topic of Kafka.
         lag_growing: For how long the query may fall further behind.
@@ -164,7 +170,7 @@ class Alerts:
 
     def _knob(self, name: str) -> SettingReport:
         value = getattr(self, name)
-        text = shown(value)
+        text = format_setting(value)
         if name in _DURATIONS:
             text = shown_duration(value)
         elif name == "state_size":
@@ -176,7 +182,7 @@ class Alerts:
         else:
             becomes = "no alert" if value is None or value is False else "an alert"
             why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
-        return kept(f"alerts.{name}", text, becomes, why)
+        return kept_by_supervisor(f"alerts.{name}", text, becomes, why)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; `Alerts(**values)` makes the same again."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.database_stores import Cassandra, Redis, TiKV
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
+from holdfast.config.setting_report import SettingOutcome, SettingReport, format_setting, shown_size
 from holdfast.config.spark_defaults import (
     BOUNDED_MEMORY_KEY,
     FORMAT_KEY,
@@ -179,10 +179,10 @@ class RocksDB:
         conf = {
             PROVIDER_KEY: ROCKSDB_PROVIDER,
             FORMAT_KEY: str(self.format_version),
-            ROW_CHECKSUM_KEY: shown(self.row_checksum),
-            BOUNDED_MEMORY_KEY: shown(self.memory_bytes is not None),
+            ROW_CHECKSUM_KEY: format_setting(self.row_checksum),
+            BOUNDED_MEMORY_KEY: format_setting(self.memory_bytes is not None),
             BLOCK_COMPRESSION_KEY: _BLOCK_COMPRESSIONS[self.compression],
-            TRACK_ROWS_KEY: shown(self.track_rows),
+            TRACK_ROWS_KEY: format_setting(self.track_rows),
             **dict(_PROFILES[self.profile].conf),
         }
         if self.memory_bytes is not None:
@@ -229,7 +229,7 @@ class RocksDB:
             ),
             knob(
                 "row_checksum",
-                shown(self.row_checksum),
+                format_setting(self.row_checksum),
                 "Damage to a row is an error and not a wrong result. The first start decides for good.",
                 ROW_CHECKSUM_KEY,
             ),
@@ -250,13 +250,13 @@ class RocksDB:
             knob("profile", self.profile, profile.why, *(key for key, _ in profile.conf)),
             knob(
                 "track_rows",
-                shown(self.track_rows),
+                format_setting(self.track_rows),
                 "Counting rows reads a key before each write; without it the number of rows is unknown.",
                 TRACK_ROWS_KEY,
             ),
             knob(
                 "local_dir",
-                shown(local_dir),
+                format_setting(local_dir),
                 "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
                 "Kubernetes choose their own.",
                 LOCAL_DIR_KEY,

@@ -20,7 +20,13 @@ from holdfast.config.checks import (
     parse_storage,
     whole,
 )
-from holdfast.config.setting_report import SettingOutcome, SettingReport, kept, shown, shown_duration
+from holdfast.config.setting_report import (
+    SettingOutcome,
+    SettingReport,
+    format_setting,
+    kept_by_supervisor,
+    shown_duration,
+)
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     COMPRESSION_KEY,
@@ -128,9 +134,9 @@ class CheckpointFields:
         """
         return {
             RETAIN_KEY: str(self.retain),
-            CHANGELOG_KEY: shown(self.incremental),
+            CHANGELOG_KEY: format_setting(self.incremental),
             COMPRESSION_KEY: self.compression,
-            UNLOAD_KEY: shown(not self.local_recovery),
+            UNLOAD_KEY: format_setting(not self.local_recovery),
         }
 
 
@@ -203,7 +209,7 @@ def _interval(checkpoint: CheckpointFields) -> SettingReport:
     if interval is None:
         return SettingReport(
             "interval",
-            shown(None),
+            format_setting(None),
             SettingOutcome.ALWAYS,
             "a checkpoint with every batch",
             "Every batch ends in a checkpoint, and batches come as the trigger says.",
@@ -234,15 +240,15 @@ def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
 
 def _timeout(checkpoint: CheckpointFields) -> SettingReport:
     if checkpoint.timeout_ms is None:
-        return kept(
+        return kept_by_supervisor(
             "timeout",
-            shown(None),
+            format_setting(None),
             "no limit",
             "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
             "batch for ever.",
         )
     limit = exact_duration(checkpoint.timeout_ms)
-    return kept(
+    return kept_by_supervisor(
         "timeout",
         limit,
         f"a batch that runs longer than {limit} is a failed checkpoint",
@@ -253,7 +259,7 @@ def _timeout(checkpoint: CheckpointFields) -> SettingReport:
 def _tolerable_failures(checkpoint: CheckpointFields) -> SettingReport:
     count = checkpoint.tolerable_failures
     if checkpoint.timeout_ms is not None:
-        return kept(
+        return kept_by_supervisor(
             "tolerable_failures",
             str(count),
             f"the driver is restarted after {count + 1} failed checkpoints in a row",
@@ -279,7 +285,7 @@ def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
             "the checkpoint stays",
             "Spark never deletes a checkpoint that was given a place.",
         )
-    return kept(
+    return kept_by_supervisor(
         "on_cancel",
         "delete",
         "`holdfast cancel` deletes the checkpoint",
@@ -293,7 +299,7 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
     every = shown_duration(checkpoint.savepoint_every_ms)
 
     def report(name: str, value: object, becomes: str, why: str) -> SettingReport:
-        return SettingReport(name, shown(value), outcome, becomes if taken else "", why)
+        return SettingReport(name, format_setting(value), outcome, becomes if taken else "", why)
 
     return (
         _savepoint_directory(checkpoint),
@@ -318,7 +324,7 @@ def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
     directory = checkpoint.savepoints
     if directory is None:
         why = "Savepoints of the job go to the directory of the last one, else beside the checkpoint."
-        return SettingReport("savepoints", shown(directory), SettingOutcome.NO_USE, "", why)
+        return SettingReport("savepoints", format_setting(directory), SettingOutcome.NO_USE, "", why)
     if checkpoint.savepoint_every_ms is None:
         becomes = f"savepoints of the job go to {directory}"
         why = (
@@ -330,20 +336,20 @@ def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
             "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
             "status` and tried again; the job is not touched."
         )
-    return SettingReport("savepoints", shown(directory), SettingOutcome.SUPERVISOR, becomes, why)
+    return SettingReport("savepoints", format_setting(directory), SettingOutcome.SUPERVISOR, becomes, why)
 
 
 def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:
     """A setting that asks for what happens anyway, or for what cannot be."""
     if holds:
-        return SettingReport(name, shown(value), SettingOutcome.ALWAYS, becomes, why)
-    return SettingReport(name, shown(value), SettingOutcome.NO_USE, "", why)
+        return SettingReport(name, format_setting(value), SettingOutcome.ALWAYS, becomes, why)
+    return SettingReport(name, format_setting(value), SettingOutcome.NO_USE, "", why)
 
 
 def _record(checkpoint: CheckpointFields) -> SettingReport:
-    return kept(
+    return kept_by_supervisor(
         "record",
-        shown(checkpoint.record),
+        format_setting(checkpoint.record),
         "each new file's hash is kept in the state home" if checkpoint.record else "no record",
         "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
         "checkpoint verify` compares with it, and finds what checksums cannot tell.",
@@ -354,7 +360,7 @@ def _spark_settings(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
     conf = checkpoint.spark_conf()
 
     def knob(name: str, value: object, key: str, why: str) -> SettingReport:
-        return SettingReport(name, shown(value), SettingOutcome.SPARK, f"{key} = {conf[key]}", why)
+        return SettingReport(name, format_setting(value), SettingOutcome.SPARK, f"{key} = {conf[key]}", why)
 
     return (
         knob(

@@ -35,7 +35,7 @@ class Checkpoint(CheckpointFields):
             `s3:`, `s3a:`, `abfss:`, `gs:`, `dbfs:`). One job, one place.
         interval: The time from one checkpoint to the next; None for as fast as batches come.
         min_pause: The least time from the end of a batch, which is its checkpoint, to the beginning of the
-            next. A job that works off what is there and ends does not pause.
+            next. A job that works off what exists and ends does not pause.
         timeout: A batch that runs longer counts as a failed checkpoint. None, the default, for no
             limit: a job that works off a backlog may rightly need an hour for one batch, and would be
             killed in the same batch for ever.
@@ -68,7 +68,7 @@ class Checkpoint(CheckpointFields):
         """Read Flink's own settings, and tell what each becomes.
 
         Args:
-            keys: Flink's keys, of 2.x or 1.x, with their values. What is not there keeps Holdfast's
+            keys: Flink's keys, of 2.x or 1.x, with their values. What is missing keeps Holdfast's
                 default, which is not always Flink's.
             storage: Where the checkpoint lies; wins over `execution.checkpointing.dir`.
 

@@ -180,7 +180,7 @@ def canonical_uri(storage: str, base: Path) -> str:
     """Give the one absolute URI of an address that `parse_storage` returned.
 
     A local path is taken from `base`, links are followed, and nothing is percent-encoded: Hadoop takes
-    a path as it stands, so `%20` would name another directory. `s3:` becomes `s3a:`, the name under
+    a path as it is, so `%20` would name another directory. `s3:` becomes `s3a:`, the name under
     which Spark's S3 client is registered. Two addresses of one directory give one URI, which is what
     makes a checkpoint in use recognisable.
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.setting_report import SettingOutcome, SettingReport, format_setting
 from holdfast.config.spark_defaults import (
     CASSANDRA_PROVIDER,
     FORMAT_KEY,
@@ -127,7 +127,7 @@ class Knobs:
         """The report of a field that may be seen."""
         full = f"{EXTERNAL}.{key}"
         becomes = f"{full} = {self.conf[full]}" if full in self.conf else f"{full}, not set"
-        return SettingReport(name, shown(value), SettingOutcome.SPARK, becomes, why)
+        return SettingReport(name, format_setting(value), SettingOutcome.SPARK, becomes, why)
 
     @staticmethod
     def hidden(name: str, value: str | None, key: str, why: str) -> SettingReport:
@@ -226,7 +226,7 @@ class Redis:
             **external_conf(REDIS_PROVIDER, self),
             f"{EXTERNAL}.redis.address": self.address,
             f"{EXTERNAL}.redis.database": str(self.database),
-            f"{EXTERNAL}.redis.tls": shown(self.tls),
+            f"{EXTERNAL}.redis.tls": format_setting(self.tls),
         }
         if self.user is not None:
             conf[f"{EXTERNAL}.redis.user"] = self.user
@@ -371,7 +371,7 @@ class Cassandra:
             **external_conf(CASSANDRA_PROVIDER, self),
             f"{EXTERNAL}.cassandra.contactPoints": self.contact_points,
             f"{EXTERNAL}.cassandra.keyspace": self.keyspace,
-            f"{EXTERNAL}.cassandra.tls": shown(self.tls),
+            f"{EXTERNAL}.cassandra.tls": format_setting(self.tls),
             f"{EXTERNAL}.cassandra.consistency": self.consistency,
         }
         chosen = {

@@ -21,7 +21,7 @@ from holdfast.config.policies import (
     fixed_delay,
     no_restart,
 )
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.setting_report import SettingOutcome, SettingReport, format_setting
 from holdfast.config.spark_defaults import PROVIDER_KEY, ROCKSDB
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
@@ -91,7 +91,7 @@ class _Given:
 
     def report(self, outcome: SettingOutcome, becomes: str, why: str) -> SettingReport:
         """The report of this key."""
-        return SettingReport(self.written, shown(self.raw), outcome, becomes, why)
+        return SettingReport(self.written, format_setting(self.raw), outcome, becomes, why)
 
     def no_use(self, why: str) -> SettingReport:
         """The report of a key that could change nothing here."""
@@ -100,7 +100,7 @@ class _Given:
     def explained(self, knobs: tuple[SettingReport, ...], name: str) -> SettingReport:
         """The report of the field that this key goes to."""
         knob = next(knob for knob in knobs if knob.name == name)
-        return replace(knob, name=self.written, value=shown(self.raw))
+        return replace(knob, name=self.written, value=format_setting(self.raw))
 
 
 def read_flink(
@@ -134,7 +134,7 @@ def read_flink(
         lease_ms=_chosen(given, "ha.lease", None),
         report=tuple(reporter.knob(setting) for setting in given),
         further_conf={
-            setting.entry.spark_key: shown(setting.value)
+            setting.entry.spark_key: format_setting(setting.value)
             for setting in given
             if setting.entry.spark_key and reporter.reaches_spark(setting.entry)
         },
@@ -200,7 +200,7 @@ class _Reporter:
         if isinstance(self.backend, Memory) and (name or not self.reaches_spark(entry)):
             return setting.no_use("The state backend is on the heap, and this is a setting of RocksDB.")
         if not name:
-            becomes = f"{entry.spark_key} = {shown(setting.value)}"
+            becomes = f"{entry.spark_key} = {format_setting(setting.value)}"
             return setting.report(SettingOutcome.SPARK, becomes, entry.why)
         winner = _memory(self.given)
         if name == "memory" and winner is not None and winner is not setting:

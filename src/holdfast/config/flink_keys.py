@@ -14,7 +14,7 @@ from holdfast.config.units import exact_size, parse_duration, parse_size
 
 Reader = Callable[[object, str], object]
 
-# Flink's name for no limit, and the number that stands for it.
+# Flink's name for no limit, and the number that represents it.
 _NO_LIMIT = frozenset({"infinite", "2147483647"})
 
 

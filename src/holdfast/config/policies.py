@@ -22,7 +22,7 @@ from holdfast.config.checks import (
     refused,
     whole,
 )
-from holdfast.config.setting_report import SettingReport, kept, shown, shown_duration
+from holdfast.config.setting_report import SettingReport, format_setting, kept_by_supervisor, shown_duration
 from holdfast.config.units import Duration, exact_duration, optional_ms, parse_duration
 from holdfast.errors import Invalid
 
@@ -64,7 +64,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AvailableNow:
-    """Work off what is there when the query starts, in as many batches as the sources ask for, and end."""
+    """Work off what exists when the query starts, in as many batches as the sources ask for, and end."""
 
     def spark_kwargs(self) -> TriggerArguments:
         """The keywords for `DataStreamWriter.trigger`."""
@@ -106,7 +106,7 @@ class RealTime:
 class OneBatch:
     """Run one batch and end: the one that was begun and not finished, if there is one.
 
-    Not for people: Spark's other triggers would go on with what they find.
+    Not for people: Spark's other triggers would continue with what they find.
     """
 
     def spark_kwargs(self) -> TriggerArguments:
@@ -133,7 +133,7 @@ def every(interval: Duration) -> Every:
 
 
 def available_now() -> AvailableNow:
-    """Work off what is there now, then end the query."""
+    """Work off what exists now, then end the query."""
     return AvailableNow()
 
 
@@ -236,8 +236,13 @@ class FixedDelay:
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
         return (
-            kept("attempts", shown(self.attempts), _at_most(self.attempts), "Counted over the whole run."),
-            kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
+            kept_by_supervisor(
+                "attempts",
+                format_setting(self.attempts),
+                _at_most(self.attempts),
+                "Counted over the whole run.",
+            ),
+            kept_by_supervisor("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
         )
 
@@ -294,26 +299,26 @@ class Exponential:
         """Explain every field."""
         quiet = exact_duration(self.reset_after_ms)
         return (
-            kept("initial", *_twice(self.initial_ms), "The pause before the first restart."),
-            kept("max", *_twice(self.max_ms), "No pause is longer."),
-            kept(
+            kept_by_supervisor("initial", *_twice(self.initial_ms), "The pause before the first restart."),
+            kept_by_supervisor("max", *_twice(self.max_ms), "No pause is longer."),
+            kept_by_supervisor(
                 "multiplier",
                 f"{self.multiplier:g}",
                 f"{self.multiplier:g} times the last",
                 "The growth of the pause.",
             ),
-            kept(
+            kept_by_supervisor(
                 "jitter",
                 f"{self.jitter:g}",
                 f"± {self.jitter:.0%}",
                 "Spreads jobs that failed together.",
             ),
-            kept(
+            kept_by_supervisor(
                 "reset_after", *_twice(self.reset_after_ms), f"{quiet} without a failure forget the old ones."
             ),
-            kept(
+            kept_by_supervisor(
                 "attempts",
-                shown(self.attempts),
+                format_setting(self.attempts),
                 _at_most(self.attempts),
                 f"Counted since the job last ran {quiet} without a failure.",
             ),
@@ -354,14 +359,16 @@ class FailureRate:
         """Explain every field."""
         window = exact_duration(self.per_ms)
         return (
-            kept(
+            kept_by_supervisor(
                 "failures",
                 str(self.failures),
                 f"at most {self.failures} in {window}",
                 "The next one ends the job.",
             ),
-            kept("per", window, f"a sliding window of {window}", "Older failures do not count."),
-            kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
+            kept_by_supervisor(
+                "per", window, f"a sliding window of {window}", "Older failures do not count."
+            ),
+            kept_by_supervisor("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
         )
 
@@ -430,7 +437,7 @@ def _twice(ms: int) -> tuple[str, str]:
 
 
 def _same_failure(limit: int | None) -> SettingReport:
-    return kept("same_failure", shown(limit), _at_most(limit), _SAME_FAILURE_WHY)
+    return kept_by_supervisor("same_failure", format_setting(limit), _at_most(limit), _SAME_FAILURE_WHY)
 
 
 Fallback = Literal["batch", "savepoint"]
@@ -477,13 +484,13 @@ class Recovery:
         """Explain every field."""
         limit = shown_duration(self.verify_ms)
         return (
-            kept(
+            kept_by_supervisor(
                 "recovery.fallback",
-                shown(self.fallback),
+                format_setting(self.fallback),
                 self.fallback or "",
                 "Where the supervisor goes back to if a checkpoint is damaged; by default it stops.",
             ),
-            kept(
+            kept_by_supervisor(
                 "recovery.verify",
                 limit,
                 "" if self.verify is None else limit,

@@ -47,12 +47,12 @@ class SettingReport:
     why: str
 
 
-def kept(name: str, value: str, becomes: str, why: str) -> SettingReport:
+def kept_by_supervisor(name: str, value: str, becomes: str, why: str) -> SettingReport:
     """The report of a setting that the supervisor keeps."""
     return SettingReport(name, value, SettingOutcome.SUPERVISOR, becomes, why)
 
 
-def shown(value: object) -> str:
+def format_setting(value: object) -> str:
     """Write a value the way a knob shows it: `None` is "not set", booleans are lower-case."""
     if value is None:
         return "not set"
@@ -63,9 +63,9 @@ def shown(value: object) -> str:
 
 def shown_duration(ms: int | None) -> str:
     """Write a duration that may not be set."""
-    return shown(None) if ms is None else exact_duration(ms)
+    return format_setting(None) if ms is None else exact_duration(ms)
 
 
 def shown_size(size_bytes: int | None) -> str:
     """Write a size that may not be set."""
-    return shown(None) if size_bytes is None else exact_size(size_bytes)
+    return format_setting(None) if size_bytes is None else exact_size(size_bytes)

@@ -31,7 +31,7 @@ _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", 
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory for the owner alone, with those above it that are not there.
+    """Make a directory for the owner alone, with those above it that are missing.
 
     Raises:
         OSError: It cannot be made.
@@ -58,7 +58,7 @@ def make_file(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, made for the owner alone if it is not there; the descriptor is the caller's.
+    """Open a file, made for the owner alone if it is missing; the descriptor is the caller's.
 
     Raises:
         OSError: It cannot be opened.
@@ -202,7 +202,7 @@ class Settings:
         Raises:
             Invalid: A name that is not a setting, a value that does not fit, or a file that cannot be
                 read.
-            NotFound: The file that `HOLDFAST_CONFIG` names is not there.
+            NotFound: The file that `HOLDFAST_CONFIG` names is missing.
         """
         _only_known(flags, "flags")
         path = _file(environ, cwd)
@@ -232,7 +232,7 @@ class Settings:
         return Path(os.path.realpath(self.home))
 
     def ensure_home(self) -> Path:
-        """Create the state home if it is not there, and prove that it can be written.
+        """Create the state home if it is missing, and prove that it can be written.
 
         It is for its owner alone: it holds logs and errors, with values in them. Cost: one listing; one small
         file is written and removed.

@@ -1,4 +1,4 @@
-"""Savepoints of the coffee shop while it runs: taken, restored elsewhere, and put beside each other."""
+"""Savepoints of the coffee shop while it runs: taken, restored elsewhere, and put next to each other."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Saved:
 
 
 class DemoSavepoints:
-    """Takes savepoints of one query as a run goes on.
+    """Takes savepoints of one query as a run continues.
 
     Args:
         folder: The folder of the showing.
@@ -112,7 +112,7 @@ class DemoSavepoints:
             changed=customers.changed,
             removed=customers.removed,
             seen=tuple(
-                Seen(str(key.key), _known(key.first), _known(key.second))
+                Seen(str(key.key), _parse_known(key.first), _parse_known(key.second))
                 for key in changed or customers.samples[:SAMPLES]
             ),
         )
@@ -122,7 +122,7 @@ class DemoSavepoints:
         self._taken.append(savepoints.take(checkpoint, self._folder / "savepoints"))
 
 
-def _known(state: Mapping[str, Any] | None) -> Known | None:
+def _parse_known(state: Mapping[str, Any] | None) -> Known | None:
     if state is None:
         return None
     days = state.get("days", {}).values()

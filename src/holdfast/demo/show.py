@@ -145,7 +145,7 @@ class CoffeeShop:
             events=day.events,
             late=late_counts(streams),
             questions={answer.name: answer.question for answer in expected},
-            comparisons=tuple(compare(answer, self._found(answer)) for answer in expected),
+            comparisons=tuple(compare(answer, self._read_output(answer)) for answer in expected),
             batches=len(details.batches),
             drivers=len(details.attempts),
             recovery_ms=next(iter(details.recoveries_ms), None),
@@ -223,7 +223,7 @@ class CoffeeShop:
         self._killed = True
         os.kill(self._driver, signal.SIGKILL)
 
-    def _found(self, answer: QuestionAnswer) -> list[Row]:
+    def _read_output(self, answer: QuestionAnswer) -> list[Row]:
         """Read the job's output, without Spark."""
         tables = self._folder / "tables"
         if answer.name == "visits":

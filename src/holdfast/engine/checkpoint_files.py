@@ -84,7 +84,7 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
 
 
 def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
-    """The names in a folder of a checkpoint, or of a table; none where there is no such folder.
+    """The names in a folder of a checkpoint, or of a table; none where the folder does not exist.
 
     Raises:
         Unavailable: The storage does not answer.

@@ -80,7 +80,7 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
         home: The state home, where archives of folders are kept.
 
     Raises:
-        NotFound: One is not there.
+        NotFound: One is missing.
         Invalid: One is nothing that Python imports from, or two have one name.
     """
     found: list[Path] = []
@@ -167,7 +167,7 @@ def worker_path(given: str | None, archive: Path) -> str:
 
 
 def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:
-    """The archive of the modules below a folder, named as seen from another one; made if it is not there.
+    """The archive of the modules below a folder, named as seen from another one; made if it is missing.
 
     It appears whole, and is never changed.
     """

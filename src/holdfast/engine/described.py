@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# Leaves of a plan that stand for a source; nothing else streams into a plan made with PySpark.
+# Leaves of a plan that represent a source; nothing else streams into a plan made with PySpark.
 RELATION: Final = "StreamingRelation"
 RELATION_V2: Final = "StreamingRelationV2"
 RELATIONS: Final = (RELATION, RELATION_V2)
@@ -94,7 +94,7 @@ def steps_of(frame: DataFrame) -> tuple[PlanStep, ...]:
 
 
 def relations(frame: DataFrame) -> list[Any]:
-    """The leaves of a frame's plan that stand for its sources, each once."""
+    """The leaves of a frame's plan that represent its sources, each once."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     found: list[Any] = []
     for at in range(leaves.size()):
@@ -241,7 +241,7 @@ class TickLines:
 def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
     """The sources of ticks in a frame, each once.
 
-    A source of ticks stands in the plan right behind the sources that it watches, and the offset log has a
+    A source of ticks is in the plan right behind the sources that it watches, and the offset log has a
     line for each leaf that streams, in the order of the plan.
     """
     found: dict[str, TickLines] = {}
@@ -312,7 +312,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
     """Return the modification times of files, as a source of files notes them.
 
     Raises:
-        Invalid: One is not there.
+        Invalid: One is missing.
     """
     from py4j.protocol import Py4JJavaError
 

@@ -4,7 +4,7 @@ An operator's definition lives in the process that wrote it; its plan only carri
 it is kept. Where the plan has a metric of ours anyway, the number is one of its columns; elsewhere it is an
 alias of a frame, which Spark takes away before it runs anything.
 
-Spark drops state by the column that its plan marks as event time: the mark stands in the column's metadata,
+Spark drops state by the column that its plan marks as event time: the mark is in the column's metadata,
 is lost with every expression over the column, and is all that counts. So a plan tells what code only
 suggests.
 """

@@ -41,7 +41,7 @@ def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None
 
 
 def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_format: int) -> None:
-    """Bring the state of a checkpoint into so many partitions, in a batch of its own.
+    """Bring the state of a checkpoint into this number of partitions, in a batch of its own.
 
     The checkpoint is changed, and no query may use it. Spark leaves what it notes of operators as it was
     where that is of version 1; whoever reads the state by it afterwards, Spark's own reader among them,

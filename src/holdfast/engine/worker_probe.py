@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "protobuf")
 OWN: Final = "holdfast"
 
@@ -29,13 +30,13 @@ def look_at_workers(spark: SparkSession, slots: int) -> list[Seen]:
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it carries no types
     try:
         numbers: Any = spark.sparkContext.parallelize(range(slots), slots)
-        found = numbers.barrier().mapPartitions(_seen).collect()
+        found = numbers.barrier().mapPartitions(_probe_task).collect()
     finally:
         unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return list({(entry["host"], entry["folder"]): entry for entry in found}.values())
 
 
-def _seen(_numbers: Iterable[int]) -> Iterator[Seen]:
+def _probe_task(_numbers: Iterable[int]) -> Iterator[Seen]:
     """Report the surroundings of a task."""
     import importlib
     import os

@@ -144,7 +144,7 @@ class _Session:
 class CassandraConnection:
     """A session with a cluster, made when something is asked. It may be used by several threads.
 
-    In statements `@` stands for the place's keyspace.
+    In statements `@` represents the place's keyspace.
 
     It ends when nobody has it any more.
 
@@ -211,7 +211,7 @@ class CassandraConnection:
         Raises:
             Unavailable: No node answers, or not enough do.
             Invalid: They do not let us in, or not do this.
-            Corrupt: The tables of the store are not there.
+            Corrupt: The tables of the store are missing.
         """
         import cassandra
         from cassandra.cluster import NoHostAvailable
@@ -228,7 +228,7 @@ class CassandraConnection:
             raise Invalid(
                 "Cassandra does not let us do this",
                 where=str(self.place),
-                found=_said(error),
+                found=_error_line(error),
                 hint="the user needs SELECT and MODIFY on the keyspace, and CREATE where tables are missing",
             ) from error
         except cassandra.ReadFailure as error:
@@ -239,19 +239,19 @@ class CassandraConnection:
                     found="more than tombstone_failure_threshold",
                     hint="repair and compact the table state_rows there",
                 ) from error
-            raise self._silent(_said(error)) from error
+            raise self._silent(_error_line(error)) from error
         except cassandra.InvalidRequest as error:
             if "does not exist" not in str(error):
                 raise Invalid(
                     "Cassandra has refused a statement",
                     where=f"{self.place}, store {store}",
-                    found=_said(error),
+                    found=_error_line(error),
                     hint="a field with its value has to fit into half a segment of its commit log",
                 ) from error
             raise Corrupt(
                 "the state is not in Cassandra",
                 where=f"{self.place}, store {store}",
-                found=_said(error),
+                found=_error_line(error),
                 expected="the keyspace and the tables of state",
                 hint=f"see that the address is right, or set {ADDRESS}; if the tables were dropped, bring"
                 " their data back or restore a savepoint",
@@ -259,7 +259,7 @@ class CassandraConnection:
         except cassandra.UnresolvableContactPoints as error:
             raise self._silent("no address for these names") from error
         except (cassandra.DriverException, ConnectionException, OSError) as error:
-            raise self._silent(_said(error)) from error
+            raise self._silent(_error_line(error)) from error
 
     def _connected(self) -> _Session:
         with self._lock:
@@ -336,7 +336,7 @@ class CassandraConnection:
         from cassandra import AuthenticationFailed
 
         errors = error.errors if isinstance(error.errors, Mapping) else {}
-        found = ", ".join(f"{host}: {_said(each)}" for host, each in errors.items())
+        found = ", ".join(f"{host}: {_error_line(each)}" for host, each in errors.items())
         if any(isinstance(each, AuthenticationFailed) for each in errors.values()):
             return Invalid(
                 "Cassandra does not let us in",
@@ -344,7 +344,7 @@ class CassandraConnection:
                 found=found,
                 hint=f"set {USER} and {PASSWORD}",
             )
-        return self._silent(found or _said(error))
+        return self._silent(found or _error_line(error))
 
     def _silent(self, found: str) -> Unavailable:
         return Unavailable(
@@ -408,7 +408,7 @@ def _level(name: str) -> Any:
     return ConsistencyLevel.name_to_value[name]
 
 
-def _said(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return an error of the library in one line."""
     from cassandra import OperationTimedOut
 
@@ -418,7 +418,7 @@ def _said(error: BaseException) -> str:
 
 
 def _shut_down(cluster: Any) -> None:
-    # At once, so that it does not go on while Python ends.
+    # At once, so that it does not continue while Python ends.
     cluster.scheduler.is_shutdown = True
     # Not here: it waits for the library's threads, and may be called in one of them.
     threading.Thread(target=cluster.shutdown, name="end of Cassandra's session", daemon=True).start()

@@ -28,7 +28,7 @@ from holdfast.external.store_port import (
     not_kept,
     note_of,
     require_layout,
-    taken,
+    store_in_use,
 )
 
 # Later than any step of an attempt.
@@ -94,8 +94,8 @@ class CassandraHead:
         fields: How many fields each of them has.
         open: The attempts that may commit.
         dead: The attempts that do not count, as ranges from first to last.
-        unfolded: Committed attempts whose replaced rows nobody has deleted yet.
-        undeleted: Dead attempts whose rows nobody has deleted yet.
+        unfolded: Committed attempts whose replaced rows are not deleted yet.
+        undeleted: Dead attempts whose rows are not deleted yet.
     """
 
     generation: int
@@ -270,9 +270,9 @@ class CassandraStore:
         self.where = f"{connection.place}, store {name}"
 
     def look(self) -> StoreLook:
-        """See `ExternalStore`. The size is worked out from some rows: Cassandra tells no sum."""
+        """See `ExternalStore`. The size is computed from some rows: Cassandra tells no sum."""
         with self._connection.asked(self.name):
-            head, encoder = self._known()
+            head, encoder = self._read_head()
             sampled = self._in_buckets(_SAMPLE, range(BUCKETS))
             sizes = [len(field) + len(value) for rows in sampled for live, field, value in rows if live]
         size = sum(sizes) * head.fields[head.newest] // len(sizes) if sizes else 0
@@ -281,13 +281,13 @@ class CassandraStore:
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
         """See `ExternalStore`."""
         with self._connection.asked(self.name):
-            head, encoder = self._known()
+            head, encoder = self._read_head()
             while True:
                 lineage = head.lineage(version)
                 if lineage is None:
                     raise not_kept("Cassandra", self.where, version, head.versions)
                 fields, parts = self._fields(lineage)
-                before, (head, encoder) = head, self._known()
+                before, (head, encoder) = head, self._read_head()
                 # What a version consists of is not cleaned while it is kept. A batch that runs again makes
                 # its version anew, and may just have done so.
                 if head.versions.get(version) == before.versions[version]:
@@ -326,7 +326,7 @@ class CassandraStore:
 
     def _commit(self, head: CassandraHead | None, attempt: int, version: int, count: int) -> CassandraHead:
         if head is None or head.next != attempt:
-            raise taken("Cassandra", self.where)
+            raise store_in_use("Cassandra", self.where)
         # Where the answer to this very change was lost, it has been done.
         return head if version in head.versions else head.made(version, count)
 
@@ -339,7 +339,7 @@ class CassandraStore:
         for _ in range(_TRIES):
             before = self._head(serially=True)
             if before is not None and before.run:
-                raise taken("Cassandra", self.where)
+                raise store_in_use("Cassandra", self.where)
             after = step(before)
             if after is before:
                 return after
@@ -400,7 +400,7 @@ class CassandraStore:
     def _in_buckets(self, cql: str, buckets: Iterable[int]) -> list[Any]:
         return self._connection.ask_all([(cql, (self.name, bucket)) for bucket in buckets])
 
-    def _known(self) -> tuple[CassandraHead, str]:
+    def _read_head(self) -> tuple[CassandraHead, str]:
         """The head, and how rows lie in fields."""
         head = self._head()
         if head is None:
@@ -422,7 +422,7 @@ class CassandraStore:
         return None if row is None else head_of(row)
 
     def _make_tables(self) -> None:
-        """Make the tables that are not there.
+        """Make the tables that are missing.
 
         Raises:
             Invalid: There is no keyspace, or a table deletes what is in it.
@@ -495,7 +495,7 @@ class CassandraReader:
         """See `QueryReader`."""
         with self._connection.asked(self._index):
             stores, query = self._connection.ask_all([(_STORES, [self._index]), (_QUERY, [self._query])])
-            return StoreListing(tuple(name for name, _ in stores), _noted(query)[2])
+            return StoreListing(tuple(name for name, _ in stores), _parse_head(query)[2])
 
     def facts(self, store: str) -> Mapping[str, str]:
         """See `QueryReader`."""
@@ -511,7 +511,7 @@ class CassandraReader:
             )
             layouts = dict(listed)
             heads = [_first_head(rows) for rows in found]
-        batch, run, generation = _noted(query)
+        batch, run, generation = _parse_head(query)
         return CassandraMoment(
             self._connection,
             tuple(stores),
@@ -580,7 +580,7 @@ class CassandraMoment:
         return found if same else None
 
 
-def _noted(rows: Any) -> tuple[int | None, str | None, str]:
+def _parse_head(rows: Any) -> tuple[int | None, str | None, str]:
     """The batch that was committed last, its run, and the generation of the stores in use."""
     row = rows.one()
     return (None, None, "") if row is None else (row[0], row[1], row[2] or "")

@@ -25,7 +25,7 @@ from holdfast.external.store_port import (
     not_kept,
     note_of,
     require_layout,
-    taken,
+    store_in_use,
 )
 
 if TYPE_CHECKING:
@@ -235,13 +235,13 @@ class RedisStore:
             for part in pair
         ]
         if not self._run(CREATE, version, uuid4().hex, *noted):
-            raise taken("Redis", self.where)
+            raise store_in_use("Redis", self.where)
         return count
 
     def clear(self) -> None:
         """See `ExternalStore`."""
         if not self._run(CLEAR):
-            raise taken("Redis", self.where)
+            raise store_in_use("Redis", self.where)
 
     def _look(self) -> tuple[StoreLook, int]:
         """Read the store's head, and the number of its fields."""

@@ -121,7 +121,7 @@ class SharedState:
         store: The operator's store; joins have four.
 
     Raises:
-        NotFound: There is no such state.
+        NotFound: The state does not exist.
         Invalid: The query has several operators; or the database does not let us in.
         Unsupported: The state is of another release.
         Unavailable: The database does not answer.
@@ -273,7 +273,7 @@ class SharedState:
             moment = self._reader.moment(names)
             if (moment.stores, moment.generation) == (count, generation):
                 break
-            # A partition had its first batch, or the query goes on from a restored checkpoint.
+            # A partition had its first batch, or the query continues from a restored checkpoint.
             self._stores = self._listed()
         heads = []
         for name, head in zip(names, moment.heads, strict=True):

@@ -120,7 +120,7 @@ class ExternalStore(Protocol):
         """Look at the store. Cost: a few requests, whatever the size.
 
         Raises:
-            Corrupt: There is no such store.
+            Corrupt: The store does not exist.
             Unsupported: It is of another release.
         """
 
@@ -203,7 +203,7 @@ def note_of(prefix: str, query_id: str) -> str:
 
 
 def gone(database: str, where: str, hint: str) -> Corrupt:
-    """The error for a store that is not there."""
+    """The error for a store that is missing."""
     return Corrupt(
         f"the state is not in {database}",
         where=where,
@@ -252,7 +252,7 @@ def lacking(database: str, where: str, found: str, expected: str, hint: str) -> 
     )
 
 
-def taken(database: str, where: str) -> Conflict:
+def store_in_use(database: str, where: str) -> Conflict:
     """The error for a store that is not to be made or deleted."""
     return Conflict(
         f"{database} has a store of this name, and a query uses it",

@@ -38,7 +38,7 @@ def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
     Cost: a listing of the offset log, and one of its files. No database is asked.
 
     Raises:
-        Invalid: It is no address.
+        Invalid: It is not an address.
         Unsupported: The library for this kind of storage is not installed; or only Spark reads the database.
         Unavailable: The storage does not answer.
     """
@@ -146,7 +146,7 @@ class ExternalView(ReadOnly):
         place = layout.parse(path)
         if isinstance(place, StoreFile) and (store := self._store(place.store)) is not None:
             look = store.look()
-            return look.size_bytes if _shown(place) and place.version in look.attempts else None
+            return look.size_bytes if _is_listed(place) and place.version in look.attempts else None
         if isinstance(place, LogFile) and place.log is Log.OFFSETS:
             try:
                 return len(self._offsets(path))
@@ -190,7 +190,7 @@ class ExternalView(ReadOnly):
 
     def _snapshot(self, path: str, file: StoreFile) -> bytes:
         store = self._store(file.store)
-        if store is None or not _shown(file):
+        if store is None or not _is_listed(file):
             return self.storage.read(path)
         look, fields = store.scan(file.version)
         rows = sorted(rows_of(fields, look.encoder, store.where))
@@ -268,7 +268,7 @@ def _newest(storage: Storage) -> OffsetLog | None:
     return None
 
 
-def _shown(file: StoreFile) -> bool:
+def _is_listed(file: StoreFile) -> bool:
     return file.kind is FileKind.SNAPSHOT and file.unique_id is None and file.version > 0
 
 

@@ -79,10 +79,10 @@ class Manifest:
         created_ms: When it was taken, in epoch milliseconds.
         checkpoint: Where it was taken from.
         query_id: The query.
-        batch_id: The committed batch it holds; a restored query goes on with the next.
+        batch_id: The committed batch it holds; a restored query continues with the next.
         files: Its files, ascending by path.
         new_bytes: The bytes that the catalog did not hold before.
-        fields: Everything but the files as it stands, newer fields included.
+        fields: Everything but the files as it is, newer fields included.
     """
 
     savepoint_id: str
@@ -163,7 +163,7 @@ def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: st
     """A manifest from its fields.
 
     Raises:
-        Corrupt: A field is not there or cannot be right, or a file that every savepoint has is not listed.
+        Corrupt: A field is missing or cannot be right, or a file that every savepoint has is not listed.
         Unsupported: It has a format that is not known here.
     """
     given = dict(fields)

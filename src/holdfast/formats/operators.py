@@ -137,7 +137,7 @@ TIMERS: Final = Family(FamilyUse.TIMERS, "$", "Timers_keyToTimestamp")
 TIMER_INDEX: Final = Family(FamilyUse.TIMER_INDEX, "$", "Timers_timestampToKey")
 # The clocks of timers, and what people call the timers of each.
 TIMER_NAMES: Final[Mapping[str, str]] = {"event": "event_timers", "proc": "timers"}
-# What a family that is no state of its own is called, behind the state that it belongs to.
+# What a family that is not a state of its own is called, behind the state that it belongs to.
 _KEPT_BESIDE: Final = {
     FamilyUse.LIST_COUNTER: "lengths",
     FamilyUse.EXPIRY_INDEX: "expiry",
@@ -214,7 +214,7 @@ def operator_names(
 
     Args:
         spark_names: Spark's names of them by their numbers in the plan; empty where Spark noted none.
-        keyed: The names that users gave to Holdfast's keyed operators, by number; None where nobody noted it.
+        keyed: The names that users gave to Holdfast's keyed operators, by number; None if not recorded.
     """
     own = keyed or {}
     bases = {
@@ -317,7 +317,7 @@ def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], w
 
     Args:
         stores: The names of its stores.
-        families: The column families of the first of them; none where its schema is not there.
+        families: The column families of the first of them; none where its schema is missing.
         where: The schema's file, for messages.
 
     Returns:

@@ -107,7 +107,7 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
     """The number in a version line such as `v1`.
 
     Raises:
-        Corrupt: It is no version line.
+        Corrupt: It is not a version line.
         Unsupported: A newer Spark wrote it.
     """
     number = line[1:]
@@ -173,7 +173,7 @@ def whole_number(fields: dict[str, Any], key: str, what: str, where: str, defaul
     """A field that holds a whole number.
 
     Raises:
-        Corrupt: It is not there and has no default, or holds something else.
+        Corrupt: It is missing and has no default, or holds something else.
     """
     value = fields.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > HIGHEST_NUMBER:
@@ -185,7 +185,7 @@ def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
     """A field that holds text.
 
     Raises:
-        Corrupt: It is not there or holds something else.
+        Corrupt: It is missing or holds something else.
     """
     value = fields.get(key)
     if not isinstance(value, str):

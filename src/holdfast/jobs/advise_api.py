@@ -60,7 +60,7 @@ def advise(
 
     Raises:
         Invalid: Both or neither of a checkpoint and a plan, a topic that there is not, or a wrong number.
-        NotFound: There is no such checkpoint or file.
+        NotFound: The checkpoint or file does not exist.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.

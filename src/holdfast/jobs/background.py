@@ -80,7 +80,7 @@ class BackgroundWorker:
             self._thread.join(timeout_s)
 
     def abandon(self) -> None:
-        """Let it do nothing more. A step that is under way goes on to its end, and is not waited for."""
+        """Let it do nothing more. A step that is under way continues to its end, and is not waited for."""
         self._abandoned = True
         self._closing = True
         self._wake.set()

@@ -146,7 +146,7 @@ class Candidacy:
     Attributes:
         former: Who led the job before; known once this one has won.
         record: What the newest leader has put down of the job, from when this one has won; None if it is to
-            begin anew.
+            begin from scratch.
         place_id: Names the place of the elections, however it is reached; known once this one has won.
         incumbent: Who led the job when this one began to stand by, where that is known.
         ended_meanwhile: The job, if it has ended for good under a leader for whom this one has stood by.
@@ -254,7 +254,7 @@ class Candidacy:
         return True
 
     def begin(self, checkpoint: str, begun_ms: int, *, ran: bool) -> None:
-        """Put down that the job is begun, or gone on with if its queries `ran` before.
+        """Put down that the job is begun, or continued with if its queries `ran` before.
 
         The registry has to know by then that this supervisor has the job.
         """

@@ -51,7 +51,7 @@ def measured_batches(
     A driver that failed has failed in the batch that was committed next: only one runs at a time.
 
     Args:
-        batches: As the files tell of them.
+        batches: As the files record them.
         heard: What the registry keeps of the query's batches.
         attempts: The job's drivers.
         query: The query's name.

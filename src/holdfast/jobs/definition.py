@@ -183,7 +183,7 @@ def job(
     where `py_files` names them.
 
     With `consumer_group` the driver commits where the queries have read their topics of Kafka to this group,
-    for Kafka's own tools. The group must have no consumers, and no query goes on from what is committed.
+    for Kafka's own tools. The group must have no consumers, and no query continues from what is committed.
     Where two queries read one topic, the group has what the later one has read.
 
     With `strict` the rules of `holdfast lint --plan` are run at each start, once the function has built the

@@ -1,8 +1,8 @@
 """Failures of drivers: the line that helps, who must act, and what to do.
 
 What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its
-errors. A Python error belongs to whoever's function raised it. What is left is told from the innermost frames
-of Java that are known to belong to one side.
+errors. A Python error belongs to whoever's function raised it. What is left is distinguished from the
+innermost frames of Java that are known to belong to one side.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ _HINTS: Final = (
     ),
 )
 
-# What a cluster lacks is told by the whole text alone.
+# What a cluster lacks is given by the whole text alone.
 _CLUSTER: Final = (
     (
         re.compile(r"PYTHON_VERSION_MISMATCH"),
@@ -390,10 +390,10 @@ def _origin(text: str) -> tuple[str, str]:
         return python
     causes = [cause for line in lines if (cause := _CAUSE.match(line.strip()))]
     if causes:
-        return _named(causes[-1])
+        return _split_exception(causes[-1])
     first = next((line.strip() for line in lines if line.strip() and not line.startswith(_CALL)), "")
     match = _FIRST.match(first)
-    return _named(match) if match else ("error", first)
+    return _split_exception(match) if match else ("error", first)
 
 
 def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
@@ -407,7 +407,7 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
             last = own["name"], _with_own_hint(own["text"], lines[number + 1 :])
             inside = False
         elif inside and (match := _ERROR_LINE.match(line)):
-            last = _named(match)
+            last = _split_exception(match)
             inside = False
             if last[0] == "Py4JJavaError":
                 # What Python says of it is the name of a call; Java's own words come after that.
@@ -428,10 +428,10 @@ def _in_java(lines: list[str]) -> tuple[str, str] | None:
     causes = [cause for line in lines if (cause := _CAUSE.match(line.strip()))]
     first = next((match for line in lines if (match := _FIRST.match(line.strip()))), None)
     match = causes[-1] if causes else first
-    return None if match is None else _named(match)
+    return None if match is None else _split_exception(match)
 
 
-def _named(match: re.Match[str]) -> tuple[str, str]:
+def _split_exception(match: re.Match[str]) -> tuple[str, str]:
     name, text = match["name"].rsplit(".", 1)[-1], (match["text"] or "").strip()
     condition = _CONDITION.match(text)
     return (condition["name"], condition["text"]) if condition else (name, text)

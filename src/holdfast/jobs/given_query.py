@@ -67,7 +67,7 @@ def of_signal(number: int) -> int:
 def of_error(error: Exception) -> HoldfastError:
     """An error as one that has an exit code.
 
-    What is neither ours nor a missing package is of the person's code or of Spark, and is told by its text.
+    What is neither ours nor a missing package is of the person's code or of Spark, and is given by its text.
     """
     if isinstance(error, HoldfastError):
         return error
@@ -197,7 +197,7 @@ class GivenQuery:
         """Read it off what a person has given.
 
         Raises:
-            Invalid: It is no query, or its checkpoint is not known.
+            Invalid: It is not a query, or its checkpoint is not known.
             Unsupported: It is one of Spark Connect, or of continuous processing.
         """
         from holdfast.engine.connect import is_connect

@@ -68,7 +68,7 @@ def guard(
     gives the platform an exit code. As a context manager it starts the query and stops it between two
     batches.
 
-    At the start it becomes the only owner of the checkpoint and looks whether that is whole; then it takes
+    At the start it becomes the only owner of the checkpoint and checks whether that is whole; then it takes
     savepoints on a schedule, serves metrics and tells of alerts as `hf.watch` does. Told to stop (SIGTERM or
     Ctrl-C, to this process or to Spark's JVM), it lets the batch that runs be committed.
 
@@ -78,12 +78,12 @@ def guard(
         checkpoint: Where the query keeps its checkpoint; by default what the writer was told.
         name: What it is called in metrics, alerts and by other commands; by default the query's name.
         trigger: When batches run, for `hf.sink(…)`.
-        verify: How long to look whether the checkpoint is whole; damage is refused. None does not look.
+        verify: How long to check whether the checkpoint is whole; damage is refused. None does not look.
         wait: How long to wait for an owner that is ending.
         lease: On what is no local disk, how long an owner that gives no sign of life stays the owner. None
             for no lease: then nothing keeps two machines apart.
         lease_at: Another place for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`. By
-            default it lies beside the checkpoint. For a local disk it adds a lease to the lock.
+            default it lies next to the checkpoint. For a local disk it adds a lease to the lock.
         grace: How long a batch may take after the order to stop; then it is broken off. Shorter than the
             platform's own, which ends the process.
         savepoints: A directory of savepoints.
@@ -134,7 +134,7 @@ class Guard:
 
     Raises:
         Unsupported: The query is one of Spark Connect.
-        Invalid: It is no query.
+        Invalid: It is not a query.
     """
 
     def __init__(self, query: Guarded, settings: GuardSettings) -> None:
@@ -186,7 +186,7 @@ class Guard:
         return self._error
 
     def start(self) -> Guard:
-        """Become the owner of the checkpoint, look whether it is whole, and start the query.
+        """Become the owner of the checkpoint, check whether it is whole, and start the query.
 
         Raises:
             Conflict: Another process owns the checkpoint, or this guard was started before.

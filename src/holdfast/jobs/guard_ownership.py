@@ -1,8 +1,8 @@
 """The right to write to a checkpoint, so that no two drivers ever have one, on whatever machines.
 
-On a local disk it is the lock beside the checkpoint that every job of Holdfast takes. Elsewhere it is a lease
-beside the checkpoint, which the owner renews and others wait for. An owner whose lease is over is ended with
-its JVM: it may be frozen, or cut off, and somebody else may go on by then.
+On a local disk it is the lock next to the checkpoint that every job of Holdfast takes. Elsewhere it is a
+lease beside the checkpoint, which the owner renews and others wait for. An owner whose lease is over is ended
+with its JVM: it may be frozen, or cut off, and somebody else may continue by then.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Patience:
 
     Attributes:
         until_s: The moment at which it ends.
-        pause: Waits for so many seconds; True if there is to be no more waiting.
+        pause: Waits for a number of seconds; True if there is to be no more waiting.
         now: The clock.
     """
 

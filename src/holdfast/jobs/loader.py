@@ -37,7 +37,7 @@ def split_target(target: str) -> tuple[Path, str | None]:
 
 
 def require_job_file(target: str | os.PathLike[str]) -> None:
-    """Refuse what is no job file, before anything is made or started for it; the file is not run.
+    """Refuse what is not a job file, before anything is made or started for it; the file is not run.
 
     Raises:
         NotFound: No such file.
@@ -193,8 +193,8 @@ class JobExplained(JsonShape):
     Attributes:
         name: The job.
         checkpoint: Where its queries keep their state.
-        goes_on: Whether a start would go on from a checkpoint: `yes`, `no, it starts anew`, or that it
-            cannot be seen from here.
+        goes_on: Whether a start would continue from a checkpoint: `yes`, `no, it starts from scratch`, or
+            that it cannot be seen from here.
         knobs: Its settings.
     """
 

@@ -26,7 +26,7 @@ from holdfast.jobs.registry.operation_log import Arguments, MakeCheckpoint, Oper
 from holdfast.jobs.registry.registry import Registry, note_of
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState, QueryStarted, SavepointNote
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.catalog import ids, load, savepoint_uri
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.leases import TakeLease, let_go
@@ -60,7 +60,7 @@ class OperationContext(Generic[A]):
         operations: Where steps are noted.
         clock: The time in epoch milliseconds.
         closing: Set when the process is about to end; who waits for something gives up then.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
     """
 
     operation: Operation
@@ -267,7 +267,7 @@ class DisposeVerb:
     def recover(self, work: OperationContext[arguments.Dispose]) -> Mapping[str, Any]:
         """Delete what is still there, and clear up after what was deleted."""
         for savepoint in work.wanted.savepoints:
-            catalog, _ = opened(savepoint)
+            catalog, _ = open_savepoint(savepoint)
             with suppress(NotFound):
                 delete(savepoint)
             _sweep(work, catalog)
@@ -326,10 +326,10 @@ class _Savepoints:
         return 0 < len(made) == len(self._chosen())
 
     def take_away(self, made: Made) -> None:
-        """Undo what was taken, and clear up the bytes that nobody needs."""
+        """Undo what was taken, and clear up the bytes that no savepoint needs."""
         catalog = self._catalog()
         for uri, _ in made.values():
-            self._remove(catalog, opened(uri)[1])
+            self._remove(catalog, open_savepoint(uri)[1])
         _sweep(self.work, catalog)
 
     def require_possible(self) -> None:
@@ -422,7 +422,7 @@ def _result(made: Made) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMaker:
-    """Makes a checkpoint from which a query goes on, the same one or another.
+    """Makes a checkpoint from which a query continues, the same one or another.
 
     Attributes:
         verb: `restore` or `fork`, which the new checkpoint notes as its origin.
@@ -442,17 +442,19 @@ class CheckpointMaker:
         return self.make(work.wanted.savepoint, work.wanted.checkpoint, tell=work.teller()).as_dict()
 
     def recover(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
-        """Go on with what is there, if that is this operation's own; where it cannot, take it away."""
+        """Go on with what exists, if that is this operation's own; where it cannot, take it away."""
         target = open_storage(work.wanted.checkpoint)
         try:
             return self.run(work)
         except HoldfastError as error:
-            if target.size(layout.METADATA) is not None or not self._made(target, work.wanted.savepoint):
+            if target.size(layout.METADATA) is not None or not self._was_made_by_us(
+                target, work.wanted.savepoint
+            ):
                 raise  # it is complete and in use, or another's
             withdraw(target)
             raise undone(work.operation, error.fact) from error
 
-    def _made(self, target: Storage, savepoint: str) -> bool:
+    def _was_made_by_us(self, target: Storage, savepoint: str) -> bool:
         """Return whether the target was made by such an operation on this savepoint."""
         try:
             origin = foreign_json(target.read(layout.ORIGIN))

@@ -91,7 +91,7 @@ def watch(
         record: Notes the hashes of what good batches leave, for `holdfast checkpoint verify`.
         on_alert: Called with each event, on a thread of the watch.
         consumer_group: Commits where the query has read its topics of Kafka to this group, for Kafka's own
-            tools. The group must have no consumers; no query goes on from what is committed.
+            tools. The group must have no consumers; no query continues from what is committed.
         home: The state home, in which counters and alerts outlive the process. By default the one that holds
             here; where that cannot be written, they do not.
         checkpoint: Where the query keeps its checkpoint. Spark tells, but not over Connect: without it the
@@ -255,7 +255,7 @@ class Watch:
         self.stop()
 
     def _hear(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """On a thread of PySpark's: only noted, so that Spark's bus goes on."""
+        """On a thread of PySpark's: only noted, so that Spark's bus continues."""
         if facts.get("id") == str(self._query.id):
             self._heard.put((kind, facts, now_ms()))
             self._worker.wake()

@@ -91,7 +91,7 @@ class Stopwatch:
         running: When the queries had been started.
         slots: How many tasks can run at the same time.
         size: What has to be loaded.
-        went_back: Where it goes on from, if not from the newest batch.
+        went_back: Where it continues from, if not from the newest batch.
     """
 
     failed: int
@@ -149,7 +149,7 @@ class RecoverySample:
     Attributes:
         phases_ms: What the phases took that were measured.
         size: What had to be loaded; None if it is not known.
-        whole: Whether all phases were measured, so that the model can be held against it.
+        whole: Whether all phases were measured, so that the model can be compared with it.
     """
 
     phases_ms: Mapping[str, int]

@@ -52,7 +52,7 @@ def job_cost(
         prices: As `hf.cost` takes them.
         interval: As `hf.cost` takes it.
         savepoints: The directories of savepoints; None for those that the job's savepoints went to, and the
-            one beside the checkpoint.
+            one next to the checkpoint.
 
     Raises:
         HoldfastError: As `hf.cost`.
@@ -218,7 +218,7 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
         now_ms: The clock.
 
     Raises:
-        NotFound: There is no such job.
+        NotFound: The job does not exist.
     """
     registry = Registry(home.registry)
     job = registry.job(name)
@@ -287,7 +287,7 @@ def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, .
         home: The state home; None takes the one that holds here.
 
     Raises:
-        NotFound: There is no such job, or no batch of it has watched its keys.
+        NotFound: The job does not exist, or no batch of it has watched its keys.
     """
     place = Settings.resolve({"home": home}, os.environ, Path.cwd()).real_home
     details = Control(StateHome(place), now_ms).details(name)

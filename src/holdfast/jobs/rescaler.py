@@ -3,7 +3,7 @@
 The rescaling process may start Spark, which a supervisor never does. It holds a lock while it lives, and ends
 with its parent.
 
-The new checkpoints are made beside the old ones, by a process of their own. Each then changes places with
+The new checkpoints are made next to the old ones, by a process of their own. Each then changes places with
 the old one at one stroke, so that whoever starts the query at any moment finds a whole checkpoint. The old
 ones are kept. What a killed supervisor has left is undone up to the first change of places, and finished
 from there on.
@@ -401,7 +401,7 @@ def _lead_home(move: CheckpointMove) -> None:
 def _swap(
     operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
 ) -> Mapping[str, Any]:
-    """Let old and new change places; begun once, it is gone on with by whoever comes.
+    """Let old and new change places; begun once, it is continued with by whoever comes.
 
     Which of the two a directory is, its number on the file system tells: it goes with it.
     """

@@ -1,7 +1,7 @@
 """Evaluate alert rules, store open alerts, and route them.
 
-One SQLite file in the state home, beside the registry. Lose it, and counters begin anew and alerts that
-stand are told once more.
+One SQLite file in the state home, beside the registry. Lose it, and counters begin from scratch and alerts
+that stand are told once more.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def evaluate(
     """Hold numbers against the rules.
 
     An alert is told when its value has been wrong at each look for the rule's `for_ms`, and is over when it
-    has been right at each look for its `keep_ms`; a number that is not there is right. What stays as it was
+    has been right at each look for its `keep_ms`; a number that is missing is right. What stays as it was
     is not told again. Prometheus does the same with `for` and `keep_firing_for`.
 
     Args:
@@ -241,7 +241,7 @@ class NotedEvent(JsonShape):
 class AlertStore:
     """The diary of one state home; cheap to open, safe to share between processes.
 
-    Only the one who watches a job writes of it. Reading a diary that is not there finds nothing.
+    Only the one who watches a job writes of it. Reading a diary that is missing finds nothing.
 
     Args:
         home: The state home.

@@ -22,11 +22,11 @@ class Panel:
     Attributes:
         title: What it shows.
         metric: The metric.
-        by: Labels that its lines are told apart by.
+        by: Labels that its lines are distinguished by.
         unit: Grafana's word for the unit.
         fold: How series of the same labels become one: `sum` or `max`.
         rate: Whether the growth of a counter is shown.
-        single: Whether one number stands in the place of a chart.
+        single: Whether one number is in the place of a chart.
     """
 
     title: str

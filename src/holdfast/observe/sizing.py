@@ -1,7 +1,7 @@
 """The sizing of a query: partitions, cores and memory compared with what its batches need.
 
 After Qubole's StreamingLens: what a batch took, and the least that it would take with any number of cores
-(its critical time), are held against the time that it may take.
+(its critical time), are compared with the time that it may take.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.observe.metrics import LATELY_MS
 # Of the newest batches with rows so many are looked at.
 BATCHES: Final = 50
 # Parts of the time that a batch may take: below the first too much is there, above the second too little;
-# cores are worked out for the part in the middle.
+# cores are computed for the part in the middle.
 OVER_BELOW: Final = 0.3
 UNDER_ABOVE: Final = 0.7
 AIM: Final = 0.5
@@ -34,7 +34,7 @@ ROWS_A_TASK: Final = 10_000
 BYTES_A_PARTITION: Final = 512 * 1024 * 1024
 # Work that is split into shorter tasks than that is not done sooner.
 _SHORTEST_TASK_MS: Final = 100
-# What is recommended is never more than so many times what is there: measure again then.
+# What is recommended is never more than so many times what exists: measure again then.
 _STEP: Final = 4
 # Partitions that are up to so many times too many stay: another number means a rescale.
 _TOLERATED: Final = 4
@@ -78,7 +78,7 @@ class Sizing(JsonShape):
         state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores would do),
             `unhealthy` (no number would do), or `unknown` where nothing says how long a batch may take.
         sureness: `high`, `fair` or `low`.
-        batches: How many batches with rows it is told from.
+        batches: How many batches with rows it is distinguished from.
         interval_ms: The trigger's interval; None without one.
         allowed_ms: How long a batch may take: the trigger's interval, else the threshold of the alert
             `checkpoint_duration`.

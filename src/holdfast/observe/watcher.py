@@ -124,7 +124,7 @@ class Watcher:
         return (*told, *over)
 
     def measure(self, facts: JobFacts, now_ms: int) -> tuple[Sample, ...]:
-        """The numbers of this moment; nothing is held against the rules."""
+        """The numbers of this moment; nothing is compared with the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
             busy = dict(self._busy)
@@ -179,7 +179,7 @@ class Watcher:
 
     def _remember(self, batch: BatchProgress) -> None:
         history = self._history.setdefault(batch.query, deque(maxlen=BATCHES_KEPT))
-        # A batch that ran again stands in the place of the one that was lost.
+        # A batch that ran again is in the place of the one that was lost.
         while history and history[-1].batch_id >= batch.batch_id:
             history.pop()
         history.append(batch)

@@ -1,4 +1,4 @@
-"""A supervisor's claim on its job's checkpoint: wait for who had it before, end him if he does not end."""
+"""A supervisor's claim on its job's checkpoint: wait for the earlier owner, kill it if it does not end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.ownership.checkpoint_lock import Owner, fence, holder, holding_pro
 from holdfast.ownership.election import LeadershipLost
 from holdfast.ownership.process_identity import ProcessIdentity, host_name, this_machine
 
-# A JVM that was left alone tidies its temporary files and goes.
+# The time in which a JVM without its driver deletes its temporary files and ends.
 JVM_GRACE_S = 5.0
-# A driver that lost its supervisor ends its batch first.
+# The time in which a driver without its supervisor finishes its batch.
 ORPHAN_GRACE_S = 30.0
-# The driver of a leader that leads no longer has ended itself, or stands still: nothing to wait for.
+# The driver of a former leader has ended by itself, or is frozen.
 DEPOSED_GRACE_S = 1.0
 _LOOK_S = 0.05
-# So long nobody is asked whether to go on waiting.
+# The interval at which the caller is asked whether to continue waiting.
 _PATIENT_S = 0.2
 
 

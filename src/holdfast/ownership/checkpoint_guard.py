@@ -1,9 +1,9 @@
-"""The guard of every command that changes, replaces or doubles a checkpoint: nobody may be using it.
+"""The guard of every verb that changes, replaces or copies a checkpoint: no query may be using it.
 
-Holdfast's own jobs hold a lock, and where a checkpoint lies elsewhere a lease beside it: both are asked and
-then held. Of a plain query nobody can know: a person has
-to say that it is stopped, and is not just believed. The checkpoint is watched for longer than its batches
-usually are apart, and looked at again immediately before and after the step that counts.
+Jobs of Holdfast hold the lock of a checkpoint, or its lease if it is not on a local disk: the guard checks
+both and then holds them. A plain query holds neither, so a person confirms that it is stopped. The
+confirmation is checked: the checkpoint is watched for longer than the usual time between two batches, and
+compared again immediately before and after the step that publishes the change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LEAST_WATCH_MS: Final = 3_000
 LONGEST_WATCH_MS: Final = 120_000
 _MARGIN_MS: Final = 2_000
 _LOOK_S: Final = 0.25
-# A storage that is asked over a network is asked less often.
+# The interval for a storage behind a network.
 _LOOK_FAR_S: Final = 2.0
 _SHOWN: Final = 3
 
-# What a file is by its size, the time it was written, and its number on the disk, as far as these are known.
+# The size of a file, its time of writing and its inode; 0 where the storage does not have one.
 Marks = Mapping[str, tuple[int, int, int]]
 
 
@@ -48,8 +48,8 @@ class Timing:
 
     Attributes:
         wall_ms: The wall clock in epoch milliseconds.
-        steady_s: Seconds that have passed, on a clock that does not go back.
-        pause: Waits for so many seconds.
+        steady_s: Seconds on a clock that never goes back.
+        pause: Waits for a number of seconds.
     """
 
     wall_ms: Callable[[], int] = now_ms
@@ -57,20 +57,20 @@ class Timing:
     pause: Callable[[float], None] = time.sleep
 
 
-# What a guard goes by that is given nothing else.
+# The default.
 MACHINE_TIMING = Timing()
 
 
 class CheckpointGuard:
-    """A checkpoint that a person has said nobody uses, and how it looked when the guard took it.
+    """A checkpoint that a person confirmed to be unused, with the marks of its files at that time.
 
     Args:
         checkpoint: The checkpoint.
         timing: The clocks.
-        leases: The leases that are held meanwhile.
+        leases: The leases that are held.
 
     Attributes:
-        marks: Every file of it as it was at first.
+        marks: Its files when the guard was taken.
     """
 
     def __init__(self, checkpoint: Storage, timing: Timing, leases: Sequence[Lease] = ()) -> None:
@@ -81,10 +81,10 @@ class CheckpointGuard:
         self._look_s = _LOOK_FAR_S if local_path(checkpoint.uri) is None else _LOOK_S
 
     def watch(self, wanted_ms: int, tell: ProgressCallback | None, note: str) -> None:
-        """See that nothing is written to it for some time.
+        """Check that nothing is written to it for some time.
 
         Raises:
-            Conflict: Something was.
+            Conflict: A file was written.
         """
         if tell is not None:
             tell(0, 1, note)
@@ -97,13 +97,13 @@ class CheckpointGuard:
         self.require_unmoved()
 
     def pause(self, wanted_ms: int) -> None:
-        """Let some time pass."""
+        """Wait for some time."""
         until = self._timing.steady_s() + wanted_ms / 1000
         while self._timing.steady_s() < until:
             self._timing.pause(self._look_s)
 
     def require_unmoved(self) -> None:
-        """See that every file of it is as it was, and that its lease is still held.
+        """Check that every file of it is unchanged, and that its lease is still held.
 
         Raises:
             Conflict: A query uses it, or may do so by now.
@@ -125,19 +125,19 @@ def guarded(
     timing: Timing | None = None,
     tell: ProgressCallback | None = None,
 ) -> Iterator[CheckpointGuard]:
-    """Within the block no job of Holdfast starts on a checkpoint, and no query has been seen to use it.
+    """Guard a checkpoint: in the block no job of Holdfast starts on it, and no query was seen to use it.
 
     Args:
         checkpoint: The checkpoint.
-        verb: The command, as a person knows it.
-        stopped: Whether a person has said that no query uses it.
-        hint: What to do where nobody has said so.
+        verb: The verb, as it is typed.
+        stopped: A person confirmed that no query uses it.
+        hint: The hint of the error for a missing confirmation.
         timing: The clocks; by default the machine's.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        Conflict: A job holds it, another process owns its lease, a process has it open, something is written
-            to it, or nobody has said that it is stopped.
+        Conflict: A job holds it, a different process owns its lease, a process has it open, a file of it was
+            written, or the confirmation is missing.
     """
     timing = timing or MACHINE_TIMING
     refuse_held(checkpoint)
@@ -158,11 +158,11 @@ def guarded(
 def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointGuard]:
     """Guard a checkpoint as `guarded` does, for the supervisor of its job while no driver runs.
 
-    The job's lock was its driver's until now, and its lease is the supervisor's, so nobody is asked and
-    nothing is waited for.
+    The lock was the driver's until now, and the lease is the supervisor's, so neither a confirmation nor a
+    watch is needed.
 
     Raises:
-        Conflict: Somebody holds it, or a process has it open.
+        Conflict: A different process holds it, or has it open.
     """
     with _reserved(checkpoint, verb):
         refuse_open(usage_of(checkpoint, MACHINE_TIMING.wall_ms()))
@@ -171,11 +171,10 @@ def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointG
 
 @contextmanager
 def held_for_making(target: Storage, verb: str) -> Iterator[None]:
-    """Within the block no job starts on a checkpoint that is being made, as far as one has ever been there.
+    """Guard the target of a restore: in the block no job starts on it, if a checkpoint was ever there.
 
     Raises:
-        Conflict: A job holds the lock of that place, or another process its lease, and is about to begin
-            there.
+        Conflict: A job holds the lock of the target, or a different process its lease.
     """
     refuse_held(target)
     with (
@@ -197,9 +196,9 @@ def _reserved(checkpoint: Storage, verb: str, *, create: bool = True) -> Iterato
 def _leased(
     checkpoint: Storage, verb: str, timing: Timing, tell: ProgressCallback | None, *, create: bool = True
 ) -> Iterator[list[Lease]]:
-    """Hold the lease beside a checkpoint, and that of a job with several queries if it ever had one.
+    """Hold the lease next to a checkpoint, and that of a job with several queries if it ever had one.
 
-    A local checkpoint has a lock, and a lease only where somebody keeps one there for other machines.
+    A local checkpoint has a lock, and a lease only if an owner keeps one for other machines.
     """
     held: list[Lease] = []
     with ExitStack() as stack:
@@ -235,7 +234,7 @@ def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> 
 
 
 def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
-    """Report who may be using a checkpoint, for a person to decide; certain use is refused as in a real run.
+    """Return the evidence of use of a checkpoint, for a person to decide; certain use is refused.
 
     Raises:
         Conflict: A job holds it, or a process has it open.
@@ -247,10 +246,10 @@ def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
 
 
 def refuse_held(checkpoint: Storage) -> None:
-    """Refuse a checkpoint that a job of Holdfast holds, whatever its state home. Changes nothing.
+    """Refuse a checkpoint that a job of Holdfast holds, in any state home. Changes nothing.
 
     Raises:
-        Conflict: One does, or its supervisor is about to start a driver again.
+        Conflict: A job holds it, or its supervisor is about to start a driver again.
     """
     for lock, _ in _locks(checkpoint):
         owner = holder(lock)
@@ -260,10 +259,10 @@ def refuse_held(checkpoint: Storage) -> None:
 
 
 def refuse_supervised(checkpoint: Storage) -> None:
-    """Refuse a checkpoint whose last job has a live supervisor: it is between two drivers.
+    """Refuse a checkpoint whose last job has a live supervisor, which is between two drivers.
 
     Raises:
-        Conflict: It has.
+        Conflict: The job has a live supervisor.
     """
     for lock, _ in _locks(checkpoint):
         owner = last_owner(lock)
@@ -280,7 +279,7 @@ def refuse_open(usage: CheckpointUsage) -> None:
     """Refuse a checkpoint that a process of this machine has open.
 
     Raises:
-        Conflict: One has.
+        Conflict: A process has it open.
     """
     writers = usage.scan.writers
     if writers:
@@ -293,7 +292,7 @@ def refuse_open(usage: CheckpointUsage) -> None:
 
 
 def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
-    """The error where nobody has said that a query is stopped, with the evidence to decide by."""
+    """Return the error for a missing confirmation that the query is stopped, with the evidence of use."""
     return Conflict(
         "a query may be using the checkpoint, and nobody has said that it is stopped",
         where=usage.uri,
@@ -309,7 +308,7 @@ def watch_ms(usage: CheckpointUsage) -> int:
 
 
 def file_marks(checkpoint: Storage) -> Marks:
-    """Every file of a checkpoint, hidden ones included, with what tells that it was written."""
+    """Return the marks of every file of a checkpoint, hidden ones included."""
     place = local_path(checkpoint.uri)
     if place is not None:
         return _local_marks(place)
@@ -326,7 +325,7 @@ def moves_between(before: Marks, after: Marks) -> list[str]:
 
 
 def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was changed") -> Conflict:
-    """The error for a checkpoint that a query goes on to write to."""
+    """Return the error for a checkpoint that a query still writes to."""
     shown = ", ".join(moves[:_SHOWN])
     more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
     return Conflict(
@@ -339,9 +338,9 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
 
 
 def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
-    """The lock of a checkpoint, and that of a job with several queries, whose checkpoints are below its own.
+    """Return the lock of a checkpoint, and that of a job with several queries in the directory above.
 
-    The latter is not made where it is not there: the directory may be nobody's checkpoint.
+    The second is never created, because the directory may not be a checkpoint.
     """
     home = Path()
     if local_path(checkpoint.uri) is None:
@@ -350,7 +349,7 @@ def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
 
 
 def _addresses(checkpoint: Storage) -> list[tuple[str, bool]]:
-    """A checkpoint, and the directory above it, which may be that of a job with several queries."""
+    """Return a checkpoint, and the directory above it, which may be that of a job with several queries."""
     above = checkpoint.uri.rpartition("/")[0]
     addresses = [(checkpoint.uri, True)]
     if above.partition("://")[2].strip("/"):
@@ -379,6 +378,6 @@ def _local_marks(place: Path) -> Marks:
             try:
                 found = os.lstat(path)
             except FileNotFoundError:
-                continue  # it is gone, and the difference tells
+                continue  # its missing mark shows that it was deleted
             marks[path[len(str(place)) + 1 :]] = (found.st_size, found.st_mtime_ns, found.st_ino)
     return marks

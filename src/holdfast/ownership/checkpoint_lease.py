@@ -1,8 +1,7 @@
-"""The lease next to a checkpoint, and its renewal.
+"""The lease next to a checkpoint that is not on a local disk.
 
-On a local disk the lock beside the checkpoint says that (`engine.state.ownership`). Elsewhere the owner
-renews a lease in a folder beside the checkpoint, and everybody else looks whether it moves: by their own
-clocks, for as long as the lease says.
+The owner renews the lease in a directory next to the checkpoint. Other processes watch, for the time of the
+lease on their own clocks, whether it changes.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
-# What puts a new file only where none is, in one step.
+# Storages that refuse the second of two writers of a new file.
 _OBJECTS: Final = ("s3://", "s3a://", "webhdfs://")
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseNote(JsonShape):
-    """The lease beside a checkpoint, as far as one look tells.
+    """The lease next to a checkpoint, as one read shows it.
 
     Attributes:
-        holder: Who has it: host, process, and what that does.
-        lease_ms: How long it lasts without a sign of life.
+        holder: The owner: host, process and purpose.
+        lease_ms: The time for which it lasts without a sign of life.
     """
 
     holder: str
@@ -49,15 +48,15 @@ def can_keep_leases(address: str) -> bool:
 
 
 def lease_place(checkpoint: str) -> tuple[str, str] | None:
-    """The directory and the name of a checkpoint's lease; None of a whole bucket: nothing is beside it.
+    """Return the directory and the name of a checkpoint's lease; None for a whole bucket.
 
     Args:
-        checkpoint: Its canonical URI.
+        checkpoint: The checkpoint's canonical URI.
     """
     above, _, name = checkpoint.rstrip("/").rpartition("/")
     if not name or above.endswith(":/"):
         return None
-    # That of `file:///name` is the root of the disk.
+    # The directory of `file:///name` is the root of the disk.
     return above if above.strip("/").partition(":")[2] else f"{above}/", layout.lease_beside(name)
 
 
@@ -68,16 +67,16 @@ def lease_of(
     now: Now = steady_s,
     elected_at: str = "",
 ) -> StorageElection | None:
-    """The lease beside a checkpoint, as one candidate for it sees it; None where none can be kept.
+    """Return one candidate's part in the election of a checkpoint's owner; None if no lease can be kept.
 
-    Touches nothing yet.
+    Reads and writes nothing yet.
 
     Args:
-        checkpoint: Its canonical URI.
-        holder: How others see this candidate; by default its host and process.
-        lease_s: How long it is to last.
+        checkpoint: The checkpoint's canonical URI.
+        holder: The name of this candidate for others; by default its host and process.
+        lease_s: The time of the lease.
         now: The clock of the candidate.
-        elected_at: Names the elections that have made the candidate the leader of its job, if there are any.
+        elected_at: The election in which the candidate became the leader of its job; empty without one.
 
     Raises:
         Unsupported: The library for this kind of storage is not installed.

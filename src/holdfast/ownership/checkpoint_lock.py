@@ -64,7 +64,7 @@ class Owner:
     def is_older_than(self, other: Owner) -> bool:
         """Return whether both are of one job, and the other one's leader is newer.
 
-        Terms of two places of elections are compared too: one that is made anew begins with the time, so that
+        Terms of two places of elections are compared too: one that is recreated begins with the time, so that
         its terms come after those of the place before it.
         """
         related = self.home == other.home or bool(self.election and other.election)
@@ -74,7 +74,7 @@ class Owner:
 def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
     """Return the path of a checkpoint's lock.
 
-    A local checkpoint's lock lies beside it, never inside, so that every state home and every container
+    A local checkpoint's lock lies next to it, never inside, so that every state home and every container
     that shares the disk sees the same one. For another file system it lies in the state home and guards
     against this home's jobs only.
     """
@@ -91,7 +91,7 @@ def holder(path: Path) -> Owner | None:
     The JVM tries to take the lock only once, so a look must not take it even for an instant.
     """
     try:
-        descriptor = _opened(path, os.O_RDWR)
+        descriptor = _open_lock(path, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
@@ -126,7 +126,7 @@ def fence(path: Path, owner: Owner) -> bool:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _opened(path, os.O_RDWR | os.O_CREAT)
+        descriptor = _open_lock(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise directory_unwritable(path) from error
     try:
@@ -162,7 +162,7 @@ def reserved(path: Path, verb: str, *, create: bool = True) -> Iterator[None]:
         Conflict: Somebody else holds it.
     """
     try:
-        descriptor = _opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        descriptor = _open_lock(path, os.O_RDWR | (os.O_CREAT if create else 0))
     except OSError:
         yield
         return
@@ -249,7 +249,7 @@ def _write_owner(descriptor: int, data: bytes) -> None:
 def read_owner(path: Path) -> Owner | None:
     """Return the owner that the file of a lock names; None if it is missing or names none."""
     try:
-        descriptor = _opened(path, os.O_RDONLY)
+        descriptor = _open_lock(path, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -258,7 +258,7 @@ def read_owner(path: Path) -> Owner | None:
         os.close(descriptor)
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open_lock(path: Path, flags: int) -> int:
     """Open the file of a lock. Other users may write to its directory.
 
     Raises:

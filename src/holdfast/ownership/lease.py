@@ -14,7 +14,7 @@ from holdfast.ownership.election import UNKNOWN, Election, LeadershipLost, Now, 
 
 # How long an owner without a sign of life stays the owner, by default.
 LEASE_S: Final = 30.0
-# How often in the time of a lease a candidate looks whether its owner is alive.
+# How often in the time of a lease a candidate checks whether its owner is alive.
 LOOKS: Final = 8
 # How often in the time of a lease it is renewed, and a renewal that failed is tried again.
 _RENEWALS: Final = 4

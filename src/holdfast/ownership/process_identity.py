@@ -1,4 +1,4 @@
-"""Identity of processes and machines: a process is told apart from later ones with the same number."""
+"""Identity of processes and machines: a process is distinguished from later ones with the same number."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LARGEST_PID: Final = (1 << 31) - 1
 
 @cache
 def this_machine() -> str:
-    """Names the processes that this one can send signals to: the host's name, its boot, its process numbers.
+    """Return the name of the set of processes that this one can signal: host, boot and process namespace.
 
-    Two containers of one machine have different names here, because a process number means something else in
-    each. So has a machine that was started anew.
+    Two containers of one machine have different names, because their process numbers differ. A machine has a
+    new name after each boot.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
@@ -36,18 +36,18 @@ def this_machine() -> str:
 
 
 def host_name(machine: str) -> str:
-    """The name that people know a machine by."""
+    """Return the host name in the name of a machine."""
     return machine.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, distinguished from all others that have had its number.
+    """A process, distinguished from later ones with the same number.
 
     Attributes:
-        machine: Where it runs, as `this_machine` names it there.
+        machine: The machine that it runs on, as `this_machine` names it there.
         pid: Its number there.
-        started: When it started, in the kernel's ticks; None where the kernel does not tell.
+        started: Its start in the kernel's ticks; None if the kernel does not report it.
     """
 
     machine: str
@@ -56,12 +56,12 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int, machine: str) -> ProcessIdentity:
-        """Return that of a process of this machine."""
+        """Return the identity of a process of this machine."""
         return cls(machine, pid, start_time(pid))
 
     @classmethod
     def own(cls) -> ProcessIdentity:
-        """Return that of this process."""
+        """Return the identity of this process."""
         return cls.of(os.getpid(), this_machine())
 
     @classmethod
@@ -75,7 +75,7 @@ class ProcessIdentity:
         return cls(machine, pid, started) if started is None or isinstance(started, int) else None
 
     def has_died(self) -> bool:
-        """Return True if the process ran on this machine and has ended; False where that is not known."""
+        """Return True if the process ran on this machine and has ended; False if that is unknown."""
         if self.machine != this_machine():
             return False
         try:
@@ -88,10 +88,10 @@ class ProcessIdentity:
         return None not in (self.started, started) and self.started != started
 
     def end_group(self, machine: str) -> bool:
-        """End it with all processes of its group, which it leads, if it lives on this machine.
+        """Kill it with all processes of its group, which it leads, if it runs on this machine.
 
         Returns:
-            True if it was ended.
+            True if it was killed.
         """
         if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
             return False

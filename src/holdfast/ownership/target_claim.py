@@ -1,8 +1,8 @@
-"""The claim on a target: of all processes that name it, one makes the checkpoint while it lives.
+"""The claim on the target of a restore or change: one process creates the checkpoint.
 
-On a local disk it holds a lock on the file that says what is being made; no crash leaves that lock behind.
-Elsewhere it holds a lease within the target, which it takes away at the end. Where the owner of such a lease
-was a process of this machine and is gone, nobody waits for the lease to be over.
+On a local disk it holds a lock on the file that records what is being created; no crash leaves the lock
+behind. Elsewhere it holds a lease within the target, which it deletes at the end. If the owner of such a
+lease was a process of this machine and has ended, the next one does not wait for the end of the lease.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage
 
-# By its name it is what a killed write may leave, so that nothing takes it for a part of the checkpoint.
+# Its name is that of a temporary file, so that it is never read as a part of the checkpoint.
 _LEASE: Final = f"{layout.OWN}/.making.tmp"
 _MAKER: Final = ", maker "
-# The makers of this process that are at work.
+# The active makers of this process.
 _MAKERS: Final[set[str]] = set()
 
 
 class Claim(Protocol):
-    """The right to make a checkpoint."""
+    """The right to create a checkpoint."""
 
     def require(self) -> None:
-        """Go on only as the one that makes it.
+        """Check that this process still has the claim.
 
         Raises:
-            Conflict: Another process makes it now.
+            Conflict: A different process creates the checkpoint now.
         """
 
     def rewrite(self, note: bytes) -> None:
-        """Have the mark of the checkpoint say this.
+        """Replace the content of the checkpoint's mark.
 
         Raises:
-            Conflict: Another process makes it now.
+            Conflict: A different process creates the checkpoint now.
         """
 
 
@@ -58,16 +58,16 @@ def claimed(
     timing: Timing = MACHINE_TIMING,
     tell: ProgressCallback | None = None,
 ) -> Iterator[Claim]:
-    """Within the block no other process makes a checkpoint at a target, or takes what is there for left over.
+    """Claim a target: in the block no other process creates a checkpoint there, or deletes its files.
 
     Args:
         target: The checkpoint.
-        note: What its mark is to say; None where the mark is there already.
+        note: The content of its mark; None if the mark exists.
         timing: The clocks.
-        tell: Told who is waited for, where nobody can know at once whether he lives.
+        tell: Called with the process that is waited for, if it is unknown whether it is alive.
 
     Raises:
-        Conflict: Another process makes it.
+        Conflict: A different process creates it.
         Unavailable: The storage does not answer.
     """
     place = local_path(target.uri)
@@ -79,14 +79,14 @@ def claimed(
 
 
 def refuse_claimed(target: Storage) -> None:
-    """Refuse a target on a local disk at which a checkpoint is being made. Changes nothing.
+    """Refuse a target on a local disk that a process is creating. Changes nothing.
 
     Raises:
-        Conflict: One is.
+        Conflict: A process is creating it.
     """
     place = local_path(target.uri)
     taken = False
-    with suppress(OSError):  # what is there is no mark of ours, and is refused for that
+    with suppress(OSError):  # the file is not our mark, and is refused for that
         taken = place is not None and FileLock(place / layout.ORIGIN).taken()
     if taken:
         raise _being_made(target)
@@ -96,7 +96,7 @@ class _Lock:
     def __init__(self, target: Storage, place: Path) -> None:
         self._target = target
         self._mark = place / layout.ORIGIN
-        self._lock = self._taken()
+        self._lock = self._acquire()
 
     def require(self) -> None:
         if not self._lock.holds():
@@ -106,15 +106,15 @@ class _Lock:
         # Until the new file is locked, another may lock it: then this one gives way.
         self.require()
         self._target.write(layout.ORIGIN, note, replace=True)
-        former, self._lock = self._lock, self._taken()
+        former, self._lock = self._lock, self._acquire()
         former.release()
 
     def release(self) -> None:
         self._lock.release()
 
-    def _taken(self) -> FileLock:
+    def _acquire(self) -> FileLock:
         lock = FileLock(self._mark)
-        with suppress(FileNotFoundError, NotADirectoryError):  # another one has taken it away
+        with suppress(FileNotFoundError, NotADirectoryError):  # a different process has deleted it
             if lock.take(make=False):
                 return lock
         raise _being_made(self._target)
@@ -179,7 +179,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
         finally:
             _MAKERS.discard(maker)
             lease.release()
-            with suppress(HoldfastError):  # an ended lease that stays is nobody's
+            with suppress(HoldfastError):  # an ended lease that stays has no owner
                 _clear(target, lease.token)
     finally:
         _MAKERS.discard(maker)
@@ -199,10 +199,10 @@ def _has_ended(holder: str) -> bool:
 
 
 def _begin(target: Storage, note: bytes) -> None:
-    """Put the mark there; of several that begin at once one does.
+    """Write the mark; of several processes that begin at once, one does.
 
     Raises:
-        Conflict: Another one has.
+        Conflict: A different process has.
     """
     try:
         target.write(layout.ORIGIN, note)

@@ -1,6 +1,6 @@
-"""Processes, locks and notes that show whether a checkpoint is in use.
+"""The evidence that a checkpoint is in use: processes, locks and the times of its batches.
 
-Nothing in a checkpoint says whether a plain query runs on it. This is the evidence that a person decides by.
+A checkpoint does not record whether a plain query runs on it, so a person decides by this evidence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Process(JsonShape):
-    """A process that has to do with a checkpoint.
+    """A process that uses or names a checkpoint.
 
     Attributes:
         pid: Its number.
@@ -49,12 +49,12 @@ class Process(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class ProcessScan(JsonShape):
-    """The processes that have to do with a checkpoint, as far as they can be seen.
+    """The visible processes that use or name a checkpoint.
 
     Attributes:
-        possible: Whether this system tells at all.
-        processes: Those that were found.
-        hidden: How many processes of other users could not be looked into.
+        possible: Whether this system shows the open files of processes.
+        processes: The processes.
+        hidden: The number of processes of other users, whose files are not visible.
     """
 
     possible: bool
@@ -79,10 +79,10 @@ class ProcessScan(JsonShape):
 
 
 def scan_processes(place: Path) -> ProcessScan:
-    """Look at every process of this machine but this one and those that have started it.
+    """Scan the processes of this machine, without this one and its ancestors.
 
     Args:
-        place: The checkpoint's directory, with links followed.
+        place: The checkpoint's directory, with links resolved.
     """
     if not sys.platform.startswith("linux"):
         return ProcessScan(possible=False)
@@ -105,7 +105,7 @@ def scan_processes(place: Path) -> ProcessScan:
 
 
 def _own() -> Iterator[int]:
-    """This process, and whoever has started it: a shell names the checkpoint because the command does."""
+    """Yield this process and its ancestors: a shell names the checkpoint because the command does."""
     pid = os.getpid()
     while pid > 0:
         yield pid
@@ -113,7 +113,7 @@ def _own() -> Iterator[int]:
             status = (_PROC / str(pid) / "stat").read_text()
         except OSError:
             return
-        # The name stands in brackets and may hold anything, brackets included.
+        # The name is in parentheses and may contain any character.
         pid = int(status.rpartition(")")[2].split()[1])
 
 
@@ -126,10 +126,10 @@ def _command(pid: int) -> list[str]:
 
 
 def _open_below(pid: int, place: Path) -> str | None:
-    """A file below a directory that a process has open.
+    """Return a file below a directory that a process has open; None without one.
 
     Raises:
-        PermissionError: The process is another user's.
+        PermissionError: The process belongs to a different user.
     """
     root = f"{place}/"
     try:
@@ -151,7 +151,7 @@ def _names(pid: int, words: list[str], place: Path) -> bool:
         folder = (_PROC / str(pid) / "cwd").readlink()
     except OSError:
         return False
-    # A word without a slash is a path too where it is the directory's own name.
+    # A word without a slash is a path if it is the directory's own name.
     near = [word for word in words if "/" in word or word == place.name]
     return any(os.path.realpath(folder / word) == str(place) for word in near)
 
@@ -166,7 +166,7 @@ def _holds(word: str, path: str) -> bool:
     return False
 
 
-# So many of the newest batches tell what is usual.
+# The number of newest batches from which the usual interval is computed.
 _BATCHES: Final = 20
 
 
@@ -177,12 +177,12 @@ class CheckpointUsage(JsonShape):
     Attributes:
         uri: The checkpoint.
         planned: The newest batch that was planned.
-        planned_age_ms: How long ago.
+        planned_age_ms: The time since it was planned.
         committed: The newest batch that was committed.
-        committed_age_ms: How long ago.
-        interval_ms: How far its batches usually are apart; None with fewer than two.
-        scan: The processes of this machine that have to do with it.
-        lease: The lease beside it; None if nobody has it, and where that was not looked at.
+        committed_age_ms: The time since it was committed.
+        interval_ms: The usual time between two batches; None with fewer than two.
+        scan: The processes of this machine that use or name it.
+        lease: The lease next to it; None if it is free or was not read.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -196,12 +196,12 @@ class CheckpointUsage(JsonShape):
 
     @property
     def silent_ms(self) -> int | None:
-        """Return how long no batch has been planned or committed."""
+        """Return the time since a batch was planned or committed."""
         ages = [age for age in (self.planned_age_ms, self.committed_age_ms) if age is not None]
         return min(ages, default=None)
 
     def lines(self) -> list[str]:
-        """The evidence, a line each."""
+        """Return the evidence, one fact a line."""
         lines = [
             _line("newest planned batch", self.planned, self.planned_age_ms),
             _line("newest committed batch", self.committed, self.committed_age_ms),
@@ -216,9 +216,9 @@ class CheckpointUsage(JsonShape):
 
 
 def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
-    """Gather the evidence; changes nothing.
+    """Collect the evidence. Changes nothing.
 
-    Cost: two listings, the offsets of some batches, and on Linux a look at each process.
+    Cost: two listings, the offsets of some batches, and on Linux a scan of all processes.
     """
     place = local_path(checkpoint.uri)
     logs = Logs(checkpoint)

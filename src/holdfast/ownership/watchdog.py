@@ -2,7 +2,7 @@
 
 A leader that was killed, frozen or cut off cannot end its driver. Another one takes over when the lease is
 over, so by then the driver must be gone. The watchdog is a process of its own: a frozen Python process would
-freeze a thread of its own too, while its JVM goes on with batches that need no Python.
+freeze a thread of its own too, while its JVM continues with batches that need no Python.
 
 Something may kill or stop the watchdog too, such as the kernel when memory runs out. A thread of the process
 that holds the lease waits for that, and replaces the watchdog at once.

@@ -153,7 +153,7 @@ class ZooKeeperElection:
         """See `Election`."""
 
         def resign(talk: _Talk) -> None:
-            if self._held(talk) == (True, term.token):
+            if self._read_leader(talk) == (True, term.token):
                 talk.wait(talk.client.delete_async(self._leader))
 
         with suppress(HoldfastError):
@@ -171,7 +171,7 @@ class ZooKeeperElection:
         from kazoo.exceptions import BadVersionError, NodeExistsError
 
         began = self._now()
-        held = self._held(talk)
+        held = self._read_leader(talk)
         if held is not None:
             mine, token = held
             # A transaction whose answer was lost has made this session the leader.
@@ -205,7 +205,7 @@ class ZooKeeperElection:
         leader = talk.read(self._leader)
         claim: dict[str, Any] = {} if leader is None else json.loads(leader)
         written = talk.read(self._record)
-        # The token stands in the first line: a record and its term are one write.
+        # The token is in the first line: a record and its term are one write.
         token, _, record = (None, None, None) if written is None else written.partition(b"\n")
         place_id = (
             "" if newest is None else talk.made_once(self._place_id, uuid.uuid4().hex.encode()).decode()
@@ -238,7 +238,7 @@ class ZooKeeperElection:
         )
 
     def _require_held(self, talk: _Talk, term: Term) -> None:
-        held = self._held(talk)
+        held = self._read_leader(talk)
         if held != (True, term.token):
             raise self._lost(term, None if held is None else held[1])
 
@@ -250,7 +250,7 @@ class ZooKeeperElection:
             expected=f"term {term.token}",
         )
 
-    def _held(self, talk: _Talk) -> tuple[bool, int] | None:
+    def _read_leader(self, talk: _Talk) -> tuple[bool, int] | None:
         """Return whether this session leads, and its token; None if there is no leader."""
         from kazoo.exceptions import NoNodeError
 

@@ -3,7 +3,7 @@
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
 taken, `digest` records what its rows are, `label` names it, `diff` puts two states beside each other key by
 key, `restore` and `fork` make checkpoints of it, `rescale` one with other partitions, `delete` and `gc`
-remove what nobody needs.
+remove what no savepoint needs.
 
 The address of a savepoint is `DIR/ID`, of which the beginning is enough, `DIR@LABEL`, or the whole one that a
 take returns.

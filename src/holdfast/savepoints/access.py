@@ -30,11 +30,11 @@ _SAY_STOPPED: Final = (
 )
 
 
-def opened(savepoint: Address) -> tuple[Storage, str]:
+def open_savepoint(savepoint: Address) -> tuple[Storage, str]:
     """The catalog of a savepoint's address, and the id.
 
     Raises:
-        Invalid: It is no address of a savepoint, or names several.
+        Invalid: It is not an address of a savepoint, or names several.
         NotFound: No savepoint of the catalog has the label that it names.
     """
     address, savepoint_id = catalogs.split_address(savepoint_address(os.fspath(savepoint)))
@@ -54,7 +54,7 @@ def source_of(address: Address, home: Address | None = None) -> ChangeSource:
     """
     whole = savepoint_address(os.fspath(address))
     if catalogs.is_savepoint(whole):
-        return ChangeSource(*opened(whole))
+        return ChangeSource(*open_savepoint(whole))
     checkpoint = open_checkpoint(whole)
     return ChangeSource(checkpoint, record=record_of(checkpoint, home))
 
@@ -66,7 +66,7 @@ def source_guard(
     """The guard of what is to be changed in a copy; a savepoint needs none.
 
     Raises:
-        Conflict: A query uses the checkpoint, or nobody has said that none does.
+        Conflict: A query uses the checkpoint, or it is not confirmed that none does.
     """
     if source.savepoint_id is not None:
         yield None
@@ -91,8 +91,8 @@ def move_of(
 
     Args:
         source: A checkpoint that no job holds, or a savepoint.
-        checkpoint: The new checkpoint; None for one beside the checkpoint.
-        ending: What stands behind the checkpoint's name then.
+        checkpoint: The new checkpoint; None for one next to the checkpoint.
+        ending: What follows the checkpoint's name then.
         home: The state home, as of `source_of`.
 
     Raises:

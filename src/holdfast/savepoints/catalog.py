@@ -261,7 +261,7 @@ def split_address(savepoint: str) -> tuple[str, str]:
     """The catalog's address and the id, from a savepoint's address.
 
     Raises:
-        Invalid: It is no address of a savepoint.
+        Invalid: It is not an address of a savepoint.
     """
     uri = canonical_uri(parse_storage(savepoint, "savepoint"), Path.cwd()).removesuffix(f"/{MANIFEST}")
     rest, _, savepoint_id = uri.rpartition("/")
@@ -297,7 +297,7 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
     """Read a savepoint's manifest.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The manifest is damaged.
         Unsupported: A newer Holdfast wrote it.
     """
@@ -329,7 +329,7 @@ def described(catalog: Storage, savepoint_id: str) -> Listed:
     Cost: a listing, and the manifest and the label are read.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The manifest is damaged.
         Unsupported: A newer Holdfast wrote it.
     """
@@ -372,7 +372,7 @@ def is_catalog(storage: Storage) -> bool:
 
 
 def require_catalog(catalog: Storage) -> None:
-    """Refuse a place that is no catalog of savepoints; nothing is made there.
+    """Refuse a place that is not a catalog of savepoints; nothing is made there.
 
     Raises:
         NotFound: Nothing is there.
@@ -469,7 +469,7 @@ def _local(storage: Storage, path: str) -> str | None:
 
 
 def _device(path: str) -> int | None:
-    """The file system of a path, or of the nearest directory above it that is there."""
+    """The file system of a path, or of the nearest directory above it that exists."""
     for folder in (Path(path), *Path(path).parents):
         try:
             return folder.stat().st_dev

@@ -95,7 +95,7 @@ class Pace:
         longest_s: All pauses together, at the most.
         used: Seconds of a processor that this thread has used.
         clock: Seconds that have passed.
-        pause: Waits for so many seconds.
+        pause: Waits for a number of seconds.
     """
 
     def __init__(

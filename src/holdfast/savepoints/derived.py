@@ -87,7 +87,7 @@ def derive(
         deep: Read the rows of the state however many there are, for exact counts and digests.
         prove: A last look at it, before it is published.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:

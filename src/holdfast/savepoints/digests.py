@@ -193,7 +193,7 @@ def digest(
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        NotFound: The savepoint does not exist, or it was deleted meanwhile.
         Corrupt: The savepoint is damaged; nothing is recorded.
         Unsupported: The state is of a kind that cannot be read.
         Conflict: Its manifest has changed meanwhile, as by an erasure.
@@ -221,7 +221,7 @@ def not_digested(catalog: Storage, savepoint_id: str) -> Digested:
     """Return the content recorded so far; reads no row.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The manifest or the record is damaged.
     """
     manifest = load(catalog, savepoint_id)
@@ -438,7 +438,7 @@ class PendingDigests:
     Args:
         clock: The time in epoch milliseconds.
         go_on: Asked again and again; once it says no, nothing more is done.
-        pause: Waits for so many seconds, or for less.
+        pause: Waits for a number of seconds, or for less.
         longest_s: All pauses of one savepoint together; beyond that it is done at full speed. A periodic
             savepoint is deleted some time, and its digests are of use before that.
     """
@@ -484,7 +484,7 @@ class PendingDigests:
 
         Raises:
             As `newest`; and
-            NotFound: There is no such savepoint.
+            NotFound: The savepoint does not exist.
             Conflict: It has changed meanwhile.
         """
         if savepoint_id in self._hopeless or not self._go_on():

@@ -25,7 +25,7 @@ from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.table_logs import parse_source
 from holdfast.formats.manifest import Manifest, RecordedState
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.names import savepoint_address
@@ -127,7 +127,7 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
     address = savepoint_address(address)
     if not is_savepoint(address):
         return _checkpoint(address, query)
-    catalog, savepoint_id = opened(address)
+    catalog, savepoint_id = open_savepoint(address)
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)
@@ -152,7 +152,7 @@ def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
 
 
 def lay_out(saved: DryRunCheckpoint, sandbox: Storage) -> None:
-    """Write a checkpoint that stands before the batch after the saved one, with empty sources.
+    """Write a checkpoint that is before the batch after the saved one, with empty sources.
 
     The batch is in the offset log and not in the commit log, so Spark plans it at once; each source has no
     position, as before its first row, and so has nothing to read.
@@ -170,7 +170,7 @@ def lay_out(saved: DryRunCheckpoint, sandbox: Storage) -> None:
 
 
 def lay_out_first(saved: DryRunCheckpoint, sandbox: Storage, sources: Sequence[str]) -> None:
-    """Write a checkpoint that stands before its first batch, with the settings that the saved one has fixed.
+    """Write a checkpoint that is before its first batch, with the settings that the saved one has fixed.
 
     Args:
         saved: The savepoint.

@@ -1,4 +1,4 @@
-"""The state of a savepoint, brought into a database: new stores, beside those that are there."""
+"""The state of a savepoint, brought into a database: new stores, beside those that exist."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def write_stores(
         view: The savepoint as a checkpoint.
         target: The checkpoint that is to be made.
         batch_id: The batch.
-        query_id: The query that is to go on.
+        query_id: The query that is to continue.
         external: The database.
         token: What no other checkpoint's stores have in their names.
         tell: Called with stores done, stores in all, and what is being done.

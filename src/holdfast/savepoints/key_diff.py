@@ -45,7 +45,7 @@ def keyed_rows(groups: Iterable[KeyGroup], where: str) -> Iterator[KeyedRow]:
     """Every key with its values by state, the groups one after the other.
 
     A key of one column is its value, of several a list. A list is a list and a map a dictionary; the
-    time that a value with a time to live was stamped with is beside it, as `NAME.stamp_ms`. The rows of
+    time that a value with a time to live was stamped with is next to it, as `NAME.stamp_ms`. The rows of
     a broadcast stream, of which each group has a copy, are under keys that say so. Cost: some 10
     microseconds a key.
 
@@ -117,7 +117,7 @@ class Stepped:
         self.second_rows += len(others)
 
     def weigh(self) -> None:
-        """Work out the bytes of the second side: what both have weighs as much there."""
+        """Compute the bytes of the second side: what both have weighs as much there."""
         only_first, only_second = (bare_bytes(self.codec, list(rows)) for rows in (self.first, self.second))
         self.second_bytes = self.first_bytes - only_first + only_second
 
@@ -251,7 +251,7 @@ class DifferingKey(JsonShape):
     Attributes:
         change: `added`, `removed` or `changed`.
         key: The key's values by name.
-        first: Its value on the first side; None where it is not there.
+        first: Its value on the first side; None where it is missing.
         second: Its value on the second side.
     """
 
@@ -346,7 +346,7 @@ def compare_states(
         names = sorted({*one.states, *other.states})
         found = {name: _compared(name, one, other, samples) for name in names}
     wanted = {name: keys for name, (_, keys) in found.items() if any(keys.values())}
-    shown = _shown(wanted, (first, second), tell, stepped) if wanted else {}
+    shown = _sample_rows(wanted, (first, second), tell, stepped) if wanted else {}
     states = [_with_samples(state, wanted.get(name, {}), shown) for name, (state, _) in found.items()]
     states += [difference for made in stepped.values() for difference in made]
     return StatesDifference(
@@ -569,7 +569,7 @@ def _by_key(rows: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
     return found
 
 
-def _shown(
+def _sample_rows(
     wanted: dict[StateName, _Wanted],
     sides: tuple[StateLocation, StateLocation],
     tell: ProgressCallback | None,

@@ -43,7 +43,7 @@ def plan_label(
         when_ms: When, in epoch milliseconds.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: Its manifest or its label is damaged.
         Invalid: The label cannot be shown.
     """
@@ -63,7 +63,7 @@ def set_label(
         when_ms: When, in epoch milliseconds.
 
     Raises:
-        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        NotFound: The savepoint does not exist, or it was deleted meanwhile.
         Corrupt: Its manifest or its label is damaged.
         Invalid: The label cannot be shown.
         Conflict: Somebody else has changed the label at the same moment.

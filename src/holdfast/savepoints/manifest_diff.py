@@ -18,8 +18,8 @@ class ManifestChange(JsonShape):
 
     Attributes:
         name: What it is.
-        first: In the first; None where it is not there.
-        second: In the second; None where it is not there.
+        first: In the first; None where it is missing.
+        second: In the second; None where it is missing.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Savepoints by id, by label, or by address.
 
-`DIR/20260305T08` and `DIR@before-upgrade` stand for `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
-A name that fits several savepoints is refused. What stands behind the last `@` is a label if it has no slash,
+`DIR/20260305T08` and `DIR@before-upgrade` represent `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
+A name that fits several savepoints is refused. What follows the last `@` is a label if it has no slash,
 so that `DIR@LABEL/` is a directory; digits are the batch of a checkpoint.
 """
 
@@ -27,9 +27,9 @@ from holdfast.savepoints.catalog import (
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
-# So much of a savepoint's id at least, its day, stands for all of it.
+# So much of a savepoint's id at least, its day, represents all of it.
 _SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
-# A URI without a path: what stands behind an `@` there is the host.
+# A URI without a path: what follows an `@` there is the host.
 _ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
 # Of many savepoints or labels, an error shows so many.
 _SHOWN: Final = 10
@@ -92,7 +92,7 @@ def savepoint_address(address: str) -> str:
 
 
 def find(name: SavepointName, given: str) -> str | None:
-    """The whole address of the savepoint that a name means; None where there is no such id, or no catalog.
+    """The whole address of the savepoint that a name means; None where the id does not exist, or no catalog.
 
     Args:
         name: The name.

@@ -71,14 +71,14 @@ def take_and_retain(
         catalog: The catalog.
         retained: How many stay, at least one; None for all.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         label: The label.
         deep: Read the rows of the state however many there are.
         record: What the checkpoint's files were when their batches were committed.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no checkpoint, or no committed batch yet.
+        NotFound: The checkpoint does not exist, or no committed batch yet.
         Corrupt: The checkpoint is damaged; there is no savepoint, and none was deleted.
         Conflict: Savepoints are being removed from the catalog.
         Unavailable: A storage does not answer.

@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.formats.logs.notes import PlanSource, PlanStep, QueryPlan
 from holdfast.model import Effect, PlanChange
 
-# Since this release Spark goes on in the state-checkpoint format that a checkpoint's commits have.
+# Since this release Spark continues in the state-checkpoint format that a checkpoint's commits have.
 _KEEPS_FORMAT: Final = (4, 3)
 _WORDS: Final = {
     "EventTimeWatermark": "watermark",

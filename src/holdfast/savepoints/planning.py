@@ -50,7 +50,7 @@ def facts(
 
     Raises:
         Corrupt: A file that had to be read is damaged.
-        NotFound: A file that had to be read is not there.
+        NotFound: A file that had to be read is missing.
         Unsupported: The rows were asked for, and cannot be read.
     """
     found = read(view)
@@ -280,7 +280,7 @@ def plan_take(
     purpose: Purpose = SAVEPOINT,
     damage: DamagedFiles = NO_DAMAGE,
 ) -> TakePlan:
-    """Work out what a savepoint would consist of; changes nothing.
+    """Compute what a savepoint would consist of; changes nothing.
 
     Cost: that of a cut, the newest manifest of the same query, and a look at each file's size.
 
@@ -294,7 +294,7 @@ def plan_take(
         damage: Damaged files, which the savepoint has to do without.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: The checkpoint is damaged, or has lost its state.
         Unsupported: The state is of a provider that is not known here.
         Invalid: One of the two directories is inside the other, or the catalog is within another checkpoint.

@@ -133,7 +133,7 @@ def prove(
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Unavailable: The catalog does not answer.
         Unsupported: The rows were asked for, and are of a kind that cannot be read.
     """

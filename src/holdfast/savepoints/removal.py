@@ -35,14 +35,14 @@ class Removal(JsonShape):
 
     Attributes:
         catalog: The catalog.
-        savepoint: The savepoint that goes; None when only what nobody needs is cleared up.
+        savepoint: The savepoint that goes; None when only what no savepoint needs is cleared up.
         paths: Files that go, apart from the manifest and what belongs to it.
         size_bytes: The bytes that this frees in the catalog. Links to them from a checkpoint keep them on the
             disk.
         kept: The savepoints that stay.
         dead: Takes that were killed and are cleared up after.
         live: Takes that are under way, because of which nothing is removed now.
-        unreadable: Savepoints with a damaged manifest: nobody knows what they need, so no bytes are removed.
+        unreadable: Savepoints with a damaged manifest: it is unknown what they need, so no bytes are removed.
     """
 
     catalog: str
@@ -56,12 +56,12 @@ class Removal(JsonShape):
 
 
 def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:
-    """Work out what deleting a savepoint would free; changes nothing.
+    """Compute what deleting a savepoint would free; changes nothing.
 
     Cost: every manifest of the catalog is read.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
     """
     own = _own(catalog, savepoint_id)
     needed, kept, unreadable = _needed(catalog, but=savepoint_id)
@@ -90,18 +90,18 @@ def delete(
 ) -> Removal:
     """Delete a savepoint: its manifest first, then the bytes that no other savepoint needs.
 
-    Killed in between, it leaves bytes that nobody needs; `sweep` clears them up. Where another savepoint's
-    manifest is damaged, nobody knows what that one needs, and all bytes stay.
+    Killed in between, it leaves bytes that no savepoint needs; `sweep` clears them up. Where another
+    savepoint's manifest is damaged, it is unknown what that one need, and all bytes stay.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
     _own(catalog, savepoint_id)
@@ -118,7 +118,7 @@ def delete(
 
 
 def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS) -> Removal:
-    """Work out what no savepoint needs; changes nothing.
+    """Compute what no savepoint needs; changes nothing.
 
     Cost: every manifest is read, and every directory of the catalog listed.
 
@@ -128,7 +128,7 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
         dead_after_ms: A take that has not shown itself for so long is taken for dead.
 
     Raises:
-        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
     """
     needed, kept, unreadable = _needed(catalog)
     if unreadable:
@@ -171,14 +171,14 @@ def sweep(
     Args:
         catalog: The catalog.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         dead_after_ms: A take or removal that has not shown itself for so long is taken for dead. With 0 all
             are, so be sure that none is under way.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
-        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
     """
     turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
     with turn.held() as found:
@@ -207,7 +207,7 @@ def remove_unneeded(
 
     Raises:
         Conflict: Another removal has taken over.
-        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
     """
     plan = plan_sweep(catalog, clock())
     _remove(catalog, plan.paths, turn, tell)

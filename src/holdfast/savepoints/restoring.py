@@ -132,7 +132,7 @@ class RestorePlan(JsonShape):
         checkpoint: The checkpoint that is to be made.
         manifest: What the savepoint is.
         query_id: The query's id in it.
-        left: Files of a try that was killed, which are made anew.
+        left: Files of a try that was killed, which are recreated.
         done: Whether such a try has written all of it.
         external: The database that the state goes to; None where it stays in files.
         stores: What the stores there have in their names, and no others.
@@ -190,7 +190,7 @@ class Restored(JsonShape):
 
     @property
     def batch_id(self) -> int:
-        """The batch that it holds; the query goes on with the next."""
+        """The batch that it holds; the query continues with the next."""
         return self.plan.manifest.batch_id
 
     @property
@@ -221,7 +221,7 @@ def plan_restore(
         savepoint_id: The savepoint.
         target: The checkpoint that is to be made.
         operation: Whether the query keeps its id.
-        chance: So many random bytes; a fork's id is made of them.
+        chance: Returns a number of random bytes; a fork's id is made of them.
         named: What a person has named, and its checkpoint, where the savepoint is but a step on the way.
         again: Whether what the same call has finished before, and nobody has used since, will do.
         database: The database for state that was in another one; by default that one.
@@ -231,7 +231,7 @@ def plan_restore(
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged.
         Conflict: Something is at the target already, or in the table.
         Invalid: Target and catalog are inside one another, or a database is named for state of files.
@@ -247,9 +247,9 @@ def plan_restore(
         require_new(table, manifest.batch_id)
     done = layout.METADATA in left
     if done and _gone_on(left, manifest.batch_id):
-        raise _taken(target, f"a {operation.value} of this savepoint that has gone on since")
+        raise _target_in_use(target, f"a {operation.value} of this savepoint that has gone on since")
     if done and not again:
-        raise _taken(target, f"a finished {operation.value} of this savepoint", _FINISHED)
+        raise _target_in_use(target, f"a finished {operation.value} of this savepoint", _FINISHED)
     original = manifest.checkpoint if named is None else named[1]
     query_id = manifest.query_id
     if operation is RestoreKind.FORK:
@@ -310,15 +310,15 @@ def _left_over(
     left = _present(target)
     origin = _origin(target) if left else None
     if left and origin is None:
-        raise _taken(target, f"{counted(len(left), 'file')}, such as {left[0]}")
+        raise _target_in_use(target, f"{counted(len(left), 'file')}, such as {left[0]}")
     if origin is not None and (origin.get("savepoint"), origin.get("operation")) != (
         savepoint,
         operation.value,
     ):
-        raise _taken(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
+        raise _target_in_use(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
     if operation in _CHANGED and layout.METADATA in left:
-        # Its source may have gone on; what was made of it then is not what would be made now.
-        raise _taken(target, f"a finished {operation.value} of {savepoint}")
+        # Its source may have continued; what was made of it then is not what would be made now.
+        raise _target_in_use(target, f"a finished {operation.value} of {savepoint}")
     return left, origin
 
 
@@ -334,13 +334,13 @@ def restore(
 ) -> Restored:
     """Make the checkpoint that was planned, its `metadata` last, and read it back.
 
-    The log of a new table is written right before `metadata`. Until that is there, Spark refuses to start on
+    The log of a new table is written right before `metadata`. Until that exists, Spark refuses to start on
     the directory. Killed before that, a restore is begun again by the same call; what it left is marked as
     its own. Of several at once one makes it, and what another one has left is deleted only when that one is
     dead.
 
     Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
-    every file is read and written. What is no link is read back.
+    every file is read and written. What is not a link is read back.
 
     Args:
         catalog: The savepoint's catalog.
@@ -365,10 +365,12 @@ def restore(
         _, origin = _left_over(target, plan.savepoint, plan.operation)
         note = _origin_file(plan, begun_ms) if origin is None else None
         with claimed(target, note, timing=timing, tell=tell) as claim:
-            # Whoever was at work here may have gone on since the plan, and is dead or has finished by now.
+            # Whoever was at work here may have continued since the plan, and is dead or has finished by now.
             left, origin = _left_over(target, plan.savepoint, plan.operation)
             if layout.METADATA in left:
-                raise _taken(target, f"a finished {plan.operation.value} of this savepoint", _FINISHED)
+                raise _target_in_use(
+                    target, f"a finished {plan.operation.value} of this savepoint", _FINISHED
+                )
             plan = _as_begun(plan, origin)
             if not _says(origin, plan):
                 claim.rewrite(_origin_file(plan, begun_ms))
@@ -565,7 +567,7 @@ def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
     return any(isinstance(place, layout.LogFile) and place.batch_id > batch_id for place in places)
 
 
-def _taken(target: Storage, found: str, hint: str = _NEW) -> Conflict:
+def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
     return Conflict("the target exists", where=target.uri, found=found, expected="nothing there", hint=hint)
 
 

@@ -21,10 +21,7 @@ from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
 from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints import digests, labels, removal, restoring, taking, whole_take
-from holdfast.savepoints.access import (
-    Address,
-    opened,
-)
+from holdfast.savepoints.access import Address, open_savepoint
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.digests import Digested
@@ -83,7 +80,7 @@ def take(
             that holds here.
         drop_expired: Leave out what has expired by the batch's own time or watermark in keyed state of
             Holdfast's; see `hf.drop_expired`. The state with a time to live is read then, and what has lost
-            something is written anew.
+            something is rewritten.
         id_of: For a checkpoint that has lost the file with its query's id: a savepoint of the same query,
             whose id the new one gets. The checkpoint must still have the offsets of a batch of it.
         tell: Called with files done, files in all, and what is being done.
@@ -92,7 +89,7 @@ def take(
         The savepoint: its address is `uri`.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: The checkpoint is damaged, or has lost state that a record or the note of its plan knows of;
             there is no savepoint.
         Conflict: Savepoints are being removed from the catalog, or `id_of` may be of another query.
@@ -106,7 +103,7 @@ def take(
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     if id_of is not None:
-        origin = with_query_id(origin, *opened(id_of))
+        origin = with_query_id(origin, *open_savepoint(id_of))
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
     if drop_expired:
@@ -138,10 +135,10 @@ def show(savepoint: Address) -> Manifest:
     """Return the manifest of a savepoint, with its current label.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: Its manifest or its label is damaged.
     """
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     manifest = catalogs.load(catalog, savepoint_id)
     return replace(manifest, label=labels.current_label(catalog, manifest))
 
@@ -163,12 +160,12 @@ def digest(
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        NotFound: The savepoint does not exist, or it was deleted meanwhile.
         Corrupt: It is damaged; nothing is recorded.
         Unsupported: Its state is of a kind that cannot be read.
         Conflict: It has changed meanwhile, as by an erasure.
     """
-    return _digest(*opened(savepoint), gentle, tell)
+    return _digest(*open_savepoint(savepoint), gentle, tell)
 
 
 def label(savepoint: Address, label: str | None) -> LabelChange:
@@ -182,11 +179,11 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
         label: The new label.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Invalid: The label is empty, too long, or holds control characters.
         Conflict: Somebody else has changed the label at the same moment.
     """
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
@@ -203,9 +200,9 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
         The proof: `ok`, or the `problems`, each with its file.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
     """
-    return prove(*opened(savepoint), deep=deep, tell=tell)
+    return prove(*open_savepoint(savepoint), deep=deep, tell=tell)
 
 
 def diff(
@@ -224,7 +221,7 @@ def diff(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint or checkpoint, or the batch is not committed or no longer kept.
+        NotFound: The savepoint or checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
         Unsupported: A state is of a kind that cannot be read.
         Invalid: An argument cannot be right.
@@ -241,7 +238,7 @@ def diff_files(first: Address, second: Address) -> Difference:
     Nothing of the state is read. Other files may hold the same state; `diff` tells.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: A manifest is damaged.
     """
     return compare(show(first), show(second))
@@ -257,7 +254,7 @@ def restore(
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
-    """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
+    """Make a new checkpoint from which the query continues after the savepoint's batch, exactly once.
 
     Args:
         savepoint: The savepoint's address.
@@ -265,7 +262,7 @@ def restore(
         claim: Delete the savepoint afterwards. By default it stays, and can be restored again.
         drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
             `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
-            query goes on exactly as it would have.
+            query continues exactly as it would have.
         database: For state that was in a database: the one of that kind that it goes to, such as
             `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default it
             goes back to where it was, into stores of its own.
@@ -275,7 +272,7 @@ def restore(
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target or the table exists; or the savepoint is to be deleted, and others are being
             taken or deleted.
@@ -285,7 +282,7 @@ def restore(
     savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     make = _make_without_expired if drop_expired else _make
     if claim:
-        require_no_turn(opened(savepoint)[0])
+        require_no_turn(open_savepoint(savepoint)[0])
     made = make(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
     if claim:
         try:
@@ -317,7 +314,7 @@ def fork(
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target or the table exists.
         Unsupported: What had expired cannot be dropped.
@@ -330,10 +327,10 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
     """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
 
     Raises:
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
-    return removal.delete(*opened(savepoint), tell=tell)
+    return removal.delete(*open_savepoint(savepoint), tell=tell)
 
 
 def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
@@ -347,7 +344,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
 
     Raises:
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
-        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
     """
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")
@@ -406,7 +403,7 @@ def plan_restore_once(
     Raises:
         As `restore`.
     """
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     return plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, again=True, tell=tell)
 
@@ -421,7 +418,7 @@ def _make(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
@@ -440,7 +437,7 @@ def _make(
 
 def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
     """The error where a checkpoint was made of a savepoint that then could not be deleted."""
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     stays = True
     with suppress(HoldfastError):
         stays = catalog.size(catalogs.manifest_path(savepoint_id)) is not None
@@ -464,7 +461,7 @@ def _make_without_expired(
     table: Address | None = None,
 ) -> Restored:
     """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)

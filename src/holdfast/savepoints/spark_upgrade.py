@@ -42,7 +42,7 @@ class Behaviour:
         text: What it does.
         hint: What to do about it; None where there is nothing to do.
         reference: Where that is from.
-        state_formats: The formats of state files that it concerns; None stands for queries without state.
+        state_formats: The formats of state files that it concerns; None represents queries without state.
     """
 
     since: str
@@ -100,7 +100,7 @@ def behaviours_between(written: str, target: str, state_format: int | None) -> t
 
     Args:
         written: The release that wrote the checkpoint.
-        target: The one that is to go on.
+        target: The one that is to continue.
         state_format: The format of the state files; None without state.
     """
     return tuple(
@@ -124,14 +124,14 @@ _TESTED: Final = frozenset({("3.5", "4.2"), ("4.0", "4.3")})
 
 @dataclass(frozen=True, slots=True)
 class SparkFinding(JsonShape):
-    """Something that matters where another Spark goes on.
+    """Something that matters where another Spark continues.
 
     Attributes:
         what: What it is about: `release`, `provider`, `operator`, `state files`, `behaviour` or `batch`.
         effect: `none`, `meaning` where state or results may come to be wrong, or `fails`.
         text: What happens.
         hint: What to do about it; None where there is nothing to do.
-        reference: Where that is known from; None where it is told by the checkpoint.
+        reference: Where that is known from; None where it is given by the checkpoint.
     """
 
     what: str
@@ -163,7 +163,7 @@ class SparkReport(JsonShape):
     Attributes:
         against: The savepoint or checkpoint.
         batch_id: The batch that it holds.
-        spark: The release that is to go on.
+        spark: The release that is to continue.
         written_by: The releases that may have written it, by what it pins; one where Holdfast has noted it.
         noted: The version that Holdfast noted while it watched the query; None where it noted none.
         provider: The provider of its state; None without state.
@@ -191,7 +191,7 @@ class SparkReport(JsonShape):
     @property
     @in_json
     def verdict(self) -> str:
-        """`goes on`, `doubtful` where state or results may come to be wrong, or `fails`."""
+        """`continues`, `doubtful` where state or results may come to be wrong, or `fails`."""
         effects = {finding.effect for finding in self.findings}
         if Effect.FAILS in effects:
             return "fails"
@@ -199,7 +199,7 @@ class SparkReport(JsonShape):
 
     @property
     def exit_code(self) -> int:
-        """0 where the query goes on, 1 where that is doubtful, 2 where it does not."""
+        """0 where the query continues, 1 where that is doubtful, 2 where it does not."""
         return {"goes on": 0, "doubtful": 1, "fails": 2}[self.verdict]
 
 
@@ -210,18 +210,18 @@ def check_spark(
     query: str | None = None,
     home: str | os.PathLike[str] | None = None,
 ) -> SparkReport:
-    """Say whether another Spark goes on with a checkpoint or savepoint, and what is otherwise there.
+    """Say whether another Spark continues with a checkpoint or savepoint, and what is otherwise there.
 
     Costs what showing the checkpoint costs: its logs, and one listing of each store. No Spark is started.
 
     Args:
         against: A savepoint, or a checkpoint at its newest committed batch.
-        spark: The release that is to go on, such as `4.2` or `4.2.1`.
+        spark: The release that is to continue, such as `4.2` or `4.2.1`.
         query: Which query, where `against` is the folder of a job's checkpoints.
         home: The state home, whose notes say which Spark wrote a checkpoint.
 
     Raises:
-        Invalid: That is no version of Spark.
+        Invalid: That is not a version of Spark.
         Unsupported: The release, or the provider of the state, is not known.
         NotFound: There is neither savepoint nor checkpoint, or nothing is committed in it.
         Corrupt: A file that was read is damaged.
@@ -229,7 +229,7 @@ def check_spark(
     target = _release(spark)
     saved = open_saved(os.fspath(against), query)
     confs = saved.offsets.confs
-    noted = None if home is None or saved.manifest is not None else _noted(Path(home), saved.storage)
+    noted = None if home is None or saved.manifest is not None else _noted_version(Path(home), saved.storage)
     written = written_by(confs, noted)
     if saved.found.operators:
         check_known(confs, saved.uri)
@@ -316,7 +316,7 @@ def _release(spark: str) -> str:
     return release
 
 
-def _noted(home: Path, storage: Storage) -> str | None:
+def _noted_version(home: Path, storage: Storage) -> str | None:
     record, _ = find_record(home, storage)
     return None if record is None else record.spark
 

@@ -62,12 +62,12 @@ def put_rows(store: OpenStore, changes: Iterable[RowChange]) -> None:
         waiting.append(change)
         size += len(change.key) + sum(map(len, change.rows or ()))
         if size > _TOGETHER:
-            _put(store, waiting)
+            _apply_changes(store, waiting)
             waiting, size = [], 0
-    _put(store, waiting)
+    _apply_changes(store, waiting)
 
 
-def _put(store: OpenStore, changes: Iterable[RowChange]) -> None:
+def _apply_changes(store: OpenStore, changes: Iterable[RowChange]) -> None:
     by_family: dict[str, list[RowChange]] = {}
     for change in changes:
         by_family.setdefault(change.family, []).append(change)
@@ -85,7 +85,7 @@ _IDS = "stateUniqueIds"
 
 @dataclass(slots=True)
 class StoreEdits:
-    """The files of stores that are written anew for one savepoint.
+    """The files of stores that are rewritten for one savepoint.
 
     Attributes:
         view: The savepoint as a checkpoint.

@@ -91,7 +91,7 @@ class Scratch:
         """An empty one.
 
         Args:
-            folder: A directory that is not there yet.
+            folder: A directory that does not exist yet.
             bulk: Every key is written once and none is read before all are: quicker, and reading is slow.
             buffer_bytes: How much is held in memory before it goes to the disk.
         """
@@ -113,7 +113,7 @@ class Scratch:
         Args:
             storage: The checkpoint.
             file: The snapshot's zip.
-            folder: A directory that is not there yet.
+            folder: A directory that does not exist yet.
             delimiter: What stands between values that RocksDB merges.
 
         Raises:
@@ -334,7 +334,8 @@ class StoreWriter:
         storage: The checkpoint. No query may use it.
         file: The file to make, as `StoreForm.file` gives it.
         form: How the checkpoint keeps its state.
-        folder: A directory to work in that is not there yet, on the disk of the checkpoint if that is local.
+        folder: A directory to work in that does not exist yet, on the disk of the checkpoint if that is
+            local.
         families: Its column families.
         now_ms: The time, in epoch milliseconds, for Spark's checksums.
         buffer_bytes: How much of a store of RocksDB's is held in memory before it goes to the disk.
@@ -403,7 +404,7 @@ class StoreWriter:
         data = self._scratch.bring(
             self._storage, self._file.store, lambda: self._counts, self._form.snapshot_version
         )
-        put(self._storage, self._file, data, self._now_ms)
+        write_file(self._storage, self._file, data, self._now_ms)
         return self._file
 
     def _stored(self, keys: Sequence[bytes], family: str) -> Sequence[bytes]:
@@ -415,7 +416,7 @@ class StoreWriter:
         self._scratch.put(zip(keys, values, strict=True))
 
 
-def put(storage: Storage, file: StoreFile, data: bytes, now_ms: int) -> None:
+def write_file(storage: Storage, file: StoreFile, data: bytes, now_ms: int) -> None:
     """Write a file of a store, after its checksum where Spark keeps one: under format 2."""
     path = file.render()
     if file.unique_id is not None:
@@ -440,7 +441,7 @@ class OpenStore:
         storage: The checkpoint, or a savepoint's view.
         operator: The store's operator at the batch.
         store: The store.
-        folder: A directory that is not there yet, on the disk of the checkpoint if that is local.
+        folder: A directory that does not exist yet, on the disk of the checkpoint if that is local.
     """
 
     def __init__(self, storage: Storage, operator: OperatorStates, store: StoreId, folder: Path) -> None:
@@ -490,14 +491,14 @@ class OpenStore:
     def put_lists(
         self, keys: Sequence[bytes], lists: Sequence[Sequence[bytes]], family: str = DEFAULT_STORE
     ) -> None:
-        """Set keys to lists, each given by its rows; at least one, for an empty list is no key."""
+        """Set keys to lists, each given by its rows; at least one, for an empty list is not a key."""
         stored = [self._key(key, family) for key in keys]
         self._put(
             stored, [self._form.stored_list(key, rows) for key, rows in zip(stored, lists, strict=True)]
         )
 
     def delete(self, keys: Sequence[bytes], family: str = DEFAULT_STORE) -> None:
-        """Delete keys; one that is not there is no error."""
+        """Delete keys; one that is missing is not an error."""
         stored = [self._key(key, family) for key in keys]
         self._touched += stored
         self._scratch.delete(stored)
@@ -510,12 +511,12 @@ class OpenStore:
             file: The file to make, as `StoreForm.file` gives it; of the same store.
             now_ms: The time, in epoch milliseconds.
             thoroughly: Leave the bytes of what was deleted or replaced in no file: data files of RocksDB's
-                that have such keys in their range are written anew. Else they stay until Spark compacts.
+                that have such keys in their range are rewritten. Else they stay until Spark compacts.
         """
         if thoroughly and self._touched:
             self._scratch.rewrite(sorted(self._touched))
         data = self._scratch.bring(storage, file.store, self._counted, self._snapshot_version)
-        put(storage, file, data, now_ms)
+        write_file(storage, file, data, now_ms)
         return file
 
     def _put(self, stored: Sequence[bytes], values: Sequence[bytes]) -> None:

@@ -281,7 +281,7 @@ def take(
         catalog: The catalog.
         plan: What `plan_take` gave for these two.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         operation: Which operation of a control plane asked for it, by which that one knows it again.
@@ -615,7 +615,7 @@ def new_manifest(
         new_bytes: The bytes that the catalog did not hold before.
         deep: Read the rows of the state however many there are.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with stores done, stores in all, and what is being done.
     """
     created_ms = clock()

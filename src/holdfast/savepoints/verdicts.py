@@ -146,7 +146,7 @@ OTHER_KEY: Final = "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"
 OTHER_VALUE: Final = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
 # Refusals that state in the form of the new code does not meet.
 MIGRATED: Final = frozenset({OTHER_OPERATOR, NO_DIRECTORY, OTHER_KEY, OTHER_VALUE})
-# What stands for Spark's condition where Holdfast refuses the start.
+# What represents Spark's condition where Holdfast refuses the start.
 HOLDFAST: Final = "holdfast.Invalid"
 _REFUSED: Final = "Spark refuses the state of this operator, so the query would not start"
 _TTL: Final = "ttlEnabled"
@@ -238,7 +238,7 @@ def with_trial(
     """Set verdicts right by what Spark itself said of the next batch.
 
     What Spark accepts is kept, though its schema has changed. Where it refuses, its error takes the place of
-    the one that was expected; where none was, the error stands for itself.
+    the one that was expected; where none was, the error represents itself.
     """
     refused = [verdict for verdict in verdicts if verdict.verdict is Verdict.INCOMPATIBLE]
     if accepted:

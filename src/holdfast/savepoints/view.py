@@ -110,7 +110,7 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
         batch: The batch, where the address does not name one.
 
     Raises:
-        NotFound: There is no such savepoint. A checkpoint is not looked at.
+        NotFound: The savepoint does not exist. A checkpoint is not looked at.
         Corrupt: Its manifest is damaged.
         Invalid: The address cannot be one, or names another batch or several savepoints.
     """
@@ -158,7 +158,7 @@ def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
 def scratch(target: Storage) -> Iterator[Path]:
     """A directory for what is only looked at, and kept by nobody.
 
-    It is beside the checkpoint, so that files of state are linked and not copied; among the temporary files
+    It is next to the checkpoint, so that files of state are linked and not copied; among the temporary files
     where nothing may be written there.
 
     Args:

@@ -72,7 +72,7 @@ def take(
         catalog: The catalog.
         plan: What `plan_take` gave for these two.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         operation: Which operation of a control plane asked for it, by which that one knows it again.
@@ -169,12 +169,12 @@ class _Whole:
         operators = {each.operator_id: each for each in operator_states(made, self._batch_id)}
         for store, expected in self._sums.items():
             found = store_sums(made, operators[store.operator_id], store)
-            if _told(found) != _told(expected):
+            if _describe_sums(found) != _describe_sums(expected):
                 raise Internal(
                     "a store does not read as it was written, and no savepoint was made",
                     where=made.uri,
-                    found=str(_told(found)),
-                    expected=str(_told(expected)),
+                    found=str(_describe_sums(found)),
+                    expected=str(_describe_sums(expected)),
                     hint="the checkpoint is as it was; please report this",
                 )
 
@@ -199,5 +199,5 @@ class _Whole:
         return tuple(BLOB.encode({"b": blob}) for blob in whole.base)
 
 
-def _told(sums: Sums) -> dict[str, Any]:
+def _describe_sums(sums: Sums) -> dict[str, Any]:
     return {name.family: (each.rows, each.digest()) for name, each in sums.items() if each.rows}

@@ -97,16 +97,16 @@ async def _health() -> Any:
 def _tell_errors(made: FastAPI) -> None:
     """Answer every error in the shape that its path has, and none with a traceback."""
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
-        HoldfastError: _told,
+        HoldfastError: _answer_error,
         RequestValidationError: _unfit,
         HTTPException: _plain,
-        Exception: _told,
+        Exception: _answer_error,
     }
     for kind, handler in handlers.items():
         made.add_exception_handler(kind, handler)
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     return problem(request.url.path, as_error(error))
 
 

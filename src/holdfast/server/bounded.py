@@ -81,7 +81,7 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
     async with _workplace() as folder:
         process = await _started(module, folder)
         try:
-            said = await asyncio.wait_for(_said(process, question, limits), limits.seconds)
+            said = await asyncio.wait_for(_read_answer(process, question, limits), limits.seconds)
         except (asyncio.TimeoutError, TimeoutError) as error:
             raise too_slow(limits) from error
         finally:
@@ -145,7 +145,9 @@ async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
         ) from error
 
 
-async def _said(process: asyncio.subprocess.Process, question: Mapping[str, Any], limits: Limits) -> bytes:
+async def _read_answer(
+    process: asyncio.subprocess.Process, question: Mapping[str, Any], limits: Limits
+) -> bytes:
     if process.stdin is None or process.stdout is None:
         raise Internal("a process has no line to it")
     asked = {

@@ -181,7 +181,7 @@ class ControlPlane:
         """One job, by name or id.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
         known = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
         if known is not None:
@@ -193,23 +193,23 @@ class ControlPlane:
         """One job with its newest batches, by name or id.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
-        return self._known(job, batches, lambda name: self.control.details(name, batches))
+        return self._load_details(job, batches, lambda name: self.control.details(name, batches))
 
     def brief(self, job: str) -> JobDetails:
         """One job with the newest batch of each of its queries.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
 
         def look(name: str) -> JobDetails:
             return replace(self.control.details(name, 0), batches=self.registry.newest_batches(name))
 
-        return self._known(job, None, look)
+        return self._load_details(job, None, look)
 
-    def _known(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
+    def _load_details(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
         """Return the data of a job, read again if the registry has changed; its state is always current."""
         status = self.status(job)
         key, version = ("details", status.job.name, batches), self._version.now()
@@ -219,7 +219,7 @@ class ControlPlane:
         """The name of a job, by name or id; None of no job.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
         return None if job is None else self.status(job).job.name
 
@@ -252,7 +252,7 @@ class ControlPlane:
         """A query of a job; its only one needs no name.
 
         Raises:
-            NotFound: There is no such query, or several and none is named.
+            NotFound: The query does not exist, or several and none is named.
         """
         names = ", ".join(query.name for query in details.queries) or "no query has been started yet"
         for query in details.queries:

@@ -1,4 +1,4 @@
-"""Bytes at an address: one port, and what stands behind it.
+"""Bytes at an address: one port, and what follows it.
 
 `open_storage` gives the storage of a path or URI. Everything above works on the port alone, so what holds
 on a local disk holds on S3 and HDFS.
@@ -26,7 +26,7 @@ def open_storage(address: str | os.PathLike[str], setting: str = "checkpoint") -
         setting: What the address is for, in the words of the person who gave it.
 
     Raises:
-        Invalid: It is no address.
+        Invalid: It is not an address.
         Unsupported: The library for this kind of storage is not installed.
     """
     uri = canonical_uri(parse_storage(address, setting), Path.cwd())

@@ -29,7 +29,7 @@ def exchange(one: Path, other: Path) -> None:
     """Let two directories of one file system change places; on disk when this returns.
 
     Raises:
-        NotFound: One of them is not there.
+        NotFound: One of them is missing.
         Unsupported: This machine or this file system has no such thing; both are where they were.
         Unavailable: It did not work; both are where they were.
     """

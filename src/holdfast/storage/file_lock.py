@@ -94,13 +94,13 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self, *, make: bool = True) -> bool:
-        """Take it if nobody has it.
+        """Take it if it is free.
 
         Args:
             make: Whether to make the file where there is none.
 
         Raises:
-            OSError: The file cannot be made, or is not there.
+            OSError: The file cannot be made, or is missing.
         """
         if make:
             make_directory(self._path.parent)

@@ -31,7 +31,7 @@ def hash_file(
         see: Shown each portion, for whom else the bytes are of use.
 
     Raises:
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
         Unavailable: It cannot be read.
     """
     portion = _REQUESTED if file_of(storage, path) is None else _FROM_DISK

@@ -137,7 +137,7 @@ class LocalStorage:
     there is never followed, and only regular files are read. So a checkpoint or a catalog leads to no other
     files of this user, and to no pipe that never ends.
 
-    A write goes to a hidden file beside the target, is flushed to the disk, and is then put in its place; a
+    A write goes to a hidden file next to the target, is flushed to the disk, and is then put in its place; a
     write that must not replace is linked into place, which fails if something is there. A killed write
     leaves a hidden `.tmp` file, which nothing reads.
     """

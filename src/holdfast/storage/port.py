@@ -1,7 +1,7 @@
 """The interface of storage, and its guarantees.
 
 A storage is rooted at a directory. Paths are relative to it, with `/` between their parts; none starts
-with `/` or holds `..`. Errors are Holdfast's: `NotFound` for what is not there, `Conflict` for what is there
+with `/` or holds `..`. Errors are Holdfast's: `NotFound` for what is missing, `Conflict` for what exists
 and should not be, `Unavailable` for a storage that does not answer or refuses. Their `where` is the full
 address.
 """
@@ -64,7 +64,7 @@ class Listing(Protocol):
 class Storage(Protocol):
     """Bytes at an address.
 
-    Safe to use from several threads. Nothing is cached: each call sees what is there now.
+    Safe to use from several threads. Nothing is cached: each call sees what exists now.
     """
 
     @property
@@ -74,11 +74,11 @@ class Storage(Protocol):
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file, or of a part of it.
 
-        A part that begins or ends behind the file's end is as long as what is there. A file that is
+        A part that begins or ends behind the file's end is as long as what exists. A file that is
         replaced meanwhile gives its old or its new bytes; files of a checkpoint are put in place whole.
 
         Raises:
-            NotFound: There is no such file.
+            NotFound: The file does not exist.
             Corrupt: It is a symbolic link or a special file, or below a link.
             Unavailable: It cannot be read at the moment.
         """
@@ -95,7 +95,7 @@ class Storage(Protocol):
         """
 
     def size(self, path: str) -> int | None:
-        """The bytes of a file; None if there is no such file.
+        """The bytes of a file; None if the file does not exist.
 
         Raises:
             Unavailable: The storage cannot be asked at the moment.
@@ -132,14 +132,14 @@ class Storage(Protocol):
         (nothing here changes a file in place); an object store copies on its side where it can.
 
         Raises:
-            NotFound: There is no such source.
+            NotFound: The source does not exist.
             Conflict: The target exists.
             Corrupt: The source is a symbolic link or a special file, or one of the two is below a link.
             Unavailable: One of the two cannot be reached.
         """
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is no error. Directories left empty may stay.
+        """Delete a file; one that is missing is not an error. Directories left empty may stay.
 
         Raises:
             Unavailable: It cannot be deleted at the moment.
@@ -165,13 +165,13 @@ class Names:
 
 
 def no_file(uri: str, path: str) -> NotFound:
-    """The error for a file that is not there."""
+    """The error for a file that is missing."""
     hint = "check the address; a running query deletes files that it no longer needs"
     return NotFound("there is no such file", where=full(uri, path), hint=hint)
 
 
 def file_exists(uri: str, path: str) -> Conflict:
-    """The error for a file that is there, and that must not be replaced."""
+    """The error for a file that exists, and that must not be replaced."""
     hint = "name another place, or remove the file if nobody needs it"
     return Conflict("the file exists", where=full(uri, path), hint=hint)
 

@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 30
 _S3: Final = "s3"
 # Under this name an object on S3 says by which write it was put there.
 _MARK: Final = "holdfast-write"
-# HDFS says it of a path that goes on below a file.
+# HDFS says it of a path that continues below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
 CHECK: Final = "check the address, the credentials and the network"
 
@@ -38,9 +38,9 @@ class RemoteStorage:
     at the same instant are not told apart. The answer to a request may be lost though it was carried out, and
     the library asks again: on S3 each write carries a mark of its own, by which it is recognised then.
 
-    On HDFS a file is written beside its place and renamed. Over HTTP
+    On HDFS a file is written next to its place and renamed. Over HTTP
     (`webhdfs:`) that replaces a file at once, and tells two writers apart; HDFS's native client (`hdfs:`)
-    cannot rename onto a file, so that for an instant a file that is replaced is not there.
+    cannot rename onto a file, so that for an instant a file that is replaced is missing.
 
     Args:
         uri: A canonical URI.
@@ -177,7 +177,7 @@ class RemoteStorage:
             raise
 
     def _put_marked(self, target: str, data: bytes, mode: str) -> None:
-        """Put an object in place on S3, and look whether that was done where the answer says it was not.
+        """Put an object in place on S3, and check whether that was done where the answer says it was not.
 
         A request that was carried out and not answered is sent again by the library. The second one then
         meets the object of the first, or the end of an upload that is over.
@@ -289,7 +289,7 @@ def in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-# With high availability a NameNode's default is its own address; the name that stands for all is beside it.
+# With high availability a NameNode's default is its own address; the name that represents all is next to it.
 _DEFAULT: Final = "fs.defaultFS"
 _ONE_OF_SEVERAL: Final = "dfs.ha.namenode.id"
 _NAME_OF_ALL: Final = "dfs.nameservice.id"

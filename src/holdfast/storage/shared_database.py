@@ -96,7 +96,7 @@ class SharedDatabase:
         db: sqlite3.Connection | None = None
         what = self._shape.what
         try:
-            db = self._opened()
+            db = self._open()
             db.row_factory = sqlite3.Row
             if not self._shape.lasting:
                 db.execute("PRAGMA synchronous = OFF")
@@ -114,7 +114,7 @@ class SharedDatabase:
             if db is not None:
                 db.close()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         if self._read_only:
             address = f"{self.path.absolute().as_uri()}?mode=ro"
             return sqlite3.connect(address, timeout=self._patience_s, isolation_level=None, uri=True)

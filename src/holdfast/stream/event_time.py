@@ -15,6 +15,7 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
 WATERMARK_KEY: Final = "spark.watermarkDelayMs"
 # What Spark cannot group rows by, or what has no one form.
 NOT_KEYS: Final = ("array", "map", "struct", "variant", "interval")
@@ -73,7 +74,7 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
     raise Invalid(
         f"the stream has no watermark on `{time}`",
         where=where,
-        found=f"a watermark on {_named(present)}" if present else "none",
+        found=f"a watermark on {_list_names(present)}" if present else "none",
         expected=f"a watermark on `{time}`, because {why}",
         hint=f"use `{next(iter(present))}` as the time"
         if present
@@ -90,15 +91,15 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise Invalid(
-            f"the frame has no column {_named(missing)}",
+            f"the frame has no column {_list_names(missing)}",
             where=where,
-            found=_named(frame.columns),
-            expected=_named(names),
+            found=_list_names(frame.columns),
+            expected=_list_names(names),
             hint="name a column of the frame, or make it first: .withColumn(…)",
         )
     if len(set(names)) != len(names):
         raise Invalid(
-            "a column is named twice", where=where, found=_named(names), hint="name each column once"
+            "a column is named twice", where=where, found=_list_names(names), hint="name each column once"
         )
 
 
@@ -106,7 +107,7 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
     """Refuse a time column that is missing or is not a timestamp.
 
     Raises:
-        Invalid: There is no such column, or it holds something else.
+        Invalid: The column does not exist, or it holds something else.
     """
     require_columns(frame, [name], where=where)
     kind = type_of(frame, name)
@@ -257,7 +258,7 @@ def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) ->
         raise Invalid(
             "the time cannot be a key",
             where=where,
-            found=_named(both),
+            found=_list_names(both),
             hint="leave it out of by=…; to group by a day or an hour, make a column of it first",
         )
 
@@ -281,5 +282,5 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _named(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)

@@ -49,7 +49,7 @@ def watermarked(
         idle_after: After how long without rows the stream is idle; None never takes it for idle.
 
     Raises:
-        Invalid: A column or a duration is wrong, or the frame has a watermark or is no stream.
+        Invalid: A column or a duration is wrong, or the frame has a watermark or is not a stream.
     """
     require_time(df, time, where=_WHERE)
     require_stream(df, where=_WHERE)

@@ -59,7 +59,7 @@ def watch(
         df: A stream.
         by: The columns of the key.
         name: What the report is called, one in each query.
-        every: How many rows go on one that is looked at.
+        every: How many rows continue one that is looked at.
         heavy: How many keys are reported.
 
     Raises:

@@ -37,7 +37,7 @@ def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tup
     try:
         changed = operator.noted(note) is not None
     except Invalid as error:
-        return (StateVerdict(name, "default", Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED),)
+        return (StateVerdict(name, "default", Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED),)
     why = "its note changes, and its state is read as before" if changed else ""
     return (StateVerdict(name, "default", Verdict.MIGRATE if changed else Verdict.MAP, why),)
 
@@ -49,7 +49,7 @@ def noted_states(note: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def said(error: Invalid) -> str:
+def error_line(error: Invalid) -> str:
     """An error in one line."""
     found = f": found {error.found}" if error.found else ""
     expected = f", expected {error.expected}" if error.expected else ""
@@ -73,7 +73,9 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
         if all(verdict.verdict is not Verdict.INCOMPATIBLE for verdict in verdicts):
             # The newest form can be read, and something else cannot: an older form, or the key groups.
             for state_name in noted_states(note):
-                yield StateVerdict(name, state_name, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
+                yield StateVerdict(
+                    name, state_name, Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED
+                )
             return
     yield from verdicts
 
@@ -117,7 +119,7 @@ def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[St
         stored, key = stored_types(form, known)
         change = change_of(state, declared["kind"], stored, key)
     except Invalid as error:
-        yield StateVerdict(name, known, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
+        yield StateVerdict(name, known, Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED)
         return
     steps = list(change.steps)
     if known != state.name:

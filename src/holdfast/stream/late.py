@@ -45,8 +45,8 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
         where: The operator, for errors.
 
     Raises:
-        Invalid: A frame is no stream or has an operator with state in it, two streams read one source, or a
-            column has the name of a side column.
+        Invalid: A frame is not a stream or has an operator with state in it, two streams read one source, or
+            a column has the name of a side column.
     """
     from holdfast.engine.described import relations, steps_of
     from holdfast.worker.packets import SIDE_COLUMNS

@@ -217,7 +217,7 @@ def keyed_names(frame: DataFrame) -> tuple[str, ...]:
 def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNote, Mapping[str, Any] | None]]:
     """Refuse a query whose operators would not find or could not read their state, and note what they are.
 
-    Call it while nobody uses the checkpoint. It reads and writes one small file for each operator.
+    Call it while no query uses the checkpoint. It reads and writes one small file for each operator.
 
     Returns:
         The operators, each with its note from before.
@@ -233,7 +233,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNot
         name = operator.note_name
         if names.count(name) > 1:
             raise same_name(name, checkpoint)
-        before = _noted(frame, checkpoint, name)
+        before = _read_note(frame, checkpoint, name)
         noted = operator.noted(before)
         # Over Spark Connect nothing can be written there: workers then compare what they find in the state.
         if noted is not None and not is_connect(frame):
@@ -262,7 +262,7 @@ def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
     _note(frame, checkpoint, operator, {BLOBS: blobs})
 
 
-def _noted(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | None:
+def _read_note(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | None:
     """Read an operator's note; None if there is none.
 
     Raises:
@@ -276,7 +276,7 @@ def _noted(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | 
 
 
 def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping[str, Any]) -> None:
-    noted = {**(_noted(frame, checkpoint, operator.note_name) or {}), **changes}
+    noted = {**(_read_note(frame, checkpoint, operator.note_name) or {}), **changes}
     kept = {name: value for name, value in noted.items() if value is not None}
     write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(kept))
 
@@ -292,8 +292,8 @@ def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan 
 def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None:
     """Note the plan of a query that is about to start, with the first batch that it could run.
 
-    Call it while nobody uses the checkpoint. Costs a listing of the commits, and a small file read and, where
-    the plan is new, written.
+    Call it while no query uses the checkpoint. Costs a listing of the commits, and a small file read and,
+    where the plan is new, written.
 
     Raises:
         Invalid: A keyed operator would be given the state of another.

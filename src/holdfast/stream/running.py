@@ -301,7 +301,7 @@ class OverTable(KeyedTable):
         columns = {name: events.column(name) for name in self._over.stored}
         return RangeRows(state.position, micros(events.column(self._over.time)), pa.table(columns))
 
-    def _kept(self, state: Any) -> RangeRows:
+    def _stored_rows(self, state: Any) -> RangeRows:
         """All that is stored for the keys, in the order of arrival within each."""
         lists = state.rows.get()
         chunks = lists.flatten()
@@ -371,7 +371,7 @@ class FinalOver(OverTable):
     def on_timers(self, _timers: pa.Table, state: Any) -> pa.Table:
         """Answer what the watermark has reached, and let go of what nobody looks back at."""
         now_us = state.watermark_ms * _MICROS
-        stored = self._kept(state)
+        stored = self._stored_rows(state)
         rows = stored.sorted()
         done_us = state.done.get() * _MICROS
         asked = np.flatnonzero((rows.at > done_us[rows.position]) & (rows.at <= now_us))
@@ -406,7 +406,7 @@ class EarlyOver(OverTable):
         """Answer the events, keep them, and wake when the last of them has been retired."""
         # A query starts with its watermark at 1970, and no event is late yet.
         now_us = state.watermark_ms * _MICROS if state.watermark_ms else _FIRST
-        before, new = self._kept(state), self._rows_of(events, state)
+        before, new = self._stored_rows(state), self._rows_of(events, state)
         together = RangeRows(
             np.concatenate([before.position, new.position]),
             np.concatenate([before.at, new.at]),
@@ -433,12 +433,12 @@ def final_over(over: RangeAggregation) -> KeyedTable:
     """Make the processor that waits for the watermark."""
     due = State(StateKind.VALUE, pa.int64(), default=_NEVER)
     done = State(StateKind.VALUE, pa.int64(), default=_NOT_YET)
-    return _made(FinalOver, over, due=due, done=done)
+    return _build_processor(FinalOver, over, due=due, done=done)
 
 
 def early_over(over: RangeAggregation) -> KeyedTable:
     """Make the processor that answers at once."""
-    return _made(EarlyOver, over)
+    return _build_processor(EarlyOver, over)
 
 
 def state_type(over: RangeAggregation) -> pa.DataType:
@@ -446,7 +446,7 @@ def state_type(over: RangeAggregation) -> pa.DataType:
     return pa.list_(pa.struct([pa.field(name, over.events.field(name).type) for name in over.stored]))
 
 
-def _made(base: type[OverTable], over: RangeAggregation, **states: State) -> KeyedTable:
+def _build_processor(base: type[OverTable], over: RangeAggregation, **states: State) -> KeyedTable:
     """A processor whose states fit the events: their types are known no earlier than here."""
     body = {"__doc__": base.__doc__, "rows": State(StateKind.LIST, state_type(over)), **states}
     made: KeyedTable = type("Running", (base,), body)(over)

@@ -106,7 +106,7 @@ class SessionTracker(Keyed):
         tracked, now, done = self._tracked, ctx.watermark_ms * 1_000, state.done
         rows = list(state.waiting)
         ripe = sorted((row for row in rows if done < row[0] <= now), key=_time)
-        session = _opened(state.current, self._tallies)
+        session = _open_session(state.current, self._tallies)
         for row in ripe:
             at = row[0]
             if session is not None and not tracked.goes_on(session.start, session.last, at):
@@ -267,7 +267,7 @@ def _cell_types(measure: Measure) -> list[pa.DataType]:
     return [measure.output]
 
 
-def _opened(current: Any, tallies: list[_Tally]) -> _Session | None:
+def _open_session(current: Any, tallies: list[_Tally]) -> _Session | None:
     if current is None:
         return None
     start, last, *cells = current

@@ -54,7 +54,7 @@ class Aggregate:
         return replace(self, name=name)
 
 
-def _made(kind: Kind, column: str) -> Aggregate:
+def _build_aggregate(kind: Kind, column: str) -> Aggregate:
     return Aggregate(kind, column, f"{kind}({column})")
 
 
@@ -65,40 +65,40 @@ def count(column: str | None = None) -> Aggregate:
 
 def total(column: str) -> Aggregate:
     """The sum of whole numbers or decimals, as `hf.skew.sum`."""
-    return _made("sum", column)
+    return _build_aggregate("sum", column)
 
 
 def least(column: str) -> Aggregate:
     """The smallest value, as `hf.skew.min`."""
-    return _made("min", column)
+    return _build_aggregate("min", column)
 
 
 def greatest(column: str) -> Aggregate:
     """The largest value, as `hf.skew.max`."""
-    return _made("max", column)
+    return _build_aggregate("max", column)
 
 
 def avg(column: str) -> Aggregate:
     """The mean of whole numbers (a double) or of decimals of at most 23 digits (a decimal)."""
-    return _made("avg", column)
+    return _build_aggregate("avg", column)
 
 
 def variance(column: str, *, population: bool = False) -> Aggregate:
-    """The variance of whole numbers or decimals of at most 10 digits, worked out from exact sums.
+    """The variance of whole numbers or decimals of at most 10 digits, computed from exact sums.
 
     Spark's own depends in its last digits on the order of rows; of a batch frame this one does not.
     """
-    return _made("var_pop" if population else "variance", column)
+    return _build_aggregate("var_pop" if population else "variance", column)
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
     """The square root of `variance`."""
-    return _made("stddev_pop" if population else "stddev", column)
+    return _build_aggregate("stddev_pop" if population else "stddev", column)
 
 
 def count_distinct(column: str) -> Aggregate:
     """Count the distinct non-null values exactly; one in each call of `agg`."""
-    return _made("count_distinct", column)
+    return _build_aggregate("count_distinct", column)
 
 
 def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:

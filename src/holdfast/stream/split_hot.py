@@ -181,7 +181,7 @@ class SplitHot:
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
-            # The part of the many rows is worked out where they are compared: as a column it would be kept
+            # The part of the many rows is computed where they are compared: as a column it would be kept
             # with each of them, of whatever key.
             if side == "left":
                 right = self.hot.replicate(right)

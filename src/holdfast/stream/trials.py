@@ -148,7 +148,7 @@ class Trial:
     def _run_one(self, own: Storage, batch_id: int, files: Iterable[tuple[str, bytes]]) -> TrialBatch:
         for path, data in files:
             own.write(path, data)
-        # Spark's other triggers go on with what they find; this one leaves it at the batch that was begun.
+        # Spark's other triggers continue with what they find; this one leaves it at the batch that was begun.
         for batch in self._run({"once": True}, 1):
             if batch.batch_id == batch_id:
                 return batch

@@ -62,7 +62,7 @@ from holdfast.worker.state.upkeep import Totals, expired
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A harness as it stands after its last batch.
+    """A harness as it is after its last batch.
 
     Attributes:
         store: The records and blobs of all key groups. A change to it is a change to the harness's state.

@@ -95,7 +95,7 @@ def expect(task: Exchanging) -> None:
     """Let the task that this worker is setting up exchange tables.
 
     To be called while the worker unpickles the task's function: the serializer's methods are looked up after
-    that. Functions of others go on as they were.
+    that. Functions of others continue as they were.
     """
     _graft.expect(task)
 
@@ -204,7 +204,7 @@ class TaskOperator:
         self, store: PartitionStore, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[TaskOutput]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
-        partition = Partition(told(self.lane.layout), self.store(store), token=fresh_token)
+        partition = Partition(layout_with_history(self.lane.layout), self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
         return self.passes(partition).run(arrived, [group], moment)
 
@@ -215,7 +215,7 @@ class Task:
     def __init__(self, operator: TaskOperator, store: PartitionStore, moment: Moment) -> None:
         prepare()
         self.moment = moment
-        self._layout = layout = told(operator.lane.layout)
+        self._layout = layout = layout_with_history(operator.lane.layout)
         self._limit = layout.memory_bytes // _PACKETS_SHARE
         # Without a watermark, ticks wake all groups.
         self._has_two_clocks = operator.has_timers and moment.watermark_ms is not None
@@ -295,7 +295,7 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
     return range(layout.key_groups)
 
 
-def told(layout: Layout) -> Layout:
+def layout_with_history(layout: Layout) -> Layout:
     """A layout with what the start of the query has noted of its past."""
     text = local_property(f"{PERIODS_PROPERTY}{layout.operator}")
     return layout if text is None else replace(layout, periods=periods_from_text(text))

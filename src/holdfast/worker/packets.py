@@ -3,7 +3,7 @@
 `Lane` is all that the workers of one operator must know. It is pickled with the plan.
 
 A group is a range of hashes. A key that is placed keeps the rest of its own hash and gets the range of the
-group that the function names, so everything below goes on as it would.
+group that the function names, so everything below continues as it would.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def packets_of(
 
 
 def packet_columns(numbering: Numbering) -> str:
-    """The columns of packets as Spark is told them."""
+    """The columns of packets as Spark gets them."""
     return f"key_group {numbering.key_type}, stream int, part int, seq int, payload binary"
 
 
@@ -239,7 +239,7 @@ class Packer:
 
     @property
     def columns(self) -> str:
-        """The columns of its packets as Spark is told them."""
+        """The columns of its packets as Spark gets them."""
         return packet_columns(self.layout.numbering)
 
     @property

@@ -18,7 +18,7 @@ import holdfast as hf
 from golden import KEYED, golden, golden_on_disk
 from holdfast import checkpoints
 from holdfast.at_rest.keyed_reader import keyed_states
-from holdfast.changes.keyed.group_builder import made
+from holdfast.changes.keyed.group_builder import build_groups
 from holdfast.changes.keyed.group_changes import changed
 from holdfast.changes.keyed.group_writer import regroup, write_groups
 from holdfast.changes.keyed.regrouping import regrouped, renumbered
@@ -59,7 +59,7 @@ def table(**columns: Any) -> pa.Table:
 def test_a_processor_starts_with_what_tables_say() -> None:
     empty = shop()
     empty.set_clocks(watermark=700)
-    found = made(
+    found = build_groups(
         kept(empty).operator,
         {
             "total": table(who=["ann", "bob", "cyd"], value=[1, 2, None]),
@@ -91,7 +91,9 @@ def test_a_processor_starts_with_what_tables_say() -> None:
 
 def test_without_a_watermark_what_is_made_has_no_age_in_event_time() -> None:
     empty = shop()
-    found = made(kept(empty).operator, {"all": table(who=["ann", "ann"], value=[4, 5], stamp_ms=[None, 650])})
+    found = build_groups(
+        kept(empty).operator, {"all": table(who=["ann", "ann"], value=[4, 5], stamp_ms=[None, 650])}
+    )
     hold(empty, found, anew=True)
     empty.set_clocks(watermark=3_600_650)
     assert empty.state("ann")["all"] == [4]
@@ -99,8 +101,8 @@ def test_without_a_watermark_what_is_made_has_no_age_in_event_time() -> None:
 
 def test_nothing_is_no_group() -> None:
     operator = kept(shop()).operator
-    assert made(operator, {}) == ()
-    assert made(operator, {"total": table(who=pa.array([], pa.string()), value=[])}) == ()
+    assert build_groups(operator, {}) == ()
+    assert build_groups(operator, {"total": table(who=pa.array([], pa.string()), value=[])}) == ()
 
 
 @pytest.mark.parametrize(
@@ -122,23 +124,23 @@ def test_nothing_is_no_group() -> None:
 )
 def test_tables_that_do_not_fit(tables: Any, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
-        made(kept(shop()).operator, tables)
+        build_groups(kept(shop()).operator, tables)
 
 
 def test_timers_that_do_not_fit() -> None:
     operator = kept(shop()).operator
     twice = table(who=["a", "a"], name=["x", "x"], clock=["event", "event"], at_ms=[1, 2])
     with pytest.raises(Invalid, match="two timers"):
-        made(operator, {}, twice)
+        build_groups(operator, {}, twice)
     with pytest.raises(Invalid, match="no such clock"):
-        made(operator, {}, table(who=["a"], name=["x"], clock=["lunar"], at_ms=[1]))
+        build_groups(operator, {}, table(who=["a"], name=["x"], clock=["lunar"], at_ms=[1]))
 
 
 def test_keys_with_one_hash() -> None:
     empty = shop(key_groups=5)
     names = ["ann", "bob", "dora", "eve", "bob"]
     values = table(who=names, value=[1, 2, 3, 4, 5])
-    found = made(
+    found = build_groups(
         kept(empty).operator, {"all": values}, hashes=lambda keys: np.zeros(keys.num_rows, np.uint64)
     )
     assert [group.group for group in found] == [0]
@@ -159,7 +161,7 @@ def test_what_a_key_costs_does_not_grow_with_the_keys_of_its_hash() -> None:
     def made_of(size: int) -> int:
         values = table(who=[str(at) for at in range(size)], value=list(range(size)))
         return steps_of(
-            lambda: made(operator, {"total": values}, hashes=lambda keys: np.zeros(size, np.uint64))
+            lambda: build_groups(operator, {"total": values}, hashes=lambda keys: np.zeros(size, np.uint64))
         )
 
     assert made_of(400) < 5 * made_of(100)
@@ -168,9 +170,9 @@ def test_what_a_key_costs_does_not_grow_with_the_keys_of_its_hash() -> None:
 def test_state_of_instances_and_of_broadcast_streams_is_not_made() -> None:
     holds = Shop(Holds(), events=NUMBERS, output=HELD, instances=2)
     with pytest.raises(Unsupported, match="state of instances"):
-        made(kept(holds, instances=True).operator, {})
+        build_groups(kept(holds, instances=True).operator, {})
     with pytest.raises(Unsupported, match="broadcast stream"):
-        made(kept(alerts()).operator, {"rules": table(who=["a"], value=[1])})
+        build_groups(kept(alerts()).operator, {"rules": table(who=["a"], value=[1])})
 
 
 # Another number of key groups

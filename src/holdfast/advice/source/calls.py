@@ -194,7 +194,7 @@ class Evaluated:
 
     Attributes:
         tree: Its syntax tree.
-        imports: The full names that its names stand for.
+        imports: The full names that its names represent.
         settings: The settings that it makes.
         frames: Every frame that was made, in order.
         writers: Every writer.
@@ -352,7 +352,7 @@ def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.A
 
 
 def selected_from(frame: Frame, method: str, given: CallArguments, node: ast.Call) -> Frame:
-    """A selection, or columns beside those that are there."""
+    """A selection, or columns beside those that exist."""
     if not given.known and frame.watermarks:
         return _reshaped(frame, node)
     time, chance = set(frame.time_columns), set(frame.random_columns)

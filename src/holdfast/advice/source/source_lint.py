@@ -58,7 +58,7 @@ def suppressions(text: str) -> list[Suppression]:
     return found
 
 
-# More is no file that a person wrote.
+# More is not a file that a person wrote.
 _MOST_BYTES: Final = 4 << 20
 
 

@@ -82,7 +82,7 @@ class Select:
         items: What is selected, each as it is written, with `AS` before a name.
         table: What is read.
         joined: What is joined with it, in order.
-        keys: What is grouped by, each the expression that stands for it; None without GROUP BY.
+        keys: What is grouped by, each the expression that represents it; None without GROUP BY.
         view: The temporary view that is made of it.
     """
 
@@ -132,7 +132,7 @@ def _called(tokens: Sequence[Token]) -> set[str]:
 
 
 def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
-    """The tokens that stand in no parentheses, each with its place."""
+    """The tokens that are in no parentheses, each with its place."""
     depth = 0
     for at, token in enumerate(tokens):
         depth -= token.key in (")", "]")
@@ -152,7 +152,7 @@ def _clauses(tokens: Sequence[Token]) -> dict[str, list[Token]] | None:
 
 
 def _split(tokens: Sequence[Token], sign: str = ",") -> list[list[Token]]:
-    """The parts between signs that stand in no parentheses."""
+    """The parts between signs that are in no parentheses."""
     cuts = [-1, *(at for at, token in _outer(tokens) if token.key == sign), len(tokens)]
     return [list(tokens[first + 1 : last]) for first, last in pairwise(cuts)]
 
@@ -176,7 +176,7 @@ def _aliased(item: Sequence[Token]) -> str:
 
 
 def _keys(tokens: Sequence[Token], items: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the grouping columns: a number or an item's name stands for the item. Empty if unclear."""
+    """Return the grouping columns: a number or an item's name represents the item. Empty if unclear."""
     if (
         not tokens
         or tokens[0].key != "BY"

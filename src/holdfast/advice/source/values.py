@@ -1,4 +1,4 @@
-"""The values that names of a program stand for, and locations in its code.
+"""The values that names of a program represent, and locations in its code.
 
 A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it.
 What cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no
@@ -113,7 +113,7 @@ class ColumnExpression:
         )
 
     def inside(self) -> ColumnExpression:
-        """The same as part of something larger, which is no column by itself."""
+        """The same as part of something larger, which is not a column by itself."""
         return replace(self, names=NOTHING)
 
 
@@ -202,7 +202,7 @@ class Frame:
 
 
 def unique(items: Iterable[Any]) -> tuple[Any, ...]:
-    """The items without those that stand for the same call twice."""
+    """The items without those that represent the same call twice."""
     return tuple({id(item.node): item for item in items}.values())
 
 

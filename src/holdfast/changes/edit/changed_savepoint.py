@@ -77,7 +77,7 @@ def derive_changed(
 ) -> Taken:
     """Make a savepoint of another one, with changed rows.
 
-    The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
+    The stores that are touched are rewritten, in a hidden directory. Then every row of them
     is read back: those that were to change hold what they should, and of all others number and content hash
     are what they were. The manifest is written last, and makes the savepoint exist.
 
@@ -92,7 +92,7 @@ def derive_changed(
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:

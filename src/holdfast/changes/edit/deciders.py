@@ -74,7 +74,7 @@ class Selection:
         key: Only the rows whose key columns have these values.
 
     Raises:
-        Invalid: A column is not there or may not be set, or an expression cannot be read, or is not of its
+        Invalid: A column is missing or may not be set, or an expression cannot be read, or is not of its
             column's type.
         Unsupported: A column has a type that cannot be looked at.
     """
@@ -335,7 +335,7 @@ class ByTable:
         change: The function.
 
     Raises:
-        Invalid: What it returns is no table of the state's columns.
+        Invalid: What it returns is not a table of the state's columns.
     """
 
     def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: TableChange) -> None:

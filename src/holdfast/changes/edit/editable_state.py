@@ -220,7 +220,7 @@ class NamedColumns:
         )
 
     def taken(self, row: Mapping[str, Any]) -> Invalid:
-        """The error for a row that is to be inserted under a key that is there."""
+        """The error for a row that is to be inserted under a key that exists."""
         key = {column.name: row.get(column.name) for column in self.key_columns()}
         return Invalid(
             "a row cannot be inserted: its key is there already",
@@ -308,7 +308,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             hint="change it in the query, or start a query with the default encoding from its sources",
         )
     codecs = {family.name.label: family for family in operator.files.known()}
-    kind, paired = _kept(main, codecs, state)
+    kind, paired = _row_layout(main, codecs, state)
     for codec in (main, *paired.values()):
         codec.require_schema()
     return EditableState(
@@ -323,7 +323,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     )
 
 
-def _kept(
+def _row_layout(
     main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
 ) -> tuple[RowKind, dict[str, StateCodec]]:
     labels = {use: companion(main.name.operator, main.name.label, use) for use in FamilyUse}
@@ -406,7 +406,7 @@ class RowsView(Protocol):
         """All of them."""
 
 
-def shown(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
+def show_row(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
     """A row by the names of its state's columns, of the fields of its key and value."""
     return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
 
@@ -436,7 +436,7 @@ class StoredRows:
 
     def __getitem__(self, at: int) -> Values:
         key, value = self.decoded(at)
-        return shown(self.columns, key, value)
+        return show_row(self.columns, key, value)
 
     def __iter__(self) -> Iterator[Values]:
         return (self[at] for at in range(len(self)))

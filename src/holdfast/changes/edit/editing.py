@@ -101,7 +101,7 @@ def plan_edit(
     may_change_nothing: bool = False,
     tell: ProgressCallback | None = None,
 ) -> EditPlan:
-    """Work out what an edit would do; changes nothing.
+    """Compute what an edit would do; changes nothing.
 
     Cost: every byte of the savepoint is read once to prove it, and every row of the state is looked at: some
     five microseconds each. What changes is held in memory.
@@ -115,7 +115,7 @@ def plan_edit(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint or state.
+        NotFound: The savepoint or state does not exist.
         Corrupt: The savepoint is damaged.
         Invalid: The edit does not fit the state, or changes nothing.
         Unsupported: The state is of a kind that cannot be edited.
@@ -179,7 +179,7 @@ def edit(
         why: What for.
         label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:

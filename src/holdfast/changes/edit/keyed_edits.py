@@ -94,7 +94,7 @@ class KeyedEdit:
         """Return the changes by store.
 
         Raises:
-            Invalid: The edit does not fit, or inserts a key that is there.
+            Invalid: The edit does not fit, or inserts a key that exists.
             Unsupported: It is one that keyed state does not know.
         """
         if self.edit.change is not None:
@@ -145,7 +145,7 @@ class KeyedEdit:
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
         """The rows of the table, some thousand at a time, counted."""
         rows = (
-            self._shown(row)
+            self._show_row(row)
             for row in self.table.state.rows()
             if self.table.only is None or self.table.only in row.values
         )
@@ -155,7 +155,7 @@ class KeyedEdit:
                 self.tell(self.tally.rows, 0, "looking for rows")
             yield chunk
 
-    def _shown(self, row: KeyRow) -> dict[str, Any]:
+    def _show_row(self, row: KeyRow) -> dict[str, Any]:
         keys = dict(zip((key.name for key in self.table.state.operator.keys), row.key, strict=True))
         return {
             column.name: keys[column.path[0]]

@@ -2,7 +2,7 @@
 
 A list has a counter beside it, and with a time to live the least of its times and an index by that; a value
 with one has an index; a timer is there twice, by key and by time; a row of a join has a number, and its key
-the count of them. All of it is worked out here, so that Spark finds what it would have written itself.
+the count of them. All of it is computed here, so that Spark finds what it would have written itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.changes.edit.editable_state import (
     StoredRows,
     Values,
     put_into,
-    shown,
+    show_row,
 )
 from holdfast.checkpoints.state.contents import bare_rows
 from holdfast.checkpoints.state.rocksdb import Pairs
@@ -217,7 +217,8 @@ class PartitionEdit:
                 key = self._key.decode(row)
                 elements: list[Values] = [self._value.decode(value) for value in values[at]]
                 seen = [
-                    shown(self._state.columns, key, element, place) for place, element in enumerate(elements)
+                    show_row(self._state.columns, key, element, place)
+                    for place, element in enumerate(elements)
                 ]
                 decided = dict(self._decided(seen))
                 if decided or row in coming:
@@ -278,7 +279,7 @@ class PartitionEdit:
             decoded = [
                 (self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)
             ]
-            seen = [shown(self._state.columns, key, value, key[INDEX]) for key, value in decoded]
+            seen = [show_row(self._state.columns, key, value, key[INDEX]) for key, value in decoded]
             for place, new in self._decided(seen):
                 key, value = decoded[place]
                 changed = self._with(value, new)

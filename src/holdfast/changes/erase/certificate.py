@@ -39,7 +39,7 @@ class Searched:
         files: Its files of state.
         found: What was found in rows that count.
         traces: Files that held it, in rows that count or in what is left of others.
-        rewritten: Files that were written anew.
+        rewritten: Files that were rewritten.
         before: The SHA-256 of its manifest before; None of a checkpoint.
         after: The SHA-256 of its manifest now; None where that is the same, and of a checkpoint.
         named: Whether its label, or the record of an edit, had the key in words.

@@ -1,7 +1,7 @@
 """Put a new checkpoint in the place of one that is not used, and take that back if it is used after all.
 
 A query that runs writes by path: after two directories have changed places that is the new one, while a file
-that it had opened before goes on in the old one. So both are looked at afterwards, and the old one is put
+that it had opened before continues in the old one. So both are looked at afterwards, and the old one is put
 back together with what the query has written to the new one meanwhile.
 """
 

@@ -1,6 +1,6 @@
 """Erase a key from every savepoint of a catalog: from the rows, and from every byte that is left of others.
 
-A savepoint keeps its id and address. What held the key is written anew without it, under its own hash; then
+A savepoint keeps its id and address. What held the key is rewritten without it, under its own hash; then
 the manifest is replaced, which is what makes the erasure count for this savepoint; last, what no manifest
 names any more is removed. Killed in between, each savepoint is what it was or has been erased from, and
 erasing once more does the rest.
@@ -92,7 +92,7 @@ class OperatorSearch(Protocol):
         """Search an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns in which nobody can look for it."""
+        """The states and columns that cannot be searched for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ def plan_erase(
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: There is no such catalog, or no state of any savepoint has such a column.
-        Invalid: The place is no catalog.
+        NotFound: The catalog does not exist, or no state of any savepoint has such a column.
+        Invalid: The place is not a catalog.
         Conflict: A savepoint is being taken, or a removal is under way.
-        Corrupt: A manifest or a file of state is damaged, so that nobody can say what is in it.
+        Corrupt: A manifest or a file of state is damaged, so that it is unknown what is in it.
         Unsupported: Some state is of a kind that cannot be searched.
     """
     require_catalog(catalog)
@@ -181,7 +181,7 @@ def erase(
         who: Who does it.
         why: What for.
         clock: The time in epoch milliseconds.
-        chance: So many random bytes.
+        chance: Returns a number of random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -265,7 +265,7 @@ class _Erasure:
         )
 
     def _replace(self, manifest: Manifest) -> None:
-        """Put the new manifest in place of the old one, and take the key out of what is beside it."""
+        """Put the new manifest in place of the old one, and take the key out of what is next to it."""
         savepoint_id = manifest.savepoint_id
         with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
             content = recorded(self.catalog, savepoint_id)

@@ -57,7 +57,8 @@ def erase_checkpoint(
     """Erase a key from a checkpoint that no query uses.
 
     Where the key is in any batch that is kept, or may be in a file that belongs to none, only the newest
-    batch is left afterwards; the query goes on after it as it would have. Else the checkpoint stays as it is.
+    batch is left afterwards; the query continues after it as it would have. Else the checkpoint stays as it
+    is.
 
     Args:
         checkpoint: The checkpoint, on a local disk.
@@ -75,7 +76,7 @@ def erase_checkpoint(
         Corrupt: It is damaged.
     """
     place = _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, record, tell)
+    catalog, newest, needed = _take_all_batches(checkpoint, folder, record, tell)
     certificate = erase(catalog, subject, folder / "work", who=who, why=why, tell=tell)
     summary = _summary(checkpoint, subject, certificate.searched, newest, needed)
     if not summary.holds:
@@ -118,7 +119,7 @@ def plan_erase_checkpoint(
         As `erase_checkpoint`.
     """
     _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, record, tell)
+    catalog, newest, needed = _take_all_batches(checkpoint, folder, record, tell)
     plan = plan_erase(catalog, subject, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
 
@@ -155,7 +156,7 @@ def _place(checkpoint: Storage) -> Path:
     return place
 
 
-def _taken(
+def _take_all_batches(
     checkpoint: Storage, folder: Path, record: Record | None, tell: ProgressCallback | None
 ) -> tuple[Storage, str, set[str]]:
     """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""

@@ -297,7 +297,7 @@ def _forms(value: Any) -> Iterator[bytes]:
 def _pattern(form: bytes) -> bytes:
     if len(form) >= _LONG:
         return re.escape(form)
-    # In JSON a line's first word stands behind `\n`, whose letter is none of the word.
+    # In JSON a line's first word follows `\n`, whose letter is none of the word.
     return rb"(?:(?<!%b)|(?<=\\[nrt]))%b(?!%b)" % (_WORD, re.escape(form), _WORD)
 
 
@@ -394,7 +394,7 @@ class PlaceSearch:
         for name, one in files.items():
             yield from self._report(place_named(name), self._catalog.uri, one)
         if strange:
-            where, names = self._shown(full(self._catalog.uri, "")), self._shown(", ".join(strange))
+            where, names = self._redact(full(self._catalog.uri, "")), self._redact(", ".join(strange))
             yield _not_searched("files that are no part of a catalog", where, names, "look at them")
 
     def _in_notes(self) -> Iterator[PlaceReport]:
@@ -440,7 +440,7 @@ class PlaceSearch:
             if uri != named and (place is None or place.exists()):
                 yield _not_searched(
                     "checkpoint",
-                    self._shown(uri),
+                    self._redact(uri),
                     "savepoints of this catalog were taken of it",
                     "stop its query, and name it with --checkpoint",
                 )
@@ -460,7 +460,7 @@ class PlaceSearch:
             clear(folder)
         for path in sorted(folder.glob(".holdfast-*")):
             if path.is_dir():
-                yield _unsearched(place, self._shown(str(path)))
+                yield _unsearched(place, self._redact(str(path)))
 
     # The state home
 
@@ -469,7 +469,7 @@ class PlaceSearch:
         if home is None or not home.is_dir():
             yield _not_searched(
                 "state home",
-                "none" if home is None else self._shown(str(home)),
+                "none" if home is None else self._redact(str(home)),
                 "logs of drivers, the registry and operations may name it",
                 "there is no such directory: name the jobs' state home with --home",
             )
@@ -501,7 +501,7 @@ class PlaceSearch:
             if place.name == "sandboxes of comparisons and drills":
                 yield from self._sandboxes(path, place)
             else:
-                yield _unsearched(place, self._shown(str(path)))
+                yield _unsearched(place, self._redact(str(path)))
 
     def _is_handled(self, path: Path) -> bool:
         """Return whether a path is in the catalog or the checkpoint."""
@@ -523,15 +523,15 @@ class PlaceSearch:
                 one.found.append(full(storage.uri, path))
 
     def _report(self, place: KeyPlace, where: str, one: _Files) -> Iterator[PlaceReport]:
-        found = tuple(self._shown(file) for file in one.found)
+        found = tuple(self._redact(file) for file in one.found)
         yield PlaceReport(
-            place.name, self._shown(where), True, one.searched, found, place.holds, place.advice
+            place.name, self._redact(where), True, one.searched, found, place.holds, place.advice
         )
         for file in one.unreadable:
             why, advice = "a file of it cannot be read", "make it readable, and erase once more"
-            yield _not_searched(place.name, self._shown(file), why, advice)
+            yield _not_searched(place.name, self._redact(file), why, advice)
 
-    def _shown(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """A path as a certificate may have it: without the key, also where that is but a part of a word."""
         return self._words.without(str(redacted(text, self._subject)))
 

@@ -1,7 +1,7 @@
 """Search for a key in keyed state, and erase it.
 
-The rows of a key group are in blobs, in which what was deleted stays until the group is written anew; and
-older blobs stay in RocksDB's files. So a group that may hold the key is written anew even where no row of it
+The rows of a key group are in blobs, in which what was deleted stays until the group is rewritten; and
+older blobs stay in RocksDB's files. So a group that may hold the key is rewritten even where no row of it
 counts any more, and the stores that hold such groups with it.
 """
 
@@ -146,7 +146,7 @@ class KeyedSearch:
         )
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns in which nobody can look for it."""
+        """The states and columns that cannot be searched for it."""
         return unsearched_keyed(_keyed(operator), self._subject)
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:

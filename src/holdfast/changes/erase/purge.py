@@ -16,7 +16,7 @@ from holdfast.changes.edit.editable_state import KEY, Column, EditableState, Row
 from holdfast.changes.edit.row_changes import EditTally, PartitionEdit
 from holdfast.changes.erase.certificate import ErasureFinding
 from holdfast.changes.erase.searching import Matcher, Search, StoreHits, unsearched
-from holdfast.checkpoints.state.rocksdb import Families, Pairs, opened
+from holdfast.checkpoints.state.rocksdb import Families, Pairs, open_snapshot
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.config.units import counted
@@ -115,7 +115,7 @@ class Cleansing:
             families = base_families(view, operator, hits.store)
             made = self._written(view, operator, file, rows, families, changes)
             removed = frozenset().union(*(_paths(view, link) for link in hits.chain))
-            self._done[known] = self._kept(made, removed, file)
+            self._done[known] = self._store_files(made, removed, file)
         return self._done[known]
 
     def _file(
@@ -126,7 +126,7 @@ class Cleansing:
             families = base_families(view, operator, file.store)
             rows = _without(_base(view, operator, file, families), keys)
             made = self._written(view, operator, file, rows, families, ())
-            return self._kept(made, removed, file)
+            return self._store_files(made, removed, file)
         made = self._place()
         path = file.render()
         stream = decompressed(view.read(path), operator.codec, path)
@@ -134,7 +134,7 @@ class Cleansing:
         if layout.SparkChecksumFile(path).render() in removed:
             made.write(layout.SparkChecksumFile(path).render(), spark_checksum(data, self.now_ms).render())
         made.write(path, data)
-        return self._kept(made, removed, file)
+        return self._store_files(made, removed, file)
 
     def _written(
         self,
@@ -181,10 +181,10 @@ class Cleansing:
             )
         return made
 
-    def _kept(self, made: Storage, removed: frozenset[str], file: StoreFile) -> ReplacedFiles:
+    def _store_files(self, made: Storage, removed: frozenset[str], file: StoreFile) -> ReplacedFiles:
         """Bring what was made into the catalog."""
         written = []
-        for path in _made(made, file.store):
+        for path in _new_files(made, file.store):
             sha256, size = hash_file(made, path, made.size(path) or 0)
             saved = SavedFile(path, size, sha256)
             store_object(self.catalog, saved, made, path)
@@ -303,7 +303,7 @@ def _base(
     if file.kind is FileKind.SNAPSHOT:
         yield DEFAULT_STORE, list(base_rows(view, operator, file))
         return
-    with opened(view, file, operator.values.delimiter) as snapshot:
+    with open_snapshot(view, file, operator.values.delimiter) as snapshot:
         for chunk in snapshot.chunks(CHUNK):
             for prefix, pairs in families.sorted_out(chunk):
                 yield families.names[prefix], pairs
@@ -337,7 +337,7 @@ def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
     return frozenset(there for there in paths if view.size(there) is not None)
 
 
-def _made(made: Storage, store: StoreId) -> list[str]:
+def _new_files(made: Storage, store: StoreId) -> list[str]:
     """The files that were made of a store."""
     paths = []
     for folder in (store.folder, f"{store.folder}/{layout.SSTS}"):
@@ -378,7 +378,7 @@ class PartitionHits:
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
-        """Write what holds the key anew: file by file, or whole stores where values tell of it."""
+        """Write what holds the key anew: file by file, or whole stores where values contain it."""
         files = self.operator.files
         if not self.by_value:
             by_file = (work.by_key(view, files, store) for store in self.stores)
@@ -422,7 +422,7 @@ class SparkSearch(Search):
                 yield PartitionHits(operator, partition, matchers, stores)
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns in which nobody can look for it."""
+        """The states and columns that cannot be searched for it."""
         return [
             f"{codec.name.label}.{column}"
             for codec in operator.files.known()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.at_rest.keys import typed
 from holdfast.changes.edit.editable_state import KEY, VALUE, at_path
-from holdfast.checkpoints.state.rocksdb import Families, opened
+from holdfast.checkpoints.state.rocksdb import Families, open_snapshot
 from holdfast.checkpoints.state.rows import base_families
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.config.checks import place_word
@@ -290,7 +290,7 @@ def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
 def _needle(leaf: Leaf) -> bytes:
     """The bytes that a row has where a field has this value, whatever else is in it.
 
-    What does not fit into a word stands behind the words, filled up to whole ones.
+    What does not fit into a word follows the words, filled up to whole ones.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
     return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
@@ -463,7 +463,7 @@ class Search:
                     self._known[known] = _hits(sst_entries(checked(view, of), of, keys), mine, families)
                 hits.take(self._known[known])
         if hits.keys:
-            with opened(view, file, operator.values.delimiter) as snapshot:
+            with open_snapshot(view, file, operator.values.delimiter) as snapshot:
                 for family, key in hits.keys:
                     stored = families.prefixes[family] + key
                     hits.keys[family, key] = snapshot.get(stored) is not None
@@ -536,7 +536,7 @@ def checked(view: SavepointView, path: str) -> bytes:
     """Read a file of a savepoint, whose bytes have to be those that the manifest names.
 
     Raises:
-        Corrupt: They are others, so that nobody can say what was in it.
+        Corrupt: They are others, so that it is unknown what was in it.
     """
     data = view.read(path)
     if hash_of(data) != view.sha256(path):

@@ -1,4 +1,4 @@
-"""Key groups written anew: a base of the new rows, and a record with a fresh token."""
+"""Key groups rewritten: a base of the new rows, and a record with a fresh token."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
     """All rows in one form that has at least what theirs have, in the same types.
 
     Raises:
-        Unsupported: A state of a former form has another type or time to live, or is not there any more, and
+        Unsupported: A state of a former form has another type or time to live, or no longer exists, and
             only the program knows its new form.
     """
     moved = [

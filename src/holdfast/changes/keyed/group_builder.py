@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.worker.arrays import Hashes
 
 
-def made(
+def build_groups(
     operator: KeyedOperator,
     tables: Mapping[str, pa.Table],
     timers: pa.Table | None = None,
@@ -58,7 +58,7 @@ def made(
         hashes: What finds keys: Spark's hash.
 
     Raises:
-        NotFound: There is no such state.
+        NotFound: The state does not exist.
         Invalid: A table has other columns or types, or a key twice where it has one value.
         Unsupported: The operator's state is of instances, or of a broadcast stream.
     """
@@ -78,7 +78,7 @@ def made(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One table's rows: their key columns, and what is beside them."""
+    """One table's rows: their key columns, and what is next to them."""
 
     state: KeptState | None
     keys: pa.Table

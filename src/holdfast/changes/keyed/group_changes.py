@@ -55,7 +55,7 @@ class EditedKey:
         change: Its new state, or that it goes.
         key: Its values.
         h: The hash of one that is new.
-        identity: Hash and ordinal of one that is there.
+        identity: Hash and ordinal of one that exists.
         before: What it had.
     """
 
@@ -315,12 +315,12 @@ _MANY = 8
 
 
 def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[GroupChange, ...]:
-    """Work out which key groups are to be written anew, and how, so that some keys are others.
+    """Compute which key groups are to be rewritten, and how, so that some keys are others.
 
     Nothing is written. A group that is touched gets a new base without a log: the bytes of what was removed
     or replaced are in no blob of it any more. That all other keys of it are as they were is seen to here.
 
-    Cost: the groups of these keys are read and made anew; where a placement may have put keys elsewhere, and
+    Cost: the groups of these keys are read and recreated; where a placement may have put keys elsewhere, and
     some are not in the group of their hash, all are looked at.
 
     Args:
@@ -329,7 +329,7 @@ def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[Grou
 
     Raises:
         Invalid: A key, a state or a value does not fit, or a key comes twice.
-        NotFound: There is no such state.
+        NotFound: The state does not exist.
         Unsupported: A new key whose place only the program knows, or rows of a former version that only the
             program can bring into today's.
         Corrupt: A blob cannot be read.
@@ -348,11 +348,11 @@ def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[Grou
 
 
 def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) -> tuple[GroupChange, ...]:
-    """Work out the key groups without some rows of a broadcast stream, of which each group has a copy.
+    """Compute the key groups without some rows of a broadcast stream, of which each group has a copy.
 
     Nothing is written. A row that the stream had taken back is removed as well.
 
-    Cost: all state of the operator is read, and each group that has such a row made anew.
+    Cost: all state of the operator is read, and each group that has such a row recreated.
 
     Args:
         state: The operator's state.
@@ -360,7 +360,7 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
         keys: The keys of the rows, in the same shapes as keys of the operator.
 
     Raises:
-        NotFound: There is no such stream.
+        NotFound: The stream does not exist.
         Invalid: The state is of keys, or a key does not fit.
         Corrupt: A blob cannot be read.
     """
@@ -397,7 +397,7 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
 
 
 def refolded(state: KeyedStateReader, group: KeyGroup) -> GroupChange:
-    """A key group written anew with what counts of it and nothing else."""
+    """A key group rewritten with what counts of it and nothing else."""
     parts = [alive(part) for part in parts_of(group, state.where, dead=True)]
     form = parts[0].form if parts else state.operator.form
     after = written(group.group, state.operator.key_groups, form, joined(parts))

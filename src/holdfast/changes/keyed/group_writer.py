@@ -35,12 +35,12 @@ def write_groups(
     is written last. Where the bytes of what was replaced must be nowhere, the files of the batches before
     have to go as well.
 
-    Cost: every store is opened and written anew; data files that hold nothing of what changed are kept.
+    Cost: every store is opened and rewritten; data files that hold nothing of what changed are kept.
 
     Args:
         checkpoint: The checkpoint; it is changed.
         changes: Key groups by the number of their operator.
-        folder: A directory to work in that is not there yet.
+        folder: A directory to work in that does not exist yet.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -68,7 +68,7 @@ def write_rows(
     Args:
         checkpoint: The checkpoint; it is changed.
         changes: The changed rows, by store.
-        folder: A directory to work in that is not there yet.
+        folder: A directory to work in that does not exist yet.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -114,13 +114,13 @@ def regroup(
 ) -> tuple[Regrouped, ...]:
     """Put the keys of Holdfast's keyed operators into another number of key groups, in a batch of its own.
 
-    The operators' notes are changed first: nobody may start the query before this has returned, so let the
-    checkpoint be a copy, and use it only when this is done. Start the query with the same `key_groups`.
+    The operators' notes are changed first: no process may start the query before this has returned, so let
+    the checkpoint be a copy, and use it only when this is done. Start the query with the same `key_groups`.
 
     Args:
         checkpoint: The checkpoint; it is changed.
         key_groups: How many groups there are to be.
-        folder: A directory to work in that is not there yet.
+        folder: A directory to work in that does not exist yet.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:

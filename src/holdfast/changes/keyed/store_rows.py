@@ -42,7 +42,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """A key group that is written anew.
+    """A key group that is rewritten.
 
     Attributes:
         before: What it was; None for one that had no state.

@@ -156,7 +156,7 @@ class FilesOfSource:
         Args:
             paths: The files, as Spark notes them.
             changed_ms: When each was last changed.
-            offsets: The offsets of all sources, in which this one goes on behind the entry.
+            offsets: The offsets of all sources, in which this one continues behind the entry.
         """
         entry = (log_offset(self._end) or 0) + 1
         lines = tuple(
@@ -230,8 +230,8 @@ class OffsetPlan(ChangePlan, JsonShape):
         watermark_ms: The watermark of the next batch; rows that are read again and are older than it are
             dropped as late. Null without one.
         wanted: What is to be done.
-        uncommitted: A batch that is planned and not committed; the new checkpoint plans it anew.
-        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
+        uncommitted: A batch that is planned and not committed; the new checkpoint plans it again.
+        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
     """
 
     positions: tuple[PositionChange, ...]
@@ -256,7 +256,7 @@ class OffsetPlan(ChangePlan, JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsMoved(JsonShape):
-    """A checkpoint whose sources go on elsewhere.
+    """A checkpoint whose sources continue elsewhere.
 
     Attributes:
         plan: What was done.
@@ -281,7 +281,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
         wanted: What is to become of the sources.
 
     Raises:
-        NotFound: There is no such checkpoint or savepoint, source, topic or partition.
+        NotFound: The checkpoint or savepoint does not exist, source, topic or partition.
         Conflict: Something is at the target.
         Invalid: The change does not fit the sources, or changes nothing.
     """

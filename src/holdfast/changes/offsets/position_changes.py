@@ -32,13 +32,13 @@ class OffsetChange(Protocol):
 
         Raises:
             Invalid: The change does not fit the sources.
-            NotFound: There is no such source, topic or partition.
+            NotFound: The source does not exist, topic or partition.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ToRecord:
-    """A partition of a topic goes on with a record.
+    """A partition of a topic continues with a record.
 
     Attributes:
         topic: The topic.
@@ -92,7 +92,7 @@ class SkipRecords:
 
 @dataclass(frozen=True, slots=True)
 class ToVersion:
-    """A source of a Delta table goes on with a version, from its first file on.
+    """A source of a Delta table continues with a version, from its first file on.
 
     Attributes:
         version: The version.
@@ -120,7 +120,7 @@ class ToVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """A source goes on at an offset of its own form, whatever that is.
+    """A source continues at an offset of its own form, whatever that is.
 
     Attributes:
         offset: The offset, as JSON.
@@ -315,7 +315,7 @@ def changed(
 
     Raises:
         Invalid: A change does not fit the sources.
-        NotFound: There is no such source, topic or partition.
+        NotFound: The source does not exist, topic or partition.
     """
     after = dict(before)
     renamed = {_key(position): _key(position) for position in positions_of(before)}
@@ -378,7 +378,7 @@ def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> li
 
 
 def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
-    """The sources that read a topic at the same place: one, or one stream that stands in the plan twice."""
+    """The sources that read a topic at the same place: one, or one stream that is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
         raise _which(found, f"sources of {topic}", where)

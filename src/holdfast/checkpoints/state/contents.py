@@ -170,7 +170,7 @@ class ContentSum:
     """Adds up the hashes of rows.
 
     Each row has a hash of 512 bits, of the key with its length and the value; they are added modulo 2 to the
-    512. So the order is of no account, a row that is there twice counts twice, and two contents that differ
+    512. So the order is of no account, a row that exists twice counts twice, and two contents that differ
     by chance or by mistake have the same sum with a probability that is nothing.
     """
 
@@ -194,7 +194,7 @@ class ContentSum:
 
     @classmethod
     def restored(cls, rows: int, total: str, size_bytes: int) -> ContentSum:
-        """A sum that was worked out earlier, from its `total`."""
+        """A sum that was computed earlier, from its `total`."""
         content = cls()
         content.rows, content.size_bytes, content._sum = rows, size_bytes, int(total, 16)
         return content

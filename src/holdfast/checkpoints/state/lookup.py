@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from holdfast.checkpoints.problems import taking_rows_apart
 from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
-from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, Snapshot, key_of, opened
+from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, Snapshot, key_of, open_snapshot
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.formats.files.records import StateRecord, records_of
 from holdfast.formats.rows.row_forms import KeyKind
@@ -189,7 +189,9 @@ def _in_rocksdb(
     with ExitStack() as stack:
         whole = bool(chain) and chain[0].kind is FileKind.ZIP
         snapshot = (
-            stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
+            stack.enter_context(open_snapshot(storage, chain[0], operator.values.delimiter))
+            if whole
+            else None
         )
         metadata = None if snapshot is None else snapshot.metadata
         name = wanted.codec.name

@@ -169,7 +169,7 @@ class Overlay:
             found = self._changed(row) if row[0] in entries else row
             if found is not None:
                 yield found
-        yield from self._left()
+        yield from self._remaining_rows()
 
     def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
         """The same, some rows at a time, in their lists: quick where few of them have changed."""
@@ -186,7 +186,7 @@ class Overlay:
                 del chunk[at]
             if chunk:
                 yield chunk
-        left = self._left()
+        left = self._remaining_rows()
         while new := list(islice(left, size)):
             yield new
 
@@ -197,7 +197,7 @@ class Overlay:
             return row[0], self._joined(entry, row[1])
         return None if entry is None else (row[0], entry)
 
-    def _left(self) -> Iterator[Row]:
+    def _remaining_rows(self) -> Iterator[Row]:
         for key, left in self._entries.items():
             if isinstance(left, bytes):
                 yield key, left
@@ -308,7 +308,7 @@ class Snapshot:
 
 
 @contextmanager
-def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snapshot]:
+def open_snapshot(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snapshot]:
     """Open a snapshot in a temporary folder, which is gone at the end.
 
     Data files are linked where the checkpoint is on this machine, else copied, so that a remote one takes as

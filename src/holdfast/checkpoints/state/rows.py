@@ -14,7 +14,7 @@ from itertools import islice
 
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.problems import SEE_DAMAGE, taking_rows_apart
-from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, key_of, opened
+from holdfast.checkpoints.state.rocksdb import Families, Overlay, Pairs, key_of, open_snapshot
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.errors import Unsupported
 from holdfast.formats.files.records import parse_head, records_of
@@ -128,7 +128,7 @@ def stored_values(
         keys: Column family and key, as `state_chunks` gives them.
 
     Returns:
-        The values, as they are stored; a key that is not there is left out.
+        The values, as they are stored; a key that is missing is left out.
 
     Raises:
         NotFound: A file that the batch needs is gone.
@@ -146,7 +146,7 @@ def stored_values(
         }
     with (
         taking_rows_apart(full(storage.uri, store.folder)),
-        opened(storage, base, operator.values.delimiter) as snapshot,
+        open_snapshot(storage, base, operator.values.delimiter) as snapshot,
     ):
         prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
         names = {prefixes[family] + key: (family, key) for family, key in keys if family in prefixes}
@@ -172,7 +172,7 @@ def store_chunks(
         snapshot = None
         chunks: Iterable[Pairs] = ()
         if found.base is not None and found.base.kind is FileKind.ZIP:
-            snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
+            snapshot = stack.enter_context(open_snapshot(storage, found.base, operator.values.delimiter))
             chunks = snapshot.chunks(CHUNK)
         elif found.base is not None:
             rows = base_rows(storage, operator, found.base)

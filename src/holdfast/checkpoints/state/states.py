@@ -30,7 +30,7 @@ from holdfast.storage.port import Storage, full
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """A store by name, with its column families; none where its schema is not there."""
+    """A store by name, with its column families; none where its schema is missing."""
 
     name: str
     families: tuple[ColumnFamily, ...]
@@ -402,7 +402,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         Nothing where no batch was asked for and none is committed.
 
     Raises:
-        NotFound: There is no checkpoint, or the batch is not committed.
+        NotFound: The checkpoint does not exist, or the batch is not committed.
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state is of a provider that is not known here.
     """

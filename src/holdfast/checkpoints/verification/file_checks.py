@@ -87,7 +87,7 @@ class Verification(JsonShape):
 
     Attributes:
         uri: The checkpoint.
-        batch_id: The newest committed batch; a restart goes on behind it.
+        batch_id: The newest committed batch; a restart continues behind it.
         problems: Damage, by file.
         remarks: What else there is to say.
         restorable: The committed batches that `holdfast savepoint take --batch` takes, ascending: all files
@@ -126,7 +126,7 @@ def in_short(problems: Sequence[Problem]) -> str:
     return f"{first}; and {more} more" if more else first
 
 
-def said(error: HoldfastError, file: str) -> str:
+def error_sentence(error: HoldfastError, file: str) -> str:
     """An error about a file as one sentence, without the file's name."""
     place = (error.where or "").removeprefix(file).lstrip(", ")
     parts = [error.fact, f" ({place})" if place else ""]
@@ -377,7 +377,7 @@ class ContentCheck:
         try:
             data = self._read(path)
         except Corrupt as error:  # a database that has not all of it
-            self._problem(path, said(error, path), error.hint or RESTORE)
+            self._problem(path, error_sentence(error, path), error.hint or RESTORE)
             return
         if data is None:
             return
@@ -395,7 +395,7 @@ class ContentCheck:
         try:
             self._content(path, place, data, checked)
         except (Corrupt, Unsupported) as error:
-            self._problem(path, said(error, path), error.hint or RESTORE)
+            self._problem(path, error_sentence(error, path), error.hint or RESTORE)
 
     def _readable(self, path: str, place: Place, data: bytes) -> bool:
         """Return whether Spark reads a file that differs from the recorded one without noticing."""
@@ -470,7 +470,7 @@ class ContentCheck:
         try:
             check_sst(lambda start, size: data[start : start + size], len(data), path)
         except Corrupt as error:
-            return said(error, path)
+            return error_sentence(error, path)
         except Unsupported:
             return None  # of a newer RocksDB: nothing can be told of it here
         return None
@@ -505,7 +505,7 @@ class ContentCheck:
             else:
                 mismatch = parse_spark_checksum(beside, sums).mismatch(data)
         except (Corrupt, Unsupported) as error:
-            self._problem(sums, said(error, sums), CHECKSUM)
+            self._problem(sums, error_sentence(error, sums), CHECKSUM)
             return False
         if mismatch is not None:
             self._problem(path, f"it does not fit {sums}: {mismatch}", hint)

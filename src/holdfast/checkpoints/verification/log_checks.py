@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import Tree
 from holdfast.checkpoints.logs import Logs, log_files, read_twice, readable, source_folders
-from holdfast.checkpoints.verification.file_checks import RESTORE, Problem, Remark, said
+from holdfast.checkpoints.verification.file_checks import RESTORE, Problem, Remark, error_sentence
 from holdfast.errors import NotFound, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, log_offset
 from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interval, parse_source
@@ -192,7 +192,7 @@ def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem 
         try:
             sources = source_folders(folders, offsets, lambda: kept, storage.uri)
         except Unsupported as error:
-            yield Remark(layout.SOURCES, said(error, layout.SOURCES))
+            yield Remark(layout.SOURCES, error_sentence(error, layout.SOURCES))
             break
         explained = {*sources.values(), *twice}
         places = [*sources.items(), *((name, name) for name in offsets.offsets if name not in explained)]
@@ -236,14 +236,14 @@ def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Probl
     repeated: dict[int, list[SeenFile]] = {}
     for entry in sorted(compact):
         place = layout.SourceLogFile(source, entry, True)
-        listed = _seen(storage, place)
+        listed = _seen_files(storage, place)
         for seen in listed:
             repeated.setdefault(seen.entry, []).append(seen)
         if listed and max(seen.entry for seen in listed) != entry:
             yield Problem(place.render(), f"it does not reach entry {entry}", RESTORE)
     for entry in sorted(plain):
         place = layout.SourceLogFile(source, entry)
-        own = _seen(storage, place)
+        own = _seen_files(storage, place)
         if any(seen.entry != entry for seen in own):
             yield Problem(place.render(), f"it lists files of other entries than {entry}", RESTORE)
         elif own and compact and entry < min(compact) and {*own} != {*repeated.get(entry, ())}:
@@ -251,7 +251,7 @@ def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Probl
             yield Problem(place.render(), f"it lists other files than {file} repeats of it", _EDITED)
 
 
-def _seen(storage: Storage, place: layout.SourceLogFile) -> tuple[SeenFile, ...]:
+def _seen_files(storage: Storage, place: layout.SourceLogFile) -> tuple[SeenFile, ...]:
     path = place.render()
     log: SourceLog | None = readable(lambda: parse_source(storage.read(path), path))
     return (readable(lambda: log.seen(path)) or ()) if log is not None else ()

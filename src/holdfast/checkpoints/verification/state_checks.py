@@ -326,7 +326,7 @@ class StateCheck:
                     self._beyond(store, newest, count)
 
     def _unnoted(self, operator_id: int) -> None:
-        """An operator of a Spark before 4.0: what it does is told by its state."""
+        """An operator of a Spark before 4.0: what it does is given by its state."""
         stores = store_names(None, self._tree.names(f"{layout.STATE}/{operator_id}/0"))
         if not inferred_name(self._storage, operator_id, stores):
             what = (

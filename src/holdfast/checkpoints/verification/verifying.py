@@ -70,7 +70,7 @@ def verify(
         placed: Files whose keys an earlier verification has sampled; those of `known` by default.
 
     Raises:
-        NotFound: There is no checkpoint.
+        NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
         Unsupported: Nothing is damaged as far as can be told, and the state is of a provider that is not
             known here.

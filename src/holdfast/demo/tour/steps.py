@@ -27,7 +27,7 @@ class TourStep:
         why: One sentence.
         command: The line as it is typed; `named` fills in what earlier steps have made.
         exit_code: What it ends with.
-        needs_sql: Whether it needs the extra `sql`, or goes on from a step that does.
+        needs_sql: Whether it needs the extra `sql`, or continues from a step that does.
     """
 
     why: str
@@ -133,7 +133,7 @@ STEPS: Final = (
 
 
 def unpack(folder: Path) -> None:
-    """Put the arrivals and the checkpoint into a directory that is there and empty; all or nothing."""
+    """Put the arrivals and the checkpoint into a directory that exists and empty; all or nothing."""
     try:
         _unpack(folder)
     except BaseException:
@@ -152,7 +152,7 @@ def _unpack(folder: Path) -> None:
                 target.write_bytes(packed.read())
 
 
-def named(command: str, folder: Path) -> str:
+def fill_command(command: str, folder: Path) -> str:
     """A step's command with the names of what there is: first and last savepoint, the file to damage."""
     taken = sorted(path.name for path in (folder / "savepoints/savepoints").glob("*"))
     state = sorted((folder / "checkpoint/state/0/0").glob("5_*.changelog"))

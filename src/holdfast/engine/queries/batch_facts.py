@@ -172,7 +172,7 @@ def table_of(source: Mapping[str, Any]) -> str | None:
 
 
 def offset_value(offset: Any) -> Any:
-    """An offset of a progress report, where it may stand as text too; None for text that is no JSON."""
+    """An offset of a progress report, where it may stand as text too; None for text that is not a JSON."""
     if not isinstance(offset, str):
         return offset
     try:
@@ -231,7 +231,7 @@ def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool) -> dict[
         is_path: Whether it is a path, and no table of the catalog.
 
     Returns:
-        None where the table is not there; without those that Delta has forgotten, as it does after
+        None where the table is missing; without those that Delta has forgotten, as it does after
         `delta.setTransactionRetentionDuration`.
     """
     jvm: Any = spark._jvm

@@ -75,7 +75,7 @@ def _is_planned(execution: Any) -> bool:
         planned.executedPlan()
     except Py4JError:  # it could not be planned, which the query itself reports
         return False
-    # The plan is there a moment before the query's own thread has looked, and goes on to the sink.
+    # The plan is there a moment before the query's own thread has looked, and continues to the sink.
     stack = execution.queryExecutionThread().getStackTrace()
     return any(_AT_WORK in frame.toString() for frame in reversed(stack))
 
@@ -205,7 +205,7 @@ class SparkLoop:
 def keep_pause(query: StreamingQuery, pause_ms: int, interval_ms: int | None) -> threading.Thread | None:
     """Keep a pause between the batches of a query until it ends, on a thread of its own.
 
-    A query that waits for no trigger, such as one that works off what is there and ends, is left alone.
+    A query that waits for no trigger, such as one that works off what exists and ends, is left alone.
     Where Spark's internals are not as known, the trigger alone spaces the batches.
     """
     loop = _loop_of(query)

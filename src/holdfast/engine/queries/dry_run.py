@@ -71,7 +71,7 @@ _OTHER_SOURCE: Final = (
     "read the stream with spark.readStream; what came before can only be tried in a query that runs"
 )
 _PLANNED: Final = "the batch was planned, and that was all that was wanted"
-# What Spark says when a task looks for state that is not there on purpose: planning is behind it by then.
+# What Spark says when a task looks for state that is missing on purpose: planning is behind it by then.
 _NO_STATE: Final = ("CANNOT_LOAD_STATE_STORE", "STATE_STORE_", "TASK_FAILED")
 _RAN: Final = "Job aborted due to stage failure"
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -103,7 +103,7 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
 
 
 def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
-    """The same query over files in place of its sources: one batch takes all that is there.
+    """The same query over files in place of its sources: one batch takes all that exists.
 
     Args:
         frame: A streaming frame.
@@ -147,7 +147,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
 
 
 class _Replaced:
-    """Replaces the sources of one plan, each by what stands in for it."""
+    """Replaces the sources of one plan, each by what replaces it."""
 
     def __init__(self, jvm: Any, stands_in: Callable[[Any], Any]) -> None:
         self.done: list[tuple[Any, Any]] = []

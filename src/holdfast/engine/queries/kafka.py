@@ -3,7 +3,7 @@
 Spark has no public call for a topic's partitions. The client's own consumer answers that from the brokers.
 
 Spark keeps its positions in the checkpoint and commits none to Kafka. What is committed here is a copy: no
-query goes on from it. The connector's own client commits it, in the JVM that runs the query.
+query continues from it. The connector's own client commits it, in the JVM that runs the query.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict
 
     Raises:
         Invalid: The client refuses an option.
-        NotFound: There is no such topic.
+        NotFound: The topic does not exist.
         Unavailable: No broker answers.
         Unsupported: The session has no connector.
     """
@@ -97,7 +97,7 @@ def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str])
 
     Raises:
         Invalid: The client refuses an option.
-        NotFound: There is no such topic.
+        NotFound: The topic does not exist.
         Unavailable: No broker answers.
         Unsupported: The session has no connector.
     """

@@ -28,18 +28,18 @@ _BARE: Final = {"values", "schema"}
 
 def observed_metrics(progress: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics of a batch by name: rows of Spark's, or mappings."""
-    return {name: _named(row) for name, row in (progress.get("observedMetrics") or {}).items()}
+    return {name: _rows_as_mappings(row) for name, row in (progress.get("observedMetrics") or {}).items()}
 
 
-def _named(value: Any) -> Any:
+def _rows_as_mappings(value: Any) -> Any:
     """A value whose bare rows, at any depth, have become mappings."""
     if isinstance(value, list):
-        return [_named(item) for item in value]
+        return [_rows_as_mappings(item) for item in value]
     fields = value.asDict() if hasattr(value, "asDict") else value
     if not isinstance(fields, Mapping) or set(fields) != _BARE:
         return value
     names = [field["name"] for field in fields["schema"]["fields"]]
-    return dict(zip(names, map(_named, fields["values"]), strict=True))
+    return dict(zip(names, map(_rows_as_mappings, fields["values"]), strict=True))
 
 
 # What the metric is called, before the name of what is watched.

@@ -215,7 +215,7 @@ def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tup
     """The progress that Spark still has of a query, oldest first, and when each batch was over.
 
     Args:
-        query: The query; where it was started again in its session, the run that goes on is meant.
+        query: The query; where it was started again in its session, the run that continues is meant.
         after: Only of batches after this one.
     """
     found = []
@@ -248,7 +248,7 @@ def committed_batch(
     *,
     add: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> BatchProgress | None:
-    """A progress report as a batch, or None if it tells of a trigger that ran no batch.
+    """A progress report as a batch, or None if it reports a trigger that ran no batch.
 
     Args:
         query: The query's name.
@@ -284,7 +284,7 @@ def committed_batch(
 
 
 def _rate(progress: Mapping[str, Any], name: str) -> float | None:
-    """A rate; of a batch that took no time Spark has none, or one that is no number."""
+    """A rate; of a batch that took no time Spark has none, or one that is not a number."""
     value = progress.get(name)
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
@@ -576,7 +576,7 @@ def trigger_of(query: StreamingQuery) -> str | None:
 
 
 def _running(query: StreamingQuery) -> Any:
-    """The JVM's object of the run that goes on, which may be a later one; its own where none does."""
+    """The JVM's object of the run that continues, which may be a later one; its own where none does."""
     mine: Any = query._jsq
     return mine.sparkSession().streams().get(str(query.id)) or mine
 

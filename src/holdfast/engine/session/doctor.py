@@ -401,7 +401,7 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
         checks = [_slots_check(found, come)]
         seen: list[Seen] = []
         if come:
-            seen, problem = _seen(spark, come)
+            seen, problem = _probe_tasks(spark, come)
             checks += [problem] if problem else _python_checks(seen)
         checks += [
             Check("caution", False, caution.partition("\nhint: ")[0], caution.partition("\nhint: ")[2], False)
@@ -427,7 +427,7 @@ def _slots_check(found: ClusterFit, come: int) -> Check:
     return Check("executors", False, f"none has come in {_PATIENCE_S:.0f} s; {found.text}", hint)
 
 
-def _seen(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | None]:
+def _probe_tasks(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | None]:
     """Return the reports of tasks, or why none could run."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -454,7 +454,7 @@ def failed_task(text: str) -> Check:
 
 
 def _python_checks(seen: Sequence[Seen]) -> list[Check]:
-    """The Python that tasks have found, held against the driver's."""
+    """The Python that tasks have found, compared with the driver's."""
     here: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
     pythons = sorted({f"Python {entry['python']} at {entry['executable']}" for entry in seen})
     checks = [Check("python of executors", True, f"{', '.join(pythons)}; driver {platform.python_version()}")]

@@ -47,7 +47,7 @@ class Java:
 
     Attributes:
         home: The directory to use as JAVA_HOME.
-        version: As its `release` file says, or None where there is no such file.
+        version: As its `release` file says, or None where the file does not exist.
         source: How it was found: `JAVA_HOME`, `PATH` or `holdfast[java]`.
         modules: The modules it carries; empty where its `release` file does not list them.
     """
@@ -108,7 +108,7 @@ def java_home_for_spark(java: Java, state_home: Path) -> Path:
     """A JAVA_HOME that Spark's launcher can use: the runtime's own, or a stand-in for it.
 
     The stand-in is a small directory below the state home; it is made once, atomically, and its name
-    depends on what it stands in for.
+    depends on what it replaces.
     """
     if not java.lacks_vector_module:
         return java.home

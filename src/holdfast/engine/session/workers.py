@@ -1,7 +1,7 @@
 """Python workers of Spark: their sockets, and the modules that they need.
 
 A JVM removes its sockets when it ends and not when it is killed. In a directory of their own those that
-nobody has open can be told from others and be cleared away.
+nobody has open can be distinguished from others and be cleared away.
 """
 
 from __future__ import annotations

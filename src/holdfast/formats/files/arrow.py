@@ -19,7 +19,7 @@ def is_packed(message: bytes) -> bool:
     """Return whether the buffers of a record batch's message are compressed.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     try:
         mark, size = struct.unpack_from("<II", message)

@@ -36,7 +36,7 @@ class SparkChecksum:
     Attributes:
         value: The CRC-32C, signed as Java writes it.
         size: The file's bytes.
-        fields: Everything as it stands.
+        fields: Everything as it is.
     """
 
     value: int
@@ -58,7 +58,7 @@ class SparkChecksum:
 
 
 def spark_checksum(data: bytes, made_ms: int) -> SparkChecksum:
-    """Work out what Spark would write beside these bytes.
+    """Compute what Spark would write beside these bytes.
 
     Args:
         data: The whole file.
@@ -183,7 +183,7 @@ class ChecksumComparison:
 
 
 def hadoop_checksum(data: bytes, step: int = 512) -> HadoopChecksum:
-    """Work out what Hadoop would write beside these bytes."""
+    """Compute what Hadoop would write beside these bytes."""
     return HadoopChecksum(step, _each(data, step))
 
 

@@ -173,7 +173,7 @@ def _unpack_lzf(body: bytes, length: int) -> bytes:
 
 
 def _repeat(out: bytearray, start: int, count: int) -> None:
-    """Append bytes that are there already; a run that reaches its own end repeats."""
+    """Append bytes that exist already; a run that reaches its own end repeats."""
     if start < 0:
         raise ValueError(f"a run that begins {-start} bytes before its chunk")
     there = out[start : start + count]
@@ -231,7 +231,7 @@ def decompressed(data: bytes, codec: str, where: str) -> bytes:
         where: The file, for messages.
 
     Raises:
-        Corrupt: The stream is damaged, cut off, or goes on behind its end.
+        Corrupt: The stream is damaged, cut off, or continues behind its end.
         Unsupported: The codec is not one of `READABLE`.
     """
     return b"".join(_unpacked(data, codec, where))
@@ -457,7 +457,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
     Raises:
         ValueError: It has more bits than any number that is written so.
-        IndexError: It goes on behind the end of the data.
+        IndexError: It continues behind the end of the data.
     """
     value = shift = 0
     while True:

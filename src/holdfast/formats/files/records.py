@@ -97,7 +97,7 @@ def records_of(kind: FileKind, stream: bytes, where: str) -> Iterator[StateRecor
     """The records of a changelog, a delta or a snapshot, in their order, to its very end.
 
     Raises:
-        Corrupt: A record is damaged, the end is missing, or something stands behind it.
+        Corrupt: A record is damaged, the end is missing, or something follows it.
     """
     head = parse_head(stream, where) if kind is FileKind.CHANGELOG else Head(1, (), 0)
     return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)

@@ -89,7 +89,7 @@ SST_MAGIC: Final = 0x88E241B785F4CFF7.to_bytes(8, "little")
 _WHAT = "a snapshot"
 # A local head: magic, version, flags, method, time, date, CRC, packed size, size, lengths of name and extra.
 _LOCAL: Final = struct.Struct("<4sHHHHHIIIHH")
-# What stands behind an entry whose sizes were not known when its head was written: magic, CRC and sizes.
+# What follows an entry whose sizes were not known when its head was written: magic, CRC and sizes.
 _BEHIND: Final = struct.Struct("<4sIII")
 _SIZES_BEHIND: Final = 8
 # A runtime error: an entry that claims to be encrypted.
@@ -134,7 +134,7 @@ class SnapshotMetadata:
         version: 1, or 2 as Spark 4.0 has it under state format 2.
         shared: The data files it needs.
         keys: How many keys it holds; negative where Spark was told not to count.
-        fields: Everything as it stands.
+        fields: Everything as it is.
     """
 
     version: int
@@ -162,7 +162,7 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
             metadata.
 
     Raises:
-        Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is not there.
+        Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is missing.
         Unsupported: Its metadata has a version that is not known here.
     """
     with _readable(data, where) as archive:

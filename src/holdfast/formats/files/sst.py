@@ -1,7 +1,7 @@
 """RocksDB's data files, entry by entry as they lie on the disk: deleted and overwritten rows included.
 
 RocksDB itself shows only what counts. Whoever has to know whether a key is anywhere in a file has to look at
-what no longer counts too: a deleted row stays in its file until that is written anew.
+what no longer counts too: a deleted row stays in its file until that is rewritten.
 
 A file ends with a footer that says where the index is; the index says where the blocks of rows are. Within a
 block each key leaves out what it shares with the one before.
@@ -64,7 +64,7 @@ def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) 
         Unsupported: It is of a version or compression that is not known here.
     """
     try:
-        file = _opened(lambda start, size: data[start : start + size], len(data), where)
+        file = _open_table(lambda start, size: data[start : start + size], len(data), where)
         for block in _blocks(file, keys):
             yield from _rows(block)
     except _UNREADABLE as error:
@@ -87,7 +87,7 @@ def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
         Unsupported: It is of a version or compression that is not known here.
     """
     try:
-        file = _opened(read, size, where)
+        file = _open_table(read, size, where)
         handles = [*_handles(file.block(file.index), delta=file.version >= 4)]
         chosen = sorted({0, len(handles) // 2, len(handles) - 1}) if handles else []
         blocks = (file.block(handles[place][1:]) for place in chosen)
@@ -113,7 +113,7 @@ def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None
         Unsupported: It is of a version or compression that is not known here.
     """
     try:
-        file = _opened(read, size, where)
+        file = _open_table(read, size, where)
         index = file.block(file.index)
         for _, value in _pairs(file.block(file.others)):
             file.checked(_handle(value, 0)[0])
@@ -239,7 +239,7 @@ def _bzip2_block(data: bytes, length: int) -> bytes:
     return unpacked
 
 
-def _opened(read: Read, size: int, where: str) -> _File:
+def _open_table(read: Read, size: int, where: str) -> _File:
     footer = read(max(size - _FOOTER, 0), _FOOTER)
     if len(footer) < _FOOTER or footer[-8:] != SST_MAGIC:
         raise damaged(_WHAT, where, "no footer at its end")
@@ -280,7 +280,7 @@ def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
     before = b""
     for bound, start, size in _handles(index, delta=file.version >= 4):
         until = bound[:-_NUMBERED] if numbered else bound
-        # A key may go on in the block behind the one that it bounds: there are its older values.
+        # A key may continue in the block behind the one that it bounds: there are its older values.
         if keys is None or any(before <= key <= until for key in keys):
             yield file.block((start, size))
         before = until

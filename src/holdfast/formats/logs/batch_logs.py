@@ -41,7 +41,7 @@ class CommitLog:
 
     Attributes:
         version: 1, 2 or 3.
-        fields: The metadata as it stands, newer fields included.
+        fields: The metadata as it is, newer fields included.
         state_ids: The unique ids of the batch's state files; None under state-checkpoint format 1.
     """
 
@@ -113,7 +113,7 @@ class OffsetLog:
 
     Attributes:
         version: 1 or 2.
-        fields: The metadata as it stands, newer fields included; None where the line is empty.
+        fields: The metadata as it is, newer fields included; None where the line is empty.
         offsets: The end of each source in this batch, as its own JSON, by position or name.
     """
 
@@ -192,7 +192,7 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
     offsets: dict[str, str | None] = {}
     for number, line in enumerate(lines[1:]):
         place = f"{where}, line {number + 3}"
-        name, text = (str(number), line) if version == 1 else _named(line, place)
+        name, text = (str(number), line) if version == 1 else _split_line(line, place)
         if name in offsets:
             raise damaged(_OFFSET_LOG, place, f"source {name!r} a second time")
         if text != NO_OFFSET:
@@ -202,7 +202,7 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
 
 
 def log_offset(offset: str | None) -> int | None:
-    """The newest entry of the source's own log that an offset stands for; None for sources without one."""
+    """The newest entry of the source's own log that an offset represents; None for sources without one."""
     if offset is None:
         return None
     value = json_value(offset, _OFFSET_LOG, "an offset")
@@ -227,7 +227,7 @@ def _metadata(line: str, where: str) -> dict[str, Any]:
     return fields
 
 
-def _named(line: str, where: str) -> tuple[str, str]:
+def _split_line(line: str, where: str) -> tuple[str, str]:
     name, colon, text = line.partition(":")
     if not colon or not name:
         raise damaged(_OFFSET_LOG, where, repr(line), "name:offset")

@@ -111,7 +111,7 @@ class PlanStep:
 
     def same_as(self, other: PlanStep) -> bool:
         """Return whether both do the same to their rows."""
-        # A function of Python's may stand in another order in `bare` from one process to the next.
+        # A function of Python's may be in another order in `bare` from one process to the next.
         return self.kind == other.kind and (self.text == other.text or self.bare == other.bare)
 
 

@@ -163,7 +163,7 @@ class OperatorMetadata:
         operator_id: Its number in the plan.
         name: Spark's name for what it does, such as `stateStoreSave`.
         stores: Its stores.
-        fields: Everything as it stands.
+        fields: Everything as it is.
     """
 
     version: int

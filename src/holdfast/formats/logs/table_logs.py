@@ -43,7 +43,7 @@ def committed_files(path: str | Path) -> list[Path]:
 
     Reads the newest compacted log file and the ones after it, and no data file. A path is given as it
     was recorded when it was written: a table that was moved must be read where it was. It does not
-    look whether the files are still there.
+    check whether the files are still there.
 
     Args:
         path: The directory that the query writes to.
@@ -224,7 +224,7 @@ class SourceLog:
 
     Attributes:
         version: Always 1 so far.
-        lines: What stands behind the version, line by line.
+        lines: What follows the version, line by line.
         zero: Whether a zero byte comes first.
     """
 

@@ -92,7 +92,7 @@ def parse_struct(text: str, where: str) -> Struct:
 
 def _type(given: Any, where: str) -> DataType:
     if isinstance(given, str):
-        return _named(given, where)
+        return _atom_of_name(given, where)
     try:
         kind = given["type"]
         if kind == "struct":
@@ -110,7 +110,7 @@ def _type(given: Any, where: str) -> DataType:
     raise _unknown(str(kind), where)
 
 
-def _named(name: str, where: str) -> DataType:
+def _atom_of_name(name: str, where: str) -> DataType:
     if name in _ATOMS:
         return Atom(name)
     decimal = _DECIMAL.fullmatch(name)

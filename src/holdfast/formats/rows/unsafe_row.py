@@ -182,7 +182,7 @@ def _moment(micros: int, epoch: datetime) -> datetime | int:
 
 
 def _part_reader(type_: DataType) -> Callable[[bytes, int, int], Any]:
-    """Reads what stands behind the slots: from the bytes, where it begins, and its size."""
+    """Reads what follows the slots: from the bytes, where it begins, and its size."""
     if isinstance(type_, Decimal):
         return lambda data, start, size: decimal.Decimal(
             int.from_bytes(data[start : start + size], "big", signed=True)

@@ -105,7 +105,7 @@ class QueriesStarted(Message):
 
 @dataclass(frozen=True, slots=True)
 class Caution(Message):
-    """Something that a person should know and that does not stop the job; None stands for the whole job."""
+    """Something that a person should know and that does not stop the job; None represents the whole job."""
 
     query: str | None
     text: str
@@ -329,7 +329,8 @@ def decode(line: bytes) -> Message:
     """Read back what `encode` wrote.
 
     Raises:
-        Internal: It is no message, or of a kind that is not known, or its fields are not those of its kind.
+        Internal: It is not a message, or of a kind that is not known, or its fields are not those of its
+            kind.
     """
     try:
         values = json.loads(line)
@@ -421,7 +422,7 @@ class Channel:
         """Wait for bytes and return the messages they complete; None at the end of the stream.
 
         Raises:
-            Internal: The peer has sent something that is no message.
+            Internal: The peer has sent something that is not a message.
         """
         try:
             data = self._end.recv(65536)
@@ -436,7 +437,7 @@ class Channel:
         """Messages as they come, until the stream ends.
 
         Raises:
-            Internal: The peer has sent something that is no message.
+            Internal: The peer has sent something that is not a message.
         """
         while (batch := self.receive()) is not None:
             yield from batch

@@ -33,7 +33,7 @@ def repeat(sink: Sink, checkpoint: str, damaged: str, term: int | None = None) -
 
     Args:
         sink: The sink, which tells how to finish a batch that it has.
-        checkpoint: The checkpoint that goes on.
+        checkpoint: The checkpoint that continues.
         damaged: The damaged one, whose log of offsets and logs of sources are read.
         term: The token of the leader's term, where there are several supervisors.
 
@@ -82,7 +82,7 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
         Invalid: A query is named that the job does not have, or none where it has several.
         Conflict: One of the checkpoints exists.
         Corrupt: A savepoint is damaged.
-        NotFound: There is no such savepoint.
+        NotFound: The savepoint does not exist.
     """
     for name in given:
         if name not in places and (name or len(places) > 1):

@@ -50,11 +50,11 @@ class Code:
 
 
 def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
-    """The job in a file, or a given one, with its settings; a query that is no job's as it is.
+    """The job in a file, or a given one, with its settings; a query that is not a job's as it is.
 
     Raises:
         Invalid: The file starts its query itself, or a setting cannot be.
-        NotFound: There is no such file, or no such job in it.
+        NotFound: The file does not exist, or no such job in it.
     """
     if isinstance(target, Job):
         return target.with_overrides(overrides or {})
@@ -68,7 +68,7 @@ def job_in(target: str, overrides: Mapping[str, str]) -> Job:
 
     Raises:
         Invalid: The file starts its query itself, or a setting cannot be.
-        NotFound: There is no such file, or no such job in it.
+        NotFound: The file does not exist, or no such job in it.
         Unsupported: The extra `spark` is not installed.
     """
     require_package("pyspark")

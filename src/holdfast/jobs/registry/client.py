@@ -28,7 +28,7 @@ class JobStatus(JsonShape):
     """A job and whether its supervisor lives.
 
     `supervised` False with a state that is not terminal means that the supervisor died: nothing is
-    lost, and `holdfast run` goes on where it stopped.
+    lost, and `holdfast run` continues where it stopped.
 
     Attributes:
         job: What the registry says of it.
@@ -108,7 +108,7 @@ class JobDetails(JsonShape):
     def savepoint_directory(self) -> str | None:
         """The directory of savepoints that are taken without one: as the job's settings say.
 
-        Where they name none, it is that of the last savepoint, else the one beside the checkpoint. None if
+        Where they name none, it is that of the last savepoint, else the one next to the checkpoint. None if
         the checkpoint is a whole bucket, which has nothing beside it.
         """
         return next(iter(self.known_catalogs(self.status.job.checkpoint)), None)
@@ -164,7 +164,7 @@ class Control:
         """One job with its newest batches.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
         job = self._registry.job(name)
         return JobDetails(
@@ -213,7 +213,7 @@ class Control:
         """A job that can be asked for something.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
             Conflict: It has ended, or its supervisor died.
         """
         status = self._status(self._registry.job(name))

@@ -1,7 +1,7 @@
 """The registry as the supervisor of a running job writes to it: what cannot be written now is written later.
 
 The registry remembers, and nothing in a job depends on it. So a file that is busy, a disk that is full or
-descriptors that are used up are waited for, and a driver that is well goes on meanwhile.
+descriptors that are used up are waited for, and a driver that is well continues meanwhile.
 """
 
 from __future__ import annotations

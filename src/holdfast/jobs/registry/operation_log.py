@@ -113,7 +113,7 @@ def decode(verb: str, values: Mapping[str, Any]) -> Arguments:
     """Read back what `as_dict` gave for an operation of a kind.
 
     Raises:
-        Unsupported: There is no such kind, or these are not its arguments.
+        Unsupported: The kind does not exist, or these are not its arguments.
     """
     kind = KINDS.get(verb)
     if kind is None:
@@ -196,10 +196,10 @@ class Operation(JsonShape):
         started_ms: When it was first begun.
         ended_ms: When it ended.
         owner: Who runs it, or ran it last.
-        steps: What it has noted on its way, so that another can go on or undo it.
+        steps: What it has noted on its way, so that another can continue or undo it.
         progress: How far it is: `done`, `total`, `what`.
         result: What came of it, in the verb's own shape.
-        error: Why it failed, as errors are told everywhere.
+        error: Why it failed, in the form of all errors.
     """
 
     operation_id: str
@@ -232,7 +232,7 @@ class Operations:
         How it was asked the first time counts: what was not named then may have been found elsewhere since.
 
         Raises:
-            Invalid: This is no id.
+            Invalid: This is not an id.
             Conflict: Something else was asked under this id.
             Internal: The arguments are those of another verb.
         """

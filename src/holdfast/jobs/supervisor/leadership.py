@@ -1,6 +1,6 @@
 """The leadership of a supervisor: it has the job to itself, or it is one of several and was elected.
 
-Either also owns the checkpoint by the lease beside it, where that lies on no local disk: the lock of this
+Either also owns the checkpoint by the lease next to it, where that lies on no local disk: the lock of this
 machine tells no other one, and elections tell nobody who takes no part in them.
 """
 
@@ -29,7 +29,7 @@ class Leadership:
         elections: How to take part in elections; None where the supervisor has the job to itself.
         clock: Epoch milliseconds.
         now: The clock of the elections, and of the lease.
-        lease_s: How long the lease beside a checkpoint lasts without a sign of life; that of the elections,
+        lease_s: How long the lease next to a checkpoint lasts without a sign of life; that of the elections,
             where there are any.
 
     Attributes:
@@ -96,14 +96,14 @@ class Leadership:
     def take_lease(
         self, checkpoint: str, job: str, goes_on: Callable[[float], bool], say: Callable[..., None]
     ) -> bool:
-        """Own a checkpoint by the lease beside it; called again, it takes one that was lost anew.
+        """Own a checkpoint by the lease next to it; called again, it takes one that was lost anew.
 
         On a local disk the lock is enough, unless somebody has kept a lease there.
 
         Args:
             checkpoint: Its canonical URI.
             job: The job's name.
-            goes_on: Waits for so many seconds; False if the job is to end.
+            goes_on: Waits for a number of seconds; False if the job is to end.
             say: Told who is waited for, or that no lease can be kept.
 
         Returns:
@@ -142,7 +142,7 @@ class Leadership:
         return self._lease is not None
 
     def _lease_of(self, checkpoint: str, job: str) -> StorageElection | None:
-        """The lease beside a checkpoint; an elected leader follows the one before at once."""
+        """The lease next to a checkpoint; an elected leader follows the one before at once."""
         holder, elected = f"{myself()}, job {job!r}", self.candidacy
         if elected is None:
             return lease_of(checkpoint, holder, self._lease_s, self._now)

@@ -75,7 +75,7 @@ def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: C
 def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
     """Make sure that this machine sees the checkpoints that the former leader's queries have written.
 
-    A disk that is not mounted looks like a job that has never run, and the job would begin anew.
+    A disk that is not mounted looks like a job that has never run, and the job would begin from scratch.
 
     Raises:
         CannotLead: It does not.

@@ -259,7 +259,7 @@ class Sidecar:
         self._observing.close()
 
 
-# How often somebody who waits looks whether anything was asked for.
+# How often somebody who waits checks whether anything was asked for.
 LOOK_S = 0.2
 
 
@@ -457,7 +457,7 @@ class SupervisedJob:
         """Return the outcome."""
         return JobOutcome(state, reason, self.attempts, self.batches)
 
-    # Whether to go on.
+    # Whether to continue.
 
     def require_lead(self) -> None:
         """Go on only as the leader, where the job is begun.

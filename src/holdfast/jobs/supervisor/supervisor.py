@@ -53,7 +53,7 @@ class Supervisor:
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
         elections: How to take part in elections; None where it has the job to itself.
         now: The clock of the elections and of the restart strategy; it does not go back.
-        lease_s: How long the lease beside a checkpoint lasts without a sign of life, where there are no
+        lease_s: How long the lease next to a checkpoint lasts without a sign of life, where there are no
             elections.
         machine: Names the machine that this process and its drivers run on.
     """
@@ -295,7 +295,7 @@ class Supervisor:
         candidacy, definition = self._leadership.candidacy, self._job.definition
         if candidacy is not None and definition is not None:
             self._job.require_lead()
-            # The lock is the last thing that stands in a driver's way.
+            # The lock is the last thing that is in a driver's way.
             begun = bool(attempt.number) and self._job.claim(definition).until_free(0)
             require_final(refusal, candidacy, begun=begun)
 

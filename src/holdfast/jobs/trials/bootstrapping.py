@@ -56,7 +56,7 @@ def bootstrap(
     over the history is not written, such as windows that it has closed. No row of the history is late.
 
     With states in place of a history, each is given the rows of a table, in the columns that `holdfast state
-    list` shows: for what other programs have worked out. Holdfast's keyed state can be given, with timers and
+    list` shows: for what other programs have computed. Holdfast's keyed state can be given, with timers and
     times to live, and of Spark's operators aggregates, deduplication, sessions, and values of
     transformWithState; what others keep beside their rows only the query itself can make.
 
@@ -91,7 +91,7 @@ def bootstrap(
     Raises:
         Invalid: History or start do not fit the query's sources, or it keeps no state.
         Failed: The query failed over the history.
-        NotFound: There is no such file or job.
+        NotFound: The file or job does not exist.
         Unsupported: A source cannot be put aside.
     """
     catalog = open_storage(os.fspath(to), "savepoint")
@@ -162,7 +162,7 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
     `start`, `states` and `watermark`.
 
     Raises:
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
         Invalid: It cannot be loaded, or has no such function.
     """
     function: Callable[[SparkSession], Any] | None = getattr(load_module(path), FUNCTION, None)

@@ -25,7 +25,7 @@ from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.state_diff import FinalStates, compare_states
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import sandbox
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# So many rows of a batch are held against each other at a time; each takes some hundred bytes meanwhile.
+# So many rows of a batch are compared with each other at a time; each takes some hundred bytes meanwhile.
 ROWS_AT_ONCE: Final = 2_000_000
 _PIECE: Final = 8192
 
@@ -329,14 +329,14 @@ def compare(
         checkpoint: Where to make a fork for the new code once both have run, whatever the verdict.
         batches: So many batches at most.
         samples: How many rows and keys of each difference to show.
-        query: Which of a job's queries, where that cannot be told from the savepoint.
+        query: Which of a job's queries, where that cannot be distinguished from the savepoint.
         overrides: Settings and parameters of both jobs, as `--set` takes them.
         conf: Spark settings that win over those of both jobs.
         home: The state home.
         tell: Called with steps done, steps in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint, job file or job.
+        NotFound: The savepoint does not exist, job file or job.
         Corrupt: The savepoint is damaged.
         Conflict: Something is at `checkpoint`.
         Unavailable: There is no input behind the savepoint.
@@ -346,7 +346,7 @@ def compare(
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
     say = tell or (lambda _done, _total, _note: None)
-    catalog, savepoint_id = opened(savepoint)
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
     if target is not None:

@@ -68,7 +68,7 @@ class _Own:
 
     Attributes:
         notes: What each has noted, by the note's file name.
-        before: The name of each keyed operator of the savepoint by Spark's number; None where nobody knows.
+        before: The name of each keyed operator of the savepoint by Spark's number; None if unknown.
         now: The keyed operators of the new code by Spark's number.
         sizes: How much state there is.
     """
@@ -264,7 +264,7 @@ def check(
 
     Raises:
         Invalid: The code starts its query itself, or which query is meant cannot be told.
-        NotFound: There is no such file, job, savepoint or checkpoint, or nothing is committed in it.
+        NotFound: The file does not exist, job, savepoint or checkpoint, or nothing is committed in it.
         Corrupt: The savepoint is damaged.
     """
     begun = itertools.count()

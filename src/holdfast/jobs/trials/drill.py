@@ -104,7 +104,7 @@ def drill(
     Args:
         savepoint: The savepoint's address, or that of a catalog for its newest.
         job: The job: `FILE.py` or `FILE.py:JOB`. Without it only files are proved and copied.
-        query: Which of the job's queries, where that cannot be told from the savepoint.
+        query: Which of the job's queries, where that cannot be distinguished from the savepoint.
         overrides: Settings and parameters of the job, as `--set` takes them.
         conf: Spark settings that win over the job's own.
         longest: How long a recovery may take: `"5m"`, or a number of milliseconds.
@@ -112,7 +112,7 @@ def drill(
         tell: Called with steps done, steps in all, and what is being done.
 
     Raises:
-        NotFound: There is no such savepoint, or none in the catalog.
+        NotFound: The savepoint does not exist, or none in the catalog.
         Corrupt: The savepoint is damaged: there would be no recovery.
         Invalid: An argument cannot be right.
         Unsupported: A source cannot be read beside the query that reads it.
@@ -168,7 +168,7 @@ def drill(
         phases_ms=phases,
         load_ms=None if outcome is None else outcome.batches[0].load_ms,
     )
-    return _noted(catalog, found, max_ms)
+    return _note_drill(catalog, found, max_ms)
 
 
 def newest(address: str) -> tuple[Storage, str]:
@@ -206,7 +206,7 @@ def _phases(outcome: TrialOutcome) -> dict[str, int]:
     }
 
 
-def _noted(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
+def _note_drill(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
     earlier = tuple(drill for drill in drills(catalog) if drill.is_like(found))
     problem = None
     try:

@@ -88,12 +88,12 @@ def evolve(
     spark: SparkSession | None = None,
     tell: ProgressCallback | None = None,
 ) -> Evolved:
-    """Make a new checkpoint from which new code of a query goes on with its state.
+    """Make a new checkpoint from which new code of a query continues with its state.
 
     Of aggregations, session windows and deduplication columns may be new, gone, renamed or wider, and any
     stateful operator may be inserted, removed, or stand at another place. Operators and columns are found
     again by name. The values of columns that stay are exact; a new aggregate starts with what is given and
-    goes on with the rows that come. The source stays as it is. The query resumes after the same batch. Let
+    continues with the rows that come. The source stays as it is. The query resumes after the same batch. Let
     no other query run on the old checkpoint afterwards.
 
     Cost: a Spark session on this machine for some seconds; then all state is read twice and written once,
@@ -101,13 +101,13 @@ def evolve(
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-evolved` behind
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-evolved` behind
             its name.
         to: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
         old: The code that made the state, for a query that did not run under Holdfast. Without it the columns
             of aggregates are known by what Spark calls them.
         query: Which sink, where the job has several.
-        initial: What new columns have for the keys that are there: aggregates and grouping columns, by name.
+        initial: What new columns have for the keys that exist: aggregates and grouping columns, by name.
         rename: New names by old ones, of columns and operators, where they are not found by themselves. The
             number of an operator may stand before a column's: `0.customer`.
         drop: Columns and operators whose state is let go, where that is not certain.
@@ -127,7 +127,7 @@ def evolve(
             rows get the same key.
         Unsupported: A state cannot be brought into the new form, or Spark does not accept it.
         Conflict: Something is at the target, or a query uses the checkpoint or may do so.
-        NotFound: There is no such file, job, savepoint or checkpoint.
+        NotFound: The file does not exist, job, savepoint or checkpoint.
         Corrupt: The source is damaged.
     """
     wishes = wishes_of(initial, rename, drop, merge=merge)

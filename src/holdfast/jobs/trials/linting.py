@@ -51,7 +51,7 @@ def lint(
     Raises:
         Invalid: The file is not Python in UTF-8, the configuration is wrong, or there is no plan to be had:
             the file has no job, cannot be imported, or starts its query itself.
-        NotFound: There is no such file, job or checkpoint.
+        NotFound: The file does not exist, job or checkpoint.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.

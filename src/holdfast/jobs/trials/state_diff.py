@@ -52,7 +52,7 @@ class FinalStates(JsonShape):
                     f" {counted(change.removed, 'key')} only in the original,"
                     f" {change.added:,} only in the new code, {change.changed:,} with another value"
                 )
-                yield from (f"    {line}" for sample in change.samples for line in _shown(sample))
+                yield from (f"    {line}" for sample in change.samples for line in _sample_lines(sample))
 
     @property
     @in_json_as("states")
@@ -93,7 +93,7 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
     }
 
 
-def _shown(sample: DifferingKey) -> Iterator[str]:
+def _sample_lines(sample: DifferingKey) -> Iterator[str]:
     """A key and its value in the original, and in the new code."""
     values = sample.as_dict()
     for sign, side, missing in (("-", "first", "added"), ("+", "second", "removed")):

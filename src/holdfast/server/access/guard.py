@@ -36,7 +36,7 @@ LONGEST_WAIT_S: Final = 60.0
 # So many wrong guesses from everywhere within so long, and nobody has free ones any more.
 MOST_GUESSES: Final = 100
 WINDOW_S: Final = 60.0
-# An address that has been quiet for so long begins anew.
+# An address that has been quiet for so long begins from scratch.
 _FORGET_S: Final = 900.0
 _MOST_PEERS: Final = 4096
 _REPEATS_KNOWN: Final = 8
@@ -183,7 +183,7 @@ class Sessions:
     nothing that lets anybody in. To be used from the event loop alone.
 
     Args:
-        login_code: What opens one session and no second one; None where there is no such thing.
+        login_code: What opens one session and no second one; None where the thing does not exist.
         clock: Seconds that never go back.
     """
 

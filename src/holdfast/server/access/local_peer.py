@@ -56,7 +56,7 @@ def find_socket(local: End, remote: End) -> TcpSocket | None:
         remote: The other end.
 
     Returns:
-        None if there is no such socket, or the kernel does not tell.
+        None if the socket does not exist, or the kernel does not tell.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -126,7 +126,7 @@ class LocalPeer:
 
     @cached_property
     def uid(self) -> int | None:
-        """The user's number; None where nobody is there any more, or it is not told."""
+        """The user's number; None if the process has ended, or it is not told."""
         connection = self._transport.get_extra_info("socket")
         if connection is None:
             return None

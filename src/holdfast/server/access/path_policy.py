@@ -28,7 +28,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     Links are followed before it is compared, so that none leads out of where it may be.
 
     Raises:
-        Invalid: It is no address, is not absolute, or lies elsewhere.
+        Invalid: It is not an address, is not absolute, or lies elsewhere.
     """
     text = parse_storage(address, setting)
     remote = ":" in text.partition("/")[0]
@@ -77,7 +77,7 @@ def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
         Invalid: It is none, lies elsewhere, or is named as several are.
         NotFound: No savepoint of the directory has the label.
     """
-    address = _named(plane, address, setting) or address
+    address = _complete_address(plane, address, setting) or address
     catalog, savepoint_id = split_address(resolve(plane, address, setting).removesuffix("/_metadata"))
     return f"{catalog}/savepoints/{savepoint_id}"
 
@@ -89,7 +89,7 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
         Invalid: It is none, lies elsewhere, or is named as several savepoints are.
         NotFound: No savepoint of the directory has the label.
     """
-    named = address if is_savepoint(address) else _named(plane, address, setting)
+    named = address if is_savepoint(address) else _complete_address(plane, address, setting)
     if named is not None:
         return savepoint(plane, named, setting)
     place, at, number = address.rpartition("@")
@@ -100,7 +100,7 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
     return uri if parse_name(uri) is None else f"{uri}/"
 
 
-def _named(plane: ControlPlane, address: str, setting: str) -> str | None:
+def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | None:
     """The address of a savepoint that is named by the beginning of its id or its label; None of any other."""
     name = parse_name(address)
     if name is None:

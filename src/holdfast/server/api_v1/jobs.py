@@ -18,7 +18,7 @@ from holdfast.jobs.reports import alert_events, alerts, metrics_json, metrics_te
 from holdfast.observe import alerting, lag, metrics
 from holdfast.observe.alerting import NotedEvent
 from holdfast.observe.prometheus import CONTENT_TYPE
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.catalog import PENDING, RECORDED, Listed
 from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.savepoint_api import show
@@ -85,7 +85,7 @@ def job_router(plane: ControlPlane) -> APIRouter:
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")
     def stop(job: JobName) -> models.Asked:
-        """Ask a job to end after the batch that runs; it can be run again and goes on where it stopped."""
+        """Ask a job to end after the batch that runs; it can be run again and continues where it stopped."""
         return _ask(plane, job, "stop")
 
     @api.post("/jobs/{job}/cancel", status_code=202, summary="End a job's driver at once")
@@ -292,7 +292,7 @@ def savepoint_router(plane: ControlPlane) -> APIRouter:
         """Return a savepoint's manifest, and the recorded content of its rows."""
         uri = path_policy.savepoint(plane, savepoint, "savepoint")
         manifest = show(uri)
-        states = recorded_states(opened(uri)[0], manifest)
+        states = recorded_states(open_savepoint(uri)[0], manifest)
         return Manifest.model_validate(
             {
                 "manifest": manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},

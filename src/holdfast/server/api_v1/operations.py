@@ -53,7 +53,7 @@ class WantedSavepoint(Wanted):
 
 
 class WantedTake(WantedSavepoint):
-    """A savepoint of a job that goes on."""
+    """A savepoint of a job that continues."""
 
     queries: list[str] | None = Field(default=None, description="Only of these queries.", max_length=100)
     deep: bool = Field(default=False, description="Count and hash the rows of the state, whatever they are.")
@@ -144,7 +144,7 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
         queries = None if wanted.queries is None else tuple(wanted.queries)
         arguments = TakeSavepoint(catalog, wanted.label, queries, wanted.deep)
-        return _asked(plane, wanted, "savepoint", details.status.job.name, arguments)
+        return _request_operation(plane, wanted, "savepoint", details.status.job.name, arguments)
 
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
     def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> Operation:
@@ -153,17 +153,17 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         check_label(wanted.label)
         name = plane.control.running(details.status.job.name).job.name
         catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
-        return _asked(plane, wanted, "stop", name, TakeSavepoint(catalog, wanted.label))
+        return _request_operation(plane, wanted, "stop", name, TakeSavepoint(catalog, wanted.label))
 
     @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
     def wait_for_checkpoint(job: JobName, wanted: Wanted) -> Operation:
         """Wait until all that a job has begun to work on is committed; done at once where it is."""
         name = plane.control.running(job).job.name
-        return _asked(plane, wanted, "checkpoint", name, AwaitCheckpoint())
+        return _request_operation(plane, wanted, "checkpoint", name, AwaitCheckpoint())
 
     @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
-        """Bring queries into other partitions: the job stops between two batches, and goes on."""
+        """Bring queries into other partitions: the job stops between two batches, and continues."""
         name = plane.control.running(job).job.name
         asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return Operation.model_validate(asked.as_dict())
@@ -174,33 +174,35 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
     def verify_savepoint(wanted: WantedVerify) -> Operation:
         """Prove that a savepoint is, bit for bit, what was taken, and that it fits together."""
         savepoint = path_policy.savepoint(plane, wanted.savepoint, "savepoint")
-        return _asked(plane, wanted, "verify", None, Verify(savepoint, wanted.deep))
+        return _request_operation(plane, wanted, "verify", None, Verify(savepoint, wanted.deep))
 
     @api.post("/savepoints/diff", status_code=202, summary="Compare two states")
     def diff_states(wanted: WantedDiff) -> Operation:
         """Compare two savepoints or batches, key by key."""
         first = path_policy.state(plane, wanted.first, "first")
         second = path_policy.state(plane, wanted.second, "second")
-        return _asked(plane, wanted, "diff", None, Diff(first, second, wanted.samples, wanted.files))
+        return _request_operation(
+            plane, wanted, "diff", None, Diff(first, second, wanted.samples, wanted.files)
+        )
 
     @api.post("/savepoints/restore", status_code=202, summary="Make a checkpoint of a savepoint")
     def restore_savepoint(wanted: WantedCheckpoint) -> Operation:
-        """Make a new checkpoint from which the query goes on after the savepoint's batch."""
-        return _asked(plane, wanted, "restore", None, _checkpoint(plane, wanted))
+        """Make a new checkpoint from which the query continues after the savepoint's batch."""
+        return _request_operation(plane, wanted, "restore", None, _checkpoint(plane, wanted))
 
     @api.post("/savepoints/fork", status_code=202, summary="Make a checkpoint for another query")
     def fork_savepoint(wanted: WantedCheckpoint) -> Operation:
         """Make a new checkpoint with the same state for another query, with an id of its own."""
-        return _asked(plane, wanted, "fork", None, _checkpoint(plane, wanted))
+        return _request_operation(plane, wanted, "fork", None, _checkpoint(plane, wanted))
 
     @api.post("/savepoints/delete", status_code=202, summary="Delete savepoints")
     def delete_savepoints(wanted: WantedDelete) -> Operation:
         """Delete savepoints, and the bytes that no other one of their catalogs needs."""
         given = tuple(path_policy.savepoint(plane, one, "savepoints") for one in wanted.savepoints)
-        return _asked(plane, wanted, "dispose", None, Dispose(given))
+        return _request_operation(plane, wanted, "dispose", None, Dispose(given))
 
 
-def _asked(
+def _request_operation(
     plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Arguments
 ) -> Operation:
     return Operation.model_validate(plane.ask(verb, job, arguments, wanted.operation).as_dict())

@@ -135,7 +135,7 @@ def router(plane: ControlPlane) -> APIRouter:
     @api.get("/jobs/{job}/state", summary="The states of a query")
     def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
         """The stateful operators of a query, their states, and the columns of these."""
-        reader, at = _opened(plane, job, which)
+        reader, at = _open_state(plane, job, which)
         operators = [operator.as_dict() for operator in reader.operators]
         return States.model_validate({**at, "operators": operators})
 
@@ -154,7 +154,7 @@ def router(plane: ControlPlane) -> APIRouter:
         ],
     ) -> Value:
         """Return the state of one key, as of the newest commit of a job that may be running."""
-        reader, at = _opened(plane, job, which)
+        reader, at = _open_state(plane, job, which)
         known = reader.get_written(state, key).as_dict()
         return Value.model_validate({**known, **at})
 
@@ -166,8 +166,8 @@ def router(plane: ControlPlane) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         skip: Annotated[int, Query(description="Leave out so many of the first.", ge=0, le=_FURTHEST)] = 0,
     ) -> Rows:
-        """Some rows of a state. Name the batch to go on in the same state with the next ones."""
-        reader, at = _opened(plane, job, which)
+        """Some rows of a state. Name the batch to continue in the same state with the next ones."""
+        reader, at = _open_state(plane, job, which)
         entries = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
         return Rows.model_validate(
             {**at, "state": state, "rows": entries[:limit], "more": len(entries) > limit}
@@ -178,7 +178,7 @@ def router(plane: ControlPlane) -> APIRouter:
         request: Request, job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]
     ) -> Any:
         """Answer in a process of its own, which ends when the client has gone."""
-        reader, at = await run_in_threadpool(_opened, plane, job, which)
+        reader, at = await run_in_threadpool(_open_state, plane, job, which)
         await run_in_threadpool(_check_small_enough, reader)
         question = {
             "address": at["place"],
@@ -195,7 +195,7 @@ def router(plane: ControlPlane) -> APIRouter:
     return api
 
 
-def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, dict[str, Any]]:
+def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, dict[str, Any]]:
     """Open the selected state, and return its batch and age."""
     details = plane.details(job)
     query = plane.query(details, which.query)
@@ -247,7 +247,7 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
 
 
 async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> Lines:
-    """The answer; nobody goes on to work for a client that has gone.
+    """The answer; nobody continues to work for a client that has gone.
 
     Raises:
         Unavailable: It has gone.

@@ -227,7 +227,7 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
     """One job in full, with one of its queries: the one that is named, else its first.
 
     Raises:
-        NotFound: There is no such job, or no such query of it.
+        NotFound: The job does not exist, or no such query of it.
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)

@@ -66,7 +66,7 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
 
     Raises:
         Invalid: It asks for nothing that there is, something is missing, or lies where it may not.
-        NotFound: There is no such job.
+        NotFound: The job does not exist.
         Conflict: The job cannot be asked.
     """
     details = plane.details(job, 1)
@@ -172,7 +172,7 @@ def routes(plane: ControlPlane) -> list[BaseRoute]:
         "/ui/jobs/{job}": ("job.html", _one_job),
         "/ui/operations/{operation}": (
             "operation.html",
-            lambda plane, asked: operation_view(plane, _named(asked, "operation")),
+            lambda plane, asked: operation_view(plane, _path_parameter(asked, "operation")),
         ),
     }
     pages: list[BaseRoute] = [Route("/static/{digest}/{name}", _asset, methods=["GET"])]
@@ -191,14 +191,14 @@ def _page(plane: ControlPlane, template: str, look: Look) -> Callable[[Request],
     async def answer(request: Request) -> Response:
         try:
             view = await run_in_threadpool(look, plane, request)
-            return await run_in_threadpool(_shown, plane, request, template, view)
+            return await run_in_threadpool(_render, plane, request, template, view)
         except Exception as error:
             return _problem(plane, request, error)
 
     return answer
 
 
-def _shown(plane: ControlPlane, request: Request, template: str, view: Any) -> Response:
+def _render(plane: ControlPlane, request: Request, template: str, view: Any) -> Response:
     values = asdict(view)
     form = form_of(request.url.path, request.headers)
     if form is Form.WORDS:
@@ -284,12 +284,12 @@ def _ask(plane: ControlPlane) -> Callable[[Request], Any]:
     return answer
 
 
-def _named(request: Request, name: str) -> str:
+def _path_parameter(request: Request, name: str) -> str:
     return str(request.path_params[name]).removesuffix(JSON_SUFFIX)
 
 
 def _job(request: Request) -> str:
-    return _named(request, "job")
+    return _path_parameter(request, "job")
 
 
 def _query(request: Request) -> str | None:

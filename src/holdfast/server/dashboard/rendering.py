@@ -99,7 +99,7 @@ def segment(text: str) -> str:
 
 
 def job_path(job: Any, page: str = "") -> str:
-    """The address of a page of a job; the id stands for a name that would be read as a wish for JSON."""
+    """The address of a page of a job; the id represents a name that would be read as a wish for JSON."""
     name = job.job_id if job.name.endswith(".json") else job.name
     return f"/ui/jobs/{segment(name)}{page}"
 

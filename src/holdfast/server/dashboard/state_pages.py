@@ -55,7 +55,7 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     Cost: a listing of each store's folder, as `holdfast checkpoint history` has it.
 
     Raises:
-        NotFound: There is no such job, or no such query of it.
+        NotFound: The job does not exist, or no such query of it.
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)
@@ -175,7 +175,7 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     Cost: the manifests of those catalogs.
 
     Raises:
-        NotFound: There is no such job.
+        NotFound: The job does not exist.
     """
     details = plane.details(job, 40)
     name = details.status.job.name
@@ -268,7 +268,7 @@ def state_view(plane: ControlPlane, job: str, asked: StateRequest) -> StateView:
     """The state of one of a job's queries, or of a savepoint; one key of it, or some rows.
 
     Raises:
-        NotFound: There is no such job or query.
+        NotFound: The job or query does not exist.
     """
     details = plane.details(job, 40)
     chosen = chosen_query(plane, details, asked.query)
@@ -329,7 +329,7 @@ def _look(address: str, asked: StateRequest, catalog: str | None) -> StateLook:
     try:
         if asked.key is not None:
             key = key_in(state, [asked.key])
-            found = _found(reader.found(state, key))
+            found = _line_of(reader.found(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
             return replace(seen, found=found, history=moments, example=sample_key(state))
         rows, more = _rows(reader, state, asked.offset)
@@ -391,7 +391,7 @@ def _state(operator: NamedOperator, state: NamedState) -> StateLine:
     )
 
 
-def _found(known: KeyState) -> FoundLine:
+def _line_of(known: KeyState) -> FoundLine:
     expires: Sequence[int] = [entry.expires_ms for entry in known.entries if entry.expires_ms is not None]
     earliest = min(expires, default=None)
     return view_of(FoundLine, known, key=plain(known.key), value=plain(known.value), expires_ms=earliest)

@@ -24,17 +24,17 @@ _COUNTS: Final = ("", "k", "M", "G")
 NOTHING: Final = "–"
 
 
-def _known(tell: Callable[[float], str]) -> Callable[[float | None], str]:
+def _or_dash(tell: Callable[[float], str]) -> Callable[[float | None], str]:
     """The same for a number that may not be known."""
     return lambda number: NOTHING if number is None else tell(number)
 
 
-size: Final = _known(rounded_size)
-duration: Final = _known(rounded_duration)
-money: Final = _known(money_text)
+size: Final = _or_dash(rounded_size)
+duration: Final = _or_dash(rounded_duration)
+money: Final = _or_dash(money_text)
 
 
-@_known
+@_or_dash
 def count(number: float) -> str:
     """`0`, `9,999`, `12.3 k`, `1.20 M`: short enough for a table, exact while that is short."""
     if abs(number) < 10_000:
@@ -46,19 +46,19 @@ def count(number: float) -> str:
     return f"{value:.{digits}f} {_COUNTS[unit]}"
 
 
-@_known
+@_or_dash
 def exact(number: float) -> str:
     """`1,234,567`."""
     return f"{number:,}"
 
 
-@_known
+@_or_dash
 def rate(number: float) -> str:
     """`0`, `0.4`, `12`, `1,200`, `98.7 k`, each a second."""
     return f"{number:.1f}" if 0 < number < 10 else count(number)
 
 
-@_known
+@_or_dash
 def share(part: float) -> str:
     """`0 %`, `0.3 %`, `42 %`."""
     return f"{part * 100:.1f} %" if 0 < part < 0.0995 else f"{part * 100:.0f} %"
@@ -79,13 +79,13 @@ def ago(at_ms: int | None, now_ms: int) -> str:
     return f"{math.floor(seconds)} s ago"
 
 
-@_known
+@_or_dash
 def instant(ms: float) -> str:
     """`2026-03-05 08:41:07 UTC`."""
     return _utc(ms).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-@_known
+@_or_dash
 def clock(ms: float) -> str:
     """`08:41:07`."""
     return _utc(ms).strftime("%H:%M:%S")
@@ -228,7 +228,7 @@ def drawing(shown: Chart) -> Drawing | None:
         ChartPoint(round(index * step, 2), round(step, 2), f"{_batches(point)}: {tell(point.value)}")
         for index, point in enumerate(shown.points)
     )
-    # Half of a few rows is no number of rows.
+    # Half of a few rows is not a number of rows.
     middle = "" if shown.unit in ("rows", "files") and top < 10 and top % 2 else tell(top / 2)
     return Drawing(line, area, spots[-1], tell(top), middle, hits)
 
@@ -578,7 +578,7 @@ class OperationLine:
         total: How far it has to go.
         what: What it does now.
         outcome: What came of it, in a sentence.
-        error: Why it failed, as errors are told everywhere.
+        error: Why it failed, in the form of all errors.
     """
 
     operation: str
@@ -657,7 +657,7 @@ class FilesLine:
     Attributes:
         duration_ms: How long it took; None where nothing tells.
         estimated: Whether only the times of its log files tell that.
-        failures: How many drivers failed before it was committed; None where nobody knows.
+        failures: How many drivers failed before it was committed; None if unknown.
     """
 
     batch: int
@@ -675,7 +675,7 @@ class CheckpointsView:
     """The files of a query's checkpoint.
 
     Attributes:
-        problem: Why nothing can be told, as errors are told everywhere.
+        problem: Why nothing can be told, in the form of all errors.
         cost: What its state costs; None where that cannot be told.
     """
 
@@ -762,7 +762,7 @@ class SavepointsView:
     firing: int
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {part}" for name, part in value.items())
     if isinstance(value, (list, tuple)):
@@ -784,7 +784,7 @@ class OperationView:
     def told_arguments(self) -> dict[str, Any]:
         """Return the arguments for people, without those that have their defaults."""
         asked = {_ARGUMENT_WORDS.get(name): value for name, value in self.arguments.items()}
-        return {name: _told(value) for name, value in asked.items() if name is not None and value}
+        return {name: _format_value(value) for name, value in asked.items() if name is not None and value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -792,7 +792,7 @@ class RuleLine:
     """A rule, with what jobs have set it to.
 
     Attributes:
-        thresholds: By job, as people read it; a job that is not there has the rule off.
+        thresholds: By job, as people read it; a job that is missing has the rule off.
     """
 
     name: str
@@ -898,7 +898,7 @@ class StateLook:
         rows: Some rows of the state, where no key was asked for.
         more: Whether there are more.
         example: A key that the state has, as it is written on a command line; None of a state without one.
-        problem: Why nothing was found, as errors are told everywhere.
+        problem: Why nothing was found, in the form of all errors.
     """
 
     batch: int | None = None

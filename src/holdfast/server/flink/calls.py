@@ -38,7 +38,7 @@ def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
     Args:
         error: The error as `HoldfastError.as_dict` gives it.
     """
-    text = told(error)
+    text = describe_error(error)
     return {
         "class": CLASS,
         "stack-trace": f"{CLASS}: {text}",
@@ -46,7 +46,7 @@ def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def told(error: Mapping[str, Any]) -> str:
+def describe_error(error: Mapping[str, Any]) -> str:
     """An error in words: the fact and what belongs to it."""
     names = ("where", "found", "expected", "hint")
     facts = [f"{name}: {error[name]}" for name in names if error.get(name)]
@@ -331,10 +331,10 @@ class Call:
         return int(text)
 
     def job(self, batches: int | None = None) -> JobDetails:
-        """The job that the path names, with so many of its newest batches; by default one of each query.
+        """The job that the path names, with a number of its newest batches; by default one of each query.
 
         Raises:
-            Refused: There is none, or this is no id.
+            Refused: There is none, or this is not an id.
         """
         job_id = self.job_id()
         try:
@@ -343,7 +343,7 @@ class Call:
             raise FlinkRefusal(404, f"Job {job_id} not found", _NOT_FOUND) from None
 
     def vertex(self, batches: int) -> tuple[JobDetails, Vertex]:
-        """The query that the path names as a vertex, and its job with so many of the newest batches.
+        """The query that the path names as a vertex, and its job with a number of the newest batches.
 
         Raises:
             Refused: There is none.
@@ -360,14 +360,14 @@ class Call:
         return [part for part in self.query.get(name, default).split(",") if part]
 
     def text(self, name: str) -> str | None:
-        """A text of the body; None where it is not there or null."""
+        """A text of the body; None where it is missing or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, str):
             raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected text")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """One of several words in the body; None where it is not there or null."""
+        """One of several words in the body; None where it is missing or null."""
         value = self.text(name)
         if value is not None and value not in allowed:
             names = ", ".join(allowed)
@@ -375,7 +375,7 @@ class Call:
         return value
 
     def flag(self, name: str) -> bool:
-        """A yes or no in the body; no where it is not there or null."""
+        """A yes or no in the body; no where it is missing or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, bool):
             raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected true or false")

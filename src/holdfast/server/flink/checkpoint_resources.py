@@ -350,7 +350,7 @@ _SUMS: Final = ("min", "max", "avg", "sum", "skew")
 
 def job(call: Call) -> Any:
     """Names of metrics; with `get` their values, which are texts."""
-    return _asked(call, _of_job(call))
+    return _requested_values(call, _of_job(call))
 
 
 def jobs(call: Call) -> Any:
@@ -366,7 +366,9 @@ def jobs(call: Call) -> Any:
 def vertex(call: Call) -> Any:
     """The metrics of a query, by partition: `<subtask>.<name>`."""
     subtasks = enumerate(_subtasks(call))
-    return _asked(call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()})
+    return _requested_values(
+        call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()}
+    )
 
 
 def subtask_metrics(call: Call) -> Any:
@@ -445,7 +447,7 @@ def _rates(one: Vertex) -> tuple[int, float, float]:
     return rows, rows / seconds, min(1000.0, busy)
 
 
-def _asked(call: Call, values: Mapping[str, str]) -> list[dict[str, str]]:
+def _requested_values(call: Call, values: Mapping[str, str]) -> list[dict[str, str]]:
     wanted = call.listed("get")
     if not wanted:
         return [{"id": name} for name in values]

@@ -67,7 +67,7 @@ def checkpoint(call: Call) -> Any:
             " explicitly. See FLINK-33723."
         )
         return Json({"errors": ["Internal server error.", f"<Exception on server side:\n{text}"]}, 500)
-    return _asked(call, "checkpoint", call.job_id(), AwaitCheckpoint(), 202)
+    return _request_operation(call, "checkpoint", call.job_id(), AwaitCheckpoint(), 202)
 
 
 def checkpoint_status(call: Call) -> Any:
@@ -84,7 +84,7 @@ def dispose(call: Call) -> Any:
         given = tuple(path_policy.savepoint(call.plane, one, "savepoint-path") for one in path.split(","))
     except Invalid as error:
         raise FlinkRefusal(400, str(error)) from None
-    return _asked(call, "dispose", None, Dispose(given), 200)
+    return _request_operation(call, "dispose", None, Dispose(given), 200)
 
 
 def dispose_status(call: Call) -> Any:
@@ -101,10 +101,10 @@ def _of_job(call: Call, verb: str, directory: str | None) -> Any:
         catalog = ""  # Flink accepts this too, and tells in the operation's status
     except Invalid as error:
         raise FlinkRefusal(400, str(error)) from None
-    return _asked(call, verb, job, TakeSavepoint(catalog, running=True), 202)
+    return _request_operation(call, verb, job, TakeSavepoint(catalog, running=True), 202)
 
 
-def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, status: int) -> Any:
+def _request_operation(call: Call, verb: str, job: str | None, arguments: Arguments, status: int) -> Any:
     wanted = call.text("triggerId")
     if wanted is not None and not ID.fullmatch(wanted):
         raise unfit(call.what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')
@@ -185,7 +185,7 @@ def require(call: Call) -> Any:
     """Bring queries into other partitions; the job stops between two batches for it."""
     details = call.job()
     nodes = {vertex.vertex_id: vertex for vertex in vertices(details)}
-    wanted = _wanted(call, nodes)
+    wanted = _requested_partitions(call, nodes)
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
         return {}
@@ -281,7 +281,7 @@ def old_way(call: Call) -> Any:
     raise FlinkRefusal(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 
 
-def _wanted(call: Call, nodes: Mapping[str, Vertex]) -> dict[str, int]:
+def _requested_partitions(call: Call, nodes: Mapping[str, Vertex]) -> dict[str, int]:
     """The partitions that each vertex is to have.
 
     Raises:

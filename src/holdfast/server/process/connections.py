@@ -235,7 +235,7 @@ class Acceptor:
         place = _Place(accepted, self._make(self._forget))
         self._places[place.connection] = place
         place.opening = self._loop.create_task(self._open(place))
-        place.opening.add_done_callback(lambda done: self._opened(place, done))
+        place.opening.add_done_callback(lambda done: self._finish_opening(place, done))
 
     async def _open(self, place: _Place) -> None:
         await self._loop.connect_accepted_socket(
@@ -245,7 +245,7 @@ class Acceptor:
             ssl_handshake_timeout=None if self._tls is None else self._within.head_s,
         )
 
-    def _opened(self, place: _Place, opening: asyncio.Task[None]) -> None:
+    def _finish_opening(self, place: _Place, opening: asyncio.Task[None]) -> None:
         """It is a connection now, or has made room, gone, or spoken no TLS."""
         if opening.cancelled() or opening.exception() is not None:
             self._forget(place.connection)

@@ -127,7 +127,7 @@ def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) 
 
 
 def not_an_identifier(name: str, where: str) -> Invalid:
-    """The name of a stream, which handlers and states bear, is no name in Python."""
+    """The name of a stream, which handlers and states bear, is not a name in Python."""
     return Invalid(
         "a stream's name is a name in Python too",
         where=where,

@@ -76,7 +76,7 @@ class HotKeys:
         Args:
             frame: The rows.
             salt: What is hashed, all columns by default.
-            of: What comes before a column's name where the part is worked out, as in `l.`.
+            of: What comes before a column's name where the part is computed, as in `l.`.
         """
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 

@@ -89,7 +89,7 @@ def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFram
 
 
 def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
-    """The hash by which keys are told apart and put into groups."""
+    """The hash by which keys are distinguished and put into groups."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return F.xxhash64(*(_one_zero(frame, key) for key in keys))
@@ -290,8 +290,8 @@ class KeyedStream:
             blobs: A Redis or a Cassandra for the rows of the state, which come in blobs; Spark's store then
                 keeps a short record of each key group and the names of the blobs. Start the query with
                 Holdfast for it. Its `retain` and `cache` are not used here, and `trust_store` is a PEM file.
-            blobs_from: Blobs of so many bytes or more go to the database. None writes no more there, and
-                brings back what is there, a key group at a time as groups are folded.
+            blobs_from: Blobs of this size or more go to the database. None writes no more there, and
+                brings back what exists, a key group at a time as groups are folded.
 
         Raises:
             Invalid: The processor, the output, a name or a choice is wrong; it says which.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.worker.state.key_index import Keys
     from holdfast.worker.state.store import MemoryStore
 
+
 _WHERE = "holdfast.operate(…)"
 
 
@@ -87,7 +88,7 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False) -> Iterator[None]:
     """Check a query's operators against its checkpoint, and hand out what has to be while it is started.
 
-    Call it while nobody uses the checkpoint, and start the query inside.
+    Call it while no query uses the checkpoint, and start the query inside.
 
     Args:
         frame: The query's frame.
@@ -195,7 +196,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
         store = with_blobs(found, operator.blobs, operator.layout.operator)
         if settled_in(store) != operator.layout.operator:
             continue
-        opened = _opened(store, operator)
+        opened = _open_instances(store, operator)
         counts = settled_counts(opened)
         if counts == {operator.instances.count}:
             settle(frame, checkpoint, operator)
@@ -212,7 +213,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
     return None
 
 
-def _opened(store: MemoryStore, operator: Defined) -> Keys:
+def _open_instances(store: MemoryStore, operator: Defined) -> Keys:
     """All instances with their state, in today's form."""
     from holdfast.worker.interface import Moment
     from holdfast.worker.state.partition import Partition

@@ -68,7 +68,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
     return str(query_id)
 
 
-def kept(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
+def keep_fault(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
     """The function, whose exception is kept for who asks later."""
 
     def call(batch: DataFrame, batch_id: int) -> None:

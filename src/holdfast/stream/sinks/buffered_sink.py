@@ -38,7 +38,7 @@ class BufferedSink:
     source of ticks.
 
     Args:
-        table: The table; it is made if it is not there.
+        table: The table; it is made if it is missing.
         ledger: A ledger or its address, as in `hf.sink(…).append(…)`.
         rows: Write when an instance has so many rows.
         bytes: Write when an instance has so much, roughly.

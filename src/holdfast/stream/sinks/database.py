@@ -24,7 +24,7 @@ def came_between(address: str, found: str) -> Unavailable:
 
 
 def gone(table: str, address: str, found: str) -> NotFound:
-    """There is no such table."""
+    """The table does not exist."""
     return NotFound(
         f"the table {table!r} is gone",
         where=address,
@@ -109,7 +109,7 @@ class StagedMove:
         table: The table, as SQL names it.
         names: The columns.
         keys: The columns of an upsert's key.
-        change: What becomes of the rows that are there.
+        change: What becomes of the rows that exist.
     """
 
     stage: str
@@ -237,7 +237,7 @@ class Database(ABC):
         types: Sequence[tuple[str, str]],
         keys: Sequence[str],  # noqa: ARG002
     ) -> list[tuple[str, str]]:
-        """The columns of a staging table and their types, for rows that go to a table that is there.
+        """The columns of a staging table and their types, for rows that go to a table that exists.
 
         Args:
             connection: A connection.
@@ -252,7 +252,7 @@ class Database(ABC):
         return f"CREATE TABLE {stage} ({columns}){self.table_options(connection)}"
 
     def drop_stage(self, connection: Connection, stage: str) -> None:
-        """Drop a staging table, unless a task writes to it; called within a transaction, which goes on.
+        """Drop a staging table, unless a task writes to it; called within a transaction, which continues.
 
         A task that was given up may still write to it, or it is somebody else's. Its rows count nowhere, and
         the next batch tries again.

@@ -28,7 +28,7 @@ def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> Non
     """See that the columns of a key are there, each once.
 
     Raises:
-        Invalid: One is no column of the query, or is there twice, or there is none.
+        Invalid: One is not a column of the query, or is there twice, or there is none.
     """
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(columns):
         raise Invalid(
@@ -108,14 +108,14 @@ class DeltaUpsert:
         """Check the keys against a query's schema; nothing is opened or made.
 
         Raises:
-            Invalid: A key is no column of the query, is there twice, or there is none.
+            Invalid: A key is not a column of the query, is there twice, or there is none.
         """
         require_keys(keys, schema.names, target)
         table = _table_of_path(target) if is_path else target
         return cls(table, target, tuple(schema.names), tuple(keys), delete_when, evolves)
 
     def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make the table if it is not there, and see that it has the query's columns, or let it take them on.
+        """Make the table if it is missing, and see that it has the query's columns, or let it take them on.
 
         Raises:
             Invalid: It lacks one, or the condition for deletions means nothing.

@@ -1,8 +1,8 @@
 """Write the rows of a query to a Kafka topic, each record marked.
 
 Spark's writer sends the rows of a batch again when the batch runs again. Their order, and how they lie in
-partitions, may then be others. What stays is which rows there are. So a record is told by a digest of what it
-holds and by its number among equal ones: the set of these is the same in each repeat, whatever the order.
+partitions, may then be others. What stays is which rows there are. So a record is given by a digest of what
+it holds and by its number among equal ones: the set of these is the same in each repeat, whatever the order.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class KafkaTopic:
 
         Raises:
             Invalid: The client refuses an option.
-            NotFound: There is no such topic.
+            NotFound: The topic does not exist.
             Unavailable: No broker answers.
             Unsupported: The session has no connector.
         """

@@ -471,7 +471,7 @@ class MySQL(Database):
         The insert comes first: it goes by what was committed before it, the update also by what was since.
         The other way round a row that another writer adds between the two is missed by both.
 
-        Keys that differ only by what the table takes for the same letter are told apart, so that the table
+        Keys that differ only by what the table takes for the same letter are distinguished, so that the table
         refuses the second and does not write over the first.
         """
         if move.change != "upsert":

@@ -20,7 +20,7 @@ from holdfast.engine.queries.watch import written_format, written_sink
 from holdfast.errors import Invalid
 from holdfast.extras import require_package
 from holdfast.stream.event_time import require_stream
-from holdfast.stream.sinks.batch_function import BatchFunction, Fault, kept, query_id_of, requires_three
+from holdfast.stream.sinks.batch_function import BatchFunction, Fault, keep_fault, query_id_of, requires_three
 from holdfast.stream.sinks.database import Change
 from holdfast.stream.sinks.delta_upsert import DeltaUpsert
 from holdfast.stream.sinks.kafka import KafkaStart, KafkaTopic
@@ -74,7 +74,7 @@ class DeltaSink(Sink):
     def upsert(self, keys: Sequence[str], *, delete_when: str | None = None) -> Sink:
         """Put each row in place of the one with its key, by MERGE. A batch may hold one row per key.
 
-        The table is made if it is not there. A MERGE that another writer or OPTIMIZE gets in the way of is
+        The table is made if it is missing. A MERGE that another writer or OPTIMIZE gets in the way of is
         tried again, ten times at most. Costs the computation of the batch, which is kept meanwhile, a count
         of its rows by key, and the MERGE.
 
@@ -83,7 +83,7 @@ class DeltaSink(Sink):
             delete_when: A condition on a row, in SQL, such as `op = 'delete'`: what has its key is removed.
 
         Raises:
-            Invalid: A key is no column of the query, or is there twice.
+            Invalid: A key is not a column of the query, or is there twice.
         """
         frame, fault = self.frame, Fault()
         if frame is None or self.target is None:  # not of `SinkBuilder.delta`
@@ -101,7 +101,7 @@ class DeltaSink(Sink):
         def writer() -> DataStreamWriter:
             with has_source(DELTA_UPSERT):
                 table.prepare(frame.sparkSession, frame.schema, self.partition_by)
-            return frame.writeStream.foreachBatch(kept(fault, run))
+            return frame.writeStream.foreachBatch(keep_fault(fault, run))
 
         mode = self.mode or "update"
         return Sink(
@@ -200,7 +200,7 @@ class SinkBuilder:
                 )
             fault = Fault()
             # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
-            call: Callable[..., Any] = fn if is_connect(self.frame) else kept(fault, fn)
+            call: Callable[..., Any] = fn if is_connect(self.frame) else keep_fault(fault, fn)
             sink = self._sink(BATCH_FUNCTION, BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
         if self.name is None:
@@ -213,7 +213,7 @@ class SinkBuilder:
         return self._ledgered(BATCH_FUNCTION, promise, self.mode, self.name, ledger_at(ledger), write)
 
     def append(self, table: str, ledger: Ledger | str | Path) -> Sink:
-        """Add each batch's rows to a table in the ledger's database; it is made if it is not there.
+        """Add each batch's rows to a table in the ledger's database; it is made if it is missing.
 
         In update mode a row that changes is added again each time: a log of changes.
         Costs one Spark job per partition and batch; every row passes through the driver.
@@ -264,7 +264,8 @@ class SinkBuilder:
                 the record holds. Name them where a column may come out otherwise: a sum of doubles, a time
                 taken by a Python function.
             ledger: A ledger or its address: a batch that it has is not sent again, and records of a former
-                owner are told from those of the owner. The sink has the topic's name in it unless told.
+                owner are distinguished from those of the owner. The sink has the topic's name in it unless
+                told.
             **options: Spark's own for Kafka, such as `**{"kafka.compression.type": "zstd"}`.
 
         Raises:
@@ -288,7 +289,7 @@ class SinkBuilder:
 
         def writer() -> DataStreamWriter:
             prepare()
-            return frame.writeStream.foreachBatch(kept(started.fault, write))
+            return frame.writeStream.foreachBatch(keep_fault(started.fault, write))
 
         if ledger is None:
             made = Sink(frame, name, KAFKA, SENT, mode, writer=writer, fault=started.fault)
@@ -350,7 +351,7 @@ class SinkBuilder:
                         write(batch, batch_id, transaction)
                 witness.note(spark, query_id, batch_id)
 
-            return frame.writeStream.foreachBatch(kept(fault, run))
+            return frame.writeStream.foreachBatch(keep_fault(fault, run))
 
         return Sink(frame, name, kind, promise, mode, writer=writer, fault=fault)
 

@@ -206,7 +206,7 @@ class SqlTable:
         """Check a query's schema against what a table can hold; nothing is opened or made.
 
         Raises:
-            Invalid: A nested type, two columns of one name, a key that is no column, a bad table name.
+            Invalid: A nested type, two columns of one name, a key that is not a column, a bad table name.
         """
         if not name or not all(name.split(".")) or "\0" in name:
             raise Invalid(
@@ -231,7 +231,7 @@ class SqlTable:
         return cls(name, columns, change, tuple(keys))
 
     def prepare(self, ledger: Ledger) -> None:
-        """Make the table if it is not there, and prove that batches can be written to it.
+        """Make the table if it is missing, and prove that batches can be written to it.
 
         Raises:
             Invalid: The table lacks a column, or its key is not unique.

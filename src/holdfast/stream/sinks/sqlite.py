@@ -87,7 +87,7 @@ class SQLite(Database):
         return str(self.path)
 
     def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
-        """Open the file, and make it if it is not there."""
+        """Open the file, and make it if it is missing."""
         if not self.path.parent.is_dir():
             raise NotFound(
                 "the ledger's directory does not exist",

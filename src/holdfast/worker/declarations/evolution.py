@@ -95,7 +95,7 @@ def in_map(to: pa.DataType, inner: Reshape) -> Reshape:
 
 
 def _offsets(array: Any) -> tuple[pa.Array, int, int]:
-    """Offsets that begin at zero, as a mask needs them, and the range of elements they stand for."""
+    """Offsets that begin at zero, as a mask needs them, and the range of elements they represent."""
     if not len(array):
         return pa.array([0], pa.int32()), 0, 0
     raw = array.offsets.to_numpy()

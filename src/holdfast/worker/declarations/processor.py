@@ -278,7 +278,7 @@ def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozen
         if function in seen:
             continue
         seen.add(function)
-        named = frozenset(_named(function.__code__))
+        named = frozenset(_names_in_code(function.__code__))
         if named & words:
             return True
         if _package(function) in homes:
@@ -290,14 +290,14 @@ def _package(thing: Any) -> str:
     return str(thing.__module__).partition(".")[0]
 
 
-def _named(code: CodeType) -> Iterator[str]:
+def _names_in_code(code: CodeType) -> Iterator[str]:
     """The names and texts in code, and in the functions that are made in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):
             yield constant
         elif isinstance(constant, CodeType):
-            yield from _named(constant)
+            yield from _names_in_code(constant)
 
 
 def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterator[FunctionType]:

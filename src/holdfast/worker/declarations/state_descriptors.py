@@ -62,7 +62,7 @@ class Ttl:
 def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
     """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
 
-    It is the rule of `ttl.expired`, worked out once for a whole pass. Without a time nothing expires.
+    It is the rule of `ttl.expired`, computed once for a whole pass. Without a time nothing expires.
     """
     if now_ms is None:
         return NEVER_EXPIRED
@@ -93,7 +93,7 @@ class Aggregate(ABC):
         """Take a value in and return the accumulator to store."""
 
     def result(self, accumulator: Any) -> Any:
-        """Give what the state reads as; it is worked out at each read and never stored."""
+        """Give what the state reads as; it is computed at each read and never stored."""
         return accumulator
 
 

@@ -8,7 +8,7 @@ Python, and the way back gives the same type. Types without such a twin are refu
 Arrow turns 5 into a timestamp, text into bytes and a struct's misspelt field into nothing. For a value
 that a person wrote once, such as a default, each of these is a mistake.
 
-Names are joined by dots, and a name with a dot in it stands in backquotes. An array's elements are called
+Names are joined by dots, and a name with a dot in it is in backquotes. An array's elements are called
 `element`, the two sides of a map `key` and `value`, as in Spark's `ALTER TABLE`.
 """
 
@@ -252,7 +252,7 @@ class TypeReader:
         )
 
     def _place(self, at: int) -> str:
-        """The text around a place on one line, and a mark below it; `  in ` stands before the line."""
+        """The text around a place on one line, and a mark below it; `  in ` is before the line."""
         start = max(0, at - 60)
         line = re.sub(r"\s", " ", self._text[start : at + 40])
         return f"{line}\n{' ' * (len('  in ') + at - start)}^"
@@ -299,7 +299,7 @@ def parse_type(given: Any) -> pa.DataType:
     NULL` inside a struct is kept, a `COMMENT` is not.
 
     Raises:
-        Invalid: It is no type, with the place in the text, or one that state cannot keep, with the reason.
+        Invalid: It is not a type, with the place in the text, or one that state cannot keep, with the reason.
     """
     if isinstance(given, str):
         return TypeReader(given).whole_type()
@@ -621,7 +621,7 @@ Former = Mapping[str, "str | Sequence[str]"]
 
 
 def join_path(path: str, name: str) -> str:
-    """Add a name to the path of a field; a name with a dot in it stands in backquotes."""
+    """Add a name to the path of a field; a name with a dot in it is in backquotes."""
     part = f"`{name}`" if "." in name else name
     return f"{path}.{part}" if path else part
 

@@ -79,7 +79,7 @@ class Cells:
         """
 
     def forget(self, position: int) -> None:
-        """Drop what a key did; its state object is made anew."""
+        """Drop what a key did; its state object is recreated."""
 
     def columns(self) -> dict[str, pa.Array]:
         """The columns that changed in the pass."""
@@ -275,7 +275,7 @@ class TimedValues(SlotValues):
         super().clear(state)
 
     def _unwritten(self, state: Any) -> Any:
-        """Give what an empty slot stands for."""
+        """Give what an empty slot represents."""
         at: int = state._at
         if self._kept is not None:
             self._kept.append(at)

@@ -102,7 +102,7 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
     """Give a table that a processor returned exactly the columns and types of a schema.
 
     Raises:
-        Invalid: It is no table, a column is missing or unknown, or a value does not fit.
+        Invalid: It is not a table, a column is missing or unknown, or a value does not fit.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -434,11 +434,13 @@ def records(table: pa.Table) -> list[EventRecord]:
     make = record_class(tuple(table.column_names))
     if not table.num_columns:
         return [make(())] * int(table.num_rows)
-    columns = [_named(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+    columns = [
+        _column_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
     return list(map(make, zip(*columns, strict=True)))
 
 
-def _named(name: str, column: pa.ChunkedArray) -> list[Any]:
+def _column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
     try:
         return values_of(whole(column))
     except Invalid as error:

@@ -40,7 +40,7 @@ Source = Callable[[int], StoredElements]
 
 
 class ListHandle:
-    """A list of any length; `append` does not read what is there.
+    """A list of any length; `append` does not read what exists.
 
     Everything else reads the key's whole list. With a TTL an element expires on its own, but what has
     expired leaves the list only when a refreshing read writes it anew or when nothing in it is alive.

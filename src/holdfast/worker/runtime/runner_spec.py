@@ -90,7 +90,7 @@ class Instances:
         """Return the state that the instances are given in this run, if their number has changed."""
         if self.shares is not None:
             return self.shares
-        told = self._told()
+        told = self._describe()
         if told is None:
             return None
         from pyspark import SparkFiles
@@ -99,10 +99,10 @@ class Instances:
 
     def touched(self) -> int:
         """Return the number of instances that a batch touches, with or without events."""
-        before = self.shares.before if self.shares is not None else (self._told() or {}).get("before", 0)
+        before = self.shares.before if self.shares is not None else (self._describe() or {}).get("before", 0)
         return max(self.count, before) if before else 1
 
-    def _told(self) -> dict[str, Any] | None:
+    def _describe(self) -> dict[str, Any] | None:
         text = local_property(self.property)
         return None if text is None else json.loads(text)
 
@@ -125,9 +125,9 @@ class Settler:
             Stopped: on_restore raised.
         """
         settled, count = getattr(state, SETTLED), self._instances.count
-        if settled is not None and settled[1] == count and not self._given():
+        if settled is not None and settled[1] == count and not self._assigned_shares():
             return
-        shares = self._given()
+        shares = self._assigned_shares()
         if shares is None and settled is not None:
             raise Invalid(
                 "the number of instances has changed, and their state was not handed out anew",
@@ -154,7 +154,7 @@ class Settler:
             except Exception as error:
                 raise HandlerFailed(self._on_restore) from error
 
-    def _given(self) -> Shares | None:
+    def _assigned_shares(self) -> Shares | None:
         if not self._asked:
             self._shares, self._asked = self._instances.given(), True
         return self._shares

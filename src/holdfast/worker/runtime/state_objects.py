@@ -57,7 +57,7 @@ class Written:
     t: list[int | None] = field(default_factory=list)
 
     def add(self, position: int, slot: int, k: Any, v: Any, t: int | None, dead: bool = False) -> None:
-        """Note an element that is there, or that is gone."""
+        """Note an element that exists, or that is gone."""
         self.position.append(position)
         self.slot.append(slot)
         self.dead.append(dead)

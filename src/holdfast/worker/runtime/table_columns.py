@@ -108,7 +108,7 @@ def valid(column: pa.Array) -> Mask:
     return mask
 
 
-def shown(column: pa.Array, default: Any) -> Any:
+def column_for_handler(column: pa.Array, default: Any) -> Any:
     """Give a column to a handler: numpy where it is of numbers and has a default, else Arrow."""
     if default is None:
         return column
@@ -300,7 +300,7 @@ class HeldColumn:
 
 
 class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
-    """A value of each key. It stands for its array in arithmetic: `state.visits + 1`.
+    """A value of each key. It represents its array in arithmetic: `state.visits + 1`.
 
     Assigning is `set`: `state.visits = state.visits + state.counts()`.
     """
@@ -312,7 +312,7 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
         null for a key that has none.
         """
         declared = self._cells.state.default
-        return shown(self._read(), declared if default is None else default)
+        return column_for_handler(self._read(), declared if default is None else default)
 
     def set(self, values: Any, where: Any = None) -> None:
         """Set the values of the keys that a mask says, or of all; null clears.
@@ -387,7 +387,7 @@ class ReducingColumn(HeldColumn):
 
     def get(self, default: Any = None) -> Any:
         """Give the accumulated values: as numpy where a default is given for unset ones, else as Arrow."""
-        return shown(self._read(), default)
+        return column_for_handler(self._read(), default)
 
     def _by_ufunc(
         self, cells: pa.Array, alive: Mask, position: Positions, column: pa.Array
@@ -429,7 +429,7 @@ class ReducingColumn(HeldColumn):
 
 
 class AggregatingColumn(HeldColumn):
-    """An aggregate of each key, worked out value by value in Python."""
+    """An aggregate of each key, computed value by value in Python."""
 
     def add(self, values: Any, where: Any = None) -> None:
         """Take in a value of each event, those of a key in their order."""

@@ -58,7 +58,7 @@ def letter_of(clock: str) -> str:
     """Give the letter of a clock.
 
     Raises:
-        Invalid: There is no such clock.
+        Invalid: The clock does not exist.
     """
     try:
         return _LETTERS[clock]

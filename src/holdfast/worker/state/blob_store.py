@@ -5,8 +5,8 @@ last. Whatever is asked may be asked twice, where an answer was lost.
 
 A blob is written under a name that is never given twice, before the store is told the name. So the name
 counts when Spark commits the batch and not before, and what a failed, repeated or frozen task has written is
-a blob that nothing names. Names and blobs are told apart by their first bytes: both may be in one group, so
-that the state of a query can move to the database and back, a group at a time as groups are folded.
+a blob that nothing names. Names and blobs are distinguished by their first bytes: both may be in one group,
+so that the state of a query can move to the database and back, a group at a time as groups are folded.
 
 How blobs are cleaned. For each key group the database has an index: every blob of the group, with the last
 batch in which any task wrote it or gave the group a new base without it. A task notes that before its
@@ -70,7 +70,7 @@ class BlobName:
         """Read back what `encode` wrote.
 
         Raises:
-            Corrupt: It is cut short, or its key is no text.
+            Corrupt: It is cut short, or its key is not a text.
         """
         try:
             _, size_bytes, digest = _HEAD.unpack_from(data)
@@ -122,7 +122,7 @@ class RetryPatience:
     Attributes:
         patience_ms: For so long.
         clock: Seconds that pass.
-        pause: Waits for so many seconds.
+        pause: Waits for a number of seconds.
     """
 
     patience_ms: int
@@ -228,7 +228,7 @@ class BlobDatabase(Protocol):
         """
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names in their order, None for one that is not there; nothing is checked.
+        """The blobs of these names in their order, None for one that is missing; nothing is checked.
 
         All of them are in memory at once.
         """
@@ -292,7 +292,7 @@ class Blobs:
 
     Attributes:
         server: Where the database is.
-        least_bytes: Blobs of so many bytes or more are; None where no more are written there, and those that
+        least_bytes: Blobs of this size or more are; None where no more are written there, and those that
             are there come back.
     """
 
@@ -434,7 +434,7 @@ class BlobReader:
         """All blobs of a group.
 
         Raises:
-            Invalid: Some are in a database, and nobody has said where that is.
+            Invalid: Some are in a database, and its address is not given.
             Corrupt: A blob is gone or damaged.
             Unavailable: The database does not answer.
         """
@@ -452,7 +452,7 @@ class BlobReader:
 
 
 def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Invalid:
-    """The error for state that is in a database, where nobody says where that is.
+    """The error for state that is in a database, without its address.
 
     Args:
         where: The operator.

@@ -174,7 +174,7 @@ class CassandraBlobs:
         return replaced
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names, None for one of which a part is not there."""
+        """The blobs of these names, None for one of which a part is missing."""
         requests = [
             Request(_READ, [(name.key, part)]) for name in names for part in range(_parts(name.size_bytes))
         ]
@@ -189,7 +189,7 @@ class CassandraBlobs:
             for name in gone.names
         ]
         self.connection.ask(blobs)
-        # The index last: a blob that is there stays in it.
+        # The index last: a blob that exists stays in it.
         notes = [
             Request(_DELETE_NOTES, [(gone.noted_until, home, gone.group, gone.before)]) for gone in replaced
         ]
@@ -204,7 +204,7 @@ class CassandraSession:
     Args:
         server: Where to.
         clock: Seconds that pass, for the server's patience.
-        pause: Waits for so many seconds.
+        pause: Waits for a number of seconds.
 
     Raises:
         Unsupported: The client is not installed.
@@ -233,7 +233,7 @@ class CassandraSession:
         answers: list[list[Any] | None] = [None] * len(requests)
         if requests:
             self._patience.ask(
-                lambda: self._opened().run(requests, answers),
+                lambda: self._open().run(requests, answers),
                 self._library.failures,
                 refusal=self._refusal,
                 silent=self._silent,
@@ -253,7 +253,7 @@ class CassandraSession:
         if wait == LONGEST_PAUSE_S and isinstance(error, self._library.cluster.NoHostAvailable):
             self.close()
 
-    def _opened(self) -> _Session:
+    def _open(self) -> _Session:
         with self._lock:
             if self._session is None:
                 self._session = _Session(self._server, self._library)
@@ -298,7 +298,7 @@ class _Session:
     def __init__(self, server: CassandraBlobServer, library: _Library) -> None:
         self._library = library
         self._server = server
-        self._cluster = self._made()
+        self._cluster = self._connect()
         try:
             self._cql = self._cluster.connect()
             # The notes of all workers go by the clocks of the nodes.
@@ -354,7 +354,7 @@ class _Session:
             batch.add(statement, row)
         return batch
 
-    def _made(self) -> Any:
+    def _connect(self) -> Any:
         server, library = self._server, self._library
         cluster, policies = library.cluster, library.policies
         profile = cluster.ExecutionProfile(
@@ -398,7 +398,7 @@ class _Session:
             ) from error
 
     def _make_tables(self) -> None:
-        """Make what is not there, and see that nothing in it ends by itself."""
+        """Make what is missing, and see that nothing in it ends by itself."""
         keyspace = self._server.keyspace
         there = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
         if not list(self._cql.execute(there, (keyspace,))):

@@ -3,7 +3,7 @@
 Spark takes a key to the partition that its hash names. Small numbers fall on partitions like dice: 128 groups
 stored as 0 to 127 put 10 to 23 on each of eight partitions, and none on 50 of 128. So a group is stored under
 the number whose hash is the group, and group g is in partition g modulo the number of partitions, however
-many there are. Older checkpoints have each group under its own number, and go on so. The key's type tells
+many there are. Older checkpoints have each group under its own number, and continue so. The key's type tells
 which, and Spark refuses a query that has another than its checkpoint.
 
 The hash is Murmur3 in 32 bits, each step of which can be undone.

@@ -226,7 +226,7 @@ class Period:
 
     Attributes:
         mark: The form's fingerprint, as text.
-        since_ms: When the first run with it began; None where nobody noted it.
+        since_ms: When the first run with it began; None if not recorded.
         states: What the form's states were declared as.
     """
 
@@ -250,7 +250,7 @@ class Layout:
         memory_bytes: What a worker may use for one pass, about.
         placement: What decides a key's group, where its hash does not.
         numbering: How the groups are stored.
-        periods: The forms that its state has had, today's last; empty where nobody noted them.
+        periods: The forms that its state has had, today's last; empty if not recorded.
     """
 
     operator: str

@@ -1,6 +1,6 @@
 """Read a key group from the store, brought into the current form.
 
-States are found by name. What the rows of an older form become is worked out once for each form, and a
+States are found by name. What the rows of an older form become is computed once for each form, and a
 change that would lose or misread anything is refused before a row is used.
 """
 
@@ -169,10 +169,10 @@ class Upgrade:
                     f"or {drop} to read {other} as it"
                 )
         line = [left]
-        heir = self._named(left)
+        heir = self._state_of_name(left)
         while heir is None and self._renamed.get(line[0], left) not in line:
             line.insert(0, self._renamed[line[0]])
-            heir = self._named(line[0])
+            heir = self._state_of_name(line[0])
         if heir is None:
             return f'say was="{left}" on what it has become, or {drop}'
         names = [*heir.former_names, *(name for name in line if name not in heir.former_names)]
@@ -180,7 +180,7 @@ class Upgrade:
         was = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
         return f"it has become {heir.name}, and keys not asked for since have it under {left}: say was={was}"
 
-    def _named(self, name: str) -> State | None:
+    def _state_of_name(self, name: str) -> State | None:
         return next(
             (state for state in self._layout.states if name in (state.name, *state.former_names)), None
         )

@@ -141,7 +141,7 @@ class Partition:
                     self._forget(group)
             elif version != meta.token:
                 stale.append((group, meta))
-        with self._named():
+        with self._naming_operator():
             self._load(stale, moment)
             for group, opened in self._open.items():
                 self.opened.add(group)
@@ -169,7 +169,7 @@ class Partition:
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
         began = time.perf_counter_ns()
-        with self._named():
+        with self._naming_operator():
             keys = resolve(self._layout, self._levels, streams, due)
         self.tally.keys += keys.size
         self.tally.read_ns += time.perf_counter_ns() - began
@@ -226,7 +226,7 @@ class Partition:
             if self._clean.knows_now(state, self._moment):
                 for group in np.unique(self.groups_of(h)).tolist():
                     self._open[group].fold = True  # which gives them the stamp that they were read with
-        with self._named():
+        with self._naming_operator():
             rows = self._changed_rows(keys, outcome.columns)
             if rows is not None:
                 self._take_in(ROWS, rows)
@@ -238,7 +238,7 @@ class Partition:
     def write(self, moment: Moment) -> None:
         """Write the open groups that changed to the store, and close all."""
         began = time.perf_counter_ns()
-        with self._named():
+        with self._naming_operator():
             self._store.write(self._writes(moment))
             for levels in self._levels.values():
                 levels.settle()
@@ -256,7 +256,7 @@ class Partition:
         """
         self._moment = moment
         sums, size, uncounted = self._census.none(), 0, []
-        for group, meta in self._known(groups).items():
+        for group, meta in self._group_records(groups).items():
             if meta is None:
                 continue
             size += meta.base_bytes + meta.log_bytes
@@ -269,18 +269,18 @@ class Partition:
     def has_any(self, groups: Iterable[int], moment: Moment) -> bool:
         """Return whether any of these groups has state."""
         self._moment = moment
-        return any(meta is not None for meta in self._known(groups).values())
+        return any(meta is not None for meta in self._group_records(groups).values())
 
     def due_groups(self, groups: Iterable[int], moment: Moment) -> list[int]:
         """Return the groups that have a due timer in processing time."""
         self._moment = moment
         return [
             group
-            for group, meta in self._known(groups).items()
+            for group, meta in self._group_records(groups).items()
             if meta is not None and meta.wake_processing <= moment.now_ms
         ]
 
-    def _known(self, groups: Iterable[int]) -> dict[int, Meta | None]:
+    def _group_records(self, groups: Iterable[int]) -> dict[int, Meta | None]:
         """The records of groups, to count and wake by: those that the last batch has left are good enough."""
         groups = list(groups)
         left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
@@ -307,7 +307,7 @@ class Partition:
             self._copies.save(self._levels, self._versions, self._records, self._moment.batch_id)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _naming_operator(self) -> Iterator[None]:
         """Name the operator in an error of rows, which do not know it."""
         try:
             yield

@@ -106,7 +106,7 @@ class RedisBlobs:
         ]
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names, None for one that is not there: one round trip."""
+        """The blobs of these names, None for one that is missing: one round trip."""
         if not names:
             return []
         (blobs,) = self._connection.ask([("MGET", *(name.key for name in names))])
@@ -116,7 +116,7 @@ class RedisBlobs:
         """Delete blobs, then their names in the indexes: one round trip."""
         commands: list[Command] = []
         for gone in replaced:
-            # The index last: a blob that is there stays in it.
+            # The index last: a blob that exists stays in it.
             commands.append(("UNLINK", *(blob_key(home, gone.group, name) for name in gone.names)))
             commands.append(("ZREM", _index(home, gone.group), *gone.names))
         self._connection.ask(commands)
@@ -127,14 +127,14 @@ def _index(home: str, group: int) -> str:
 
 
 class RedisConnection:
-    """A connection that outlives batches, and is made anew where it has broken.
+    """A connection that outlives batches, and is recreated where it has broken.
 
     Every command that is sent may be sent twice.
 
     Args:
         server: Where to.
         clock: Seconds that pass, for the server's patience.
-        pause: Waits for so many seconds.
+        pause: Waits for a number of seconds.
 
     Raises:
         Unsupported: The client is not installed.

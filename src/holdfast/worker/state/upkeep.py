@@ -7,7 +7,7 @@ Expiry happens when a group is folded: bounded, because a batch folds few groups
 is left out is in no base any more. A value that has no stamp is given one here, so that it expires although
 nobody asks for its key again.
 
-The counts stand in the group's record and are committed with its rows, so they are right after a restart, a
+The counts are in the group's record and are committed with its rows, so they are right after a restart, a
 rescale or a restore. What a pass changes is added to them; a new base is counted anew.
 """
 
