@@ -6,7 +6,6 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # it is in no stub
 import os
 import sys
-from types import FrameType
 
 
 def main() -> None:
@@ -27,7 +26,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as handlers are called
+def _end(number: int, frame: object) -> None:  # noqa: ARG001 - as handlers are called
     os.write(2, b"interrupted\n")
     os._exit(130)
 

@@ -241,7 +241,7 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     grid_queries.write(tmp_path, 0, (left, []))
     (tmp_path / "job.py").write_text(JOB.format(schema=SCHEMA, folder=tmp_path))
     (tmp_path / "plan.py").write_text(PLAN.format(schema=SCHEMA, folder=tmp_path))
-    words = ["state", "bootstrap", "job.py", "--from", "plan.py", "--to", "catalog", "--home", "home"]
+    words = ["state", "bootstrap", "job.py", "catalog", "--from", "plan.py", "--home", "home"]
     planned = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
     assert json.loads(planned.stdout)["sources"] == [
         {"kind": "files", "history": True, "offset": None, "files_read": 1}
