@@ -258,6 +258,6 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     newest = max(path.name for path in (tmp_path / "catalog" / "savepoints").iterdir())
     start = f"next: holdfast run job.py -s catalog/savepoints/{newest} --home home"
     assert shown.stderr.splitlines()[-1] == start
-    unsaid = CliRunner().invoke(app, [*words[:4], "job.py", *words[5:]])
+    unsaid = CliRunner().invoke(app, [*words[:5], "job.py", *words[6:]])
     assert unsaid.exit_code == 2
     assert "def warm(spark)" in unsaid.stderr
