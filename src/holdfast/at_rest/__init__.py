@@ -1,1 +1,1 @@
-"""State at rest: read, explain, mend, move and make it, from the files of checkpoints and savepoints."""
+"""State read from the files of checkpoints and savepoints: by key, by row, in SQL, over batches."""

@@ -403,7 +403,7 @@ class _Keys:
             except ValueError:
                 return text
         length = self._window_length(name, type_)
-        start = None if length is None else _time(text)
+        start = None if length is None else utc_time(text)
         return text if length is None or start is None else {"start": start, "end": start + length}
 
     def _window_length(self, name: str, type_: DataType) -> dt.timedelta | None:
@@ -463,8 +463,8 @@ def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int, dt.date)) and not isinstance(value, bool) else None
 
 
-def _time(text: str) -> dt.datetime | None:
-    """A window's start; without a zone it is in UTC, as times of state are printed."""
+def utc_time(text: str) -> dt.datetime | None:
+    """Parse a time in ISO 8601; one without a zone is in UTC. None if it is not one."""
     try:
         time = dt.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:

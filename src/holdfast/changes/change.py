@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import IntEnum
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.changes.engine import ChangePlan, Step, carry_out, state_at_rest
-from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, SetOffsets
+from holdfast.changes.offsets.moving import OffsetRequest, SetOffsets
 from holdfast.changes.offsets.moving import plan_offsets as planned_offsets
-from holdfast.changes.partitions import MovePartitions, RescalePlan, planned_rescale
-from holdfast.changes.reshaping import MigrationPlan, MoveToLayout, planned_migration
+from holdfast.changes.partitions import MovePartitions, planned_rescale
+from holdfast.changes.reshaping import MoveToLayout, planned_migration
 from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
@@ -112,8 +112,10 @@ class Changed(JsonShape):
         return self.plan.checkpoint
 
 
-# Prepares a step: checks it against the source, and holds what it needs until the change is done.
-Prepare = Callable[[ChangeSource, Storage], AbstractContextManager[tuple[Any, Step[Any]]]]
+# The plan of a step and the step, with what it needs until the change is done.
+Prepared = AbstractContextManager[tuple[Any, Step[Any]]]
+# Prepares a step: checks it against the source, for a target.
+Prepare = Callable[[ChangeSource, Storage], Prepared]
 
 
 class StateChange:
@@ -200,10 +202,9 @@ class StateChange:
 
         step = KeepNewerThan(when, column, state)
 
-        @contextmanager
-        def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[Any, Step[Any]]]:  # noqa: ARG001 - as others
+        def prepared(source: ChangeSource, _: Storage) -> Prepared:
             states = step.expressions(source.view()[0])
-            yield {"when": str(when), "column": column, "states": list(states)}, step
+            return nullcontext(({"when": str(when), "column": column, "states": list(states)}, step))
 
         return self.add_step(StepOrder.ROWS, prepared)
 
@@ -213,10 +214,9 @@ class StateChange:
         """Set the offsets from which sources continue; the arguments are those of `hf.move_offsets`."""
         wanted = OffsetRequest(changes, skip_files, files_of)
 
-        @contextmanager
-        def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[OffsetPlan, Step[Any]]]:
+        def prepared(source: ChangeSource, target: Storage) -> Prepared:
             plan = planned_offsets(source, target, wanted)
-            yield plan, SetOffsets(plan)
+            return nullcontext((plan, SetOffsets(plan)))
 
         return self.add_step(StepOrder.OFFSETS, prepared)
 
@@ -248,7 +248,7 @@ class StateChange:
 
         Args:
             checkpoint: A directory that does not exist; by default next to the old checkpoint, with
-                `-changed` behind its name.
+                `-changed` after its name.
             stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint
                 needs none. The checkpoint is watched all the same, for some seconds to two minutes.
             tell: Called with what is done, what there is in all, and what is being done.
@@ -292,15 +292,12 @@ class StateChange:
         self._layout.update(asked)
         return self
 
-    @contextmanager
-    def _layout_step(
-        self, source: ChangeSource, target: Storage
-    ) -> Iterator[tuple[RescalePlan | MigrationPlan, Step[Any]]]:
+    def _layout_step(self, source: ChangeSource, target: Storage) -> Prepared:
         if set(self._layout) == {"partitions"}:
             number = self._layout["partitions"]
-            yield planned_rescale(source, target, number), _Partitions(number, self._master)
-        else:
-            yield planned_migration(source, target, **self._layout), _Layout(dict(self._layout))
+            return nullcontext((planned_rescale(source, target, number), _Partitions(number, self._master)))
+        plan = planned_migration(source, target, **self._layout)
+        return nullcontext((plan, _Layout(dict(self._layout))))
 
     @contextmanager
     def _prepared(self, source: ChangeSource, target: Storage) -> Iterator[tuple[StepsPlan, list[Step[Any]]]]:
@@ -322,12 +319,7 @@ class StateChange:
 
 def _simple(step: Step[Any], plan: Mapping[str, Any]) -> Prepare:
     """Prepare a step that is checked when it is carried out."""
-
-    @contextmanager
-    def prepared(source: ChangeSource, target: Storage) -> Iterator[tuple[Any, Step[Any]]]:  # noqa: ARG001 - as others
-        yield plan, step
-
-    return prepared
+    return lambda _source, _target: nullcontext((plan, step))
 
 
 @dataclass(frozen=True, slots=True)

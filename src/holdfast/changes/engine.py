@@ -285,6 +285,5 @@ def carry_out(
             own = folder / f"step-{number}"
             own.mkdir()
             reports.append(step.apply(work, own, tell))
-            work.end_at(plan.batch_id)
     work.published(target, operation, (plan.source, plan.original), guard)
     return reports

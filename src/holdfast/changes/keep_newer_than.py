@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest.model import StateForm
-from holdfast.at_rest.state_reader import named_operators, pick
+from holdfast.at_rest.state_reader import named_operators, pick, utc_time
 from holdfast.changes.edit.editable_state import type_words
 from holdfast.changes.rows import EditedRows, EditRows
 from holdfast.changes.working_copy import WorkingCopy
@@ -63,9 +63,10 @@ class KeepNewerThan:
         """See `Step`; every row of the changed stores is read back."""
         from holdfast.changes.edit.request import Edit
 
+        micros = micros_of(self.when)
         reports = []
         for number, (state, column) in enumerate(self.expressions(work.checkpoint).items()):
-            request = Edit(state, where=f"epoch_us({column}) < {micros_of(self.when)}", delete=True)
+            request = Edit(state, where=f"epoch_us({column}) < {micros}", delete=True)
             step = EditRows(request, why=f"keep newer than {self.when}", may_change_nothing=True)
             own = folder / str(number)
             own.mkdir()
@@ -80,14 +81,14 @@ def micros_of(when: datetime | date | str) -> int:
         Invalid: It is neither a date nor a time in ISO 8601.
     """
     if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when.replace("Z", "+00:00"))
-        except ValueError as error:
+        parsed = utc_time(when)
+        if parsed is None:
             raise Invalid(
                 f"invalid point in time {when!r}",
                 expected="a date or a time in ISO 8601, such as 2026-11-01 or 2026-11-01T06:00:00Z",
-            ) from error
-    if not isinstance(when, datetime):
+            )
+        when = parsed
+    elif not isinstance(when, datetime):
         when = datetime.combine(when, time())
     whole = when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)
     since = whole - datetime(1970, 1, 1, tzinfo=timezone.utc)

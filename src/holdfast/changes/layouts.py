@@ -58,7 +58,7 @@ def moved(
 
 
 def by_files(shape: StateShape, folder: Path, tell: ProgressCallback | None) -> Backend:
-    """Write the files of the state anew, without Spark, in a directory that does not exist yet."""
+    """Rewrite the files of the state without Spark, in a directory that does not exist yet."""
     return lambda work: rewrite(work.checkpoint, shape, folder, tell)
 
 

@@ -20,14 +20,7 @@ from holdfast.formats.text import PARTITIONS
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.ownership.checkpoint_guard import CheckpointGuard, held_between_drivers
 from holdfast.ownership.usage import CheckpointUsage
-from holdfast.savepoints.access import (
-    Address,
-    ChangeSource,
-    move_of,
-    source_guard,
-    source_of,
-    source_usage,
-)
+from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_of, source_usage
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.view import workplace
@@ -218,7 +211,7 @@ def rescale(
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-pN` behind its
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-pN` after its
             name.
         partitions: How many partitions the state is to have.
         master: Where Spark runs, should it be needed.

@@ -24,9 +24,7 @@ from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, StateIds, par
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, SparkChecksumFile, StoreFile, StoreId
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
-from holdfast.savepoints.access import (
-    ChangeSource,
-)
+from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import Purpose, plan_take
 from holdfast.savepoints.restoring import Restored, RestoreKind, plan_restore, restore, withdraw
 from holdfast.savepoints.taking import Taken

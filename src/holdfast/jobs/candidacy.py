@@ -29,9 +29,7 @@ from holdfast.ownership.election import (
     Term,
     terms_missing,
 )
-from holdfast.ownership.elections import (
-    Elections,
-)
+from holdfast.ownership.elections import Elections
 from holdfast.ownership.lease import LOOKS, Lease
 from holdfast.ownership.process_identity import ProcessIdentity, myself, this_machine
 from holdfast.plain_values import from_known

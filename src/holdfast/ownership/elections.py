@@ -9,10 +9,7 @@ from holdfast.clock import steady_s
 from holdfast.config.policies import ZOOKEEPER, Leading
 from holdfast.errors import Unsupported
 from holdfast.ownership.checkpoint_lease import can_keep_leases
-from holdfast.ownership.election import (
-    Election,
-    Now,
-)
+from holdfast.ownership.election import Election, Now
 from holdfast.ownership.storage_election import StorageElection
 from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
 from holdfast.storage import open_storage

@@ -96,7 +96,7 @@ class Lease:
         self._closing = True
         self._wake.set()
         self._thread.join(self._election.lease_s)
-        if resign and not self._thread.is_alive() and self._lost_why is None:
+        if resign and not self._thread.is_alive() and self.lost is None:
             with suppress(HoldfastError):
                 self._put_record()
             self._election.resign(self._term)

@@ -39,10 +39,7 @@ from holdfast.ownership.election import (
     Wall,
     terms_missing,
 )
-from holdfast.ownership.process_identity import (
-    ProcessIdentity,
-    myself,
-)
+from holdfast.ownership.process_identity import ProcessIdentity, myself
 from holdfast.storage.port import Storage, full
 
 # Claims that stay, for people who want to know who led.

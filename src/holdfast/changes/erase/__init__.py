@@ -1,1 +1,1 @@
-"""TODO erase."""
+"""A key erased from every byte of a catalog and a checkpoint: search, purge, certificate."""

@@ -17,11 +17,7 @@ from holdfast.checkpoints.keyed import KeyGroup, KeyTimer, Part
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.worker.arrays import numbers, placed, whole
-from holdfast.worker.interface import (
-    SLOT_PREFIX,
-    STAMP_PREFIX,
-    VALUE_PREFIX,
-)
+from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, VALUE_PREFIX
 from holdfast.worker.runtime.columns import cast_column
 from holdfast.worker.state.key_index import KeyOrdinals, same_keys
 from holdfast.worker.state.layout import KEY_PREFIX, ROWS, group_of
