@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -317,5 +318,8 @@ def running(
     )
     try:
         yield job
+    except BaseException:
+        sys.stderr.write("\n".join(["the job said:", *map(str, job.events), job._words]))
+        raise
     finally:
         job.close()

@@ -7,7 +7,7 @@ configuration. Spark's own settings are not read here, because that would take a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any, Final
@@ -22,6 +22,8 @@ _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
 HDFS_OVER_HTTP: Final = "webhdfs"
 # The time for one answer of a NameNode or DataNode.
 _PATIENCE_S: Final = 30
+# A NameNode under load closes connections without an answer: so often a read is sent.
+_READS: Final = 3
 _S3: Final = "s3"
 # Under this name an object on S3 says by which write it was put there.
 _MARK: Final = "holdfast-write"
@@ -266,9 +268,8 @@ def connect(protocol: str, host: str, uri: str) -> Any:
 
         filesystem = fsspec.filesystem(protocol, **_options(protocol, host))
         if protocol == HDFS_OVER_HTTP:
-            # fsspec sets no timeout, and a host that accepts and never answers would block for ever.
             session = filesystem.session
-            session.request = partial(type(session).request, session, timeout=_PATIENCE_S)
+            session.request = partial(_request, partial(type(session).request, session))
         return filesystem
     except ImportError as error:
         extra = _EXTRA.get(protocol)
@@ -282,6 +283,20 @@ def connect(protocol: str, host: str, uri: str) -> Any:
         raise Unavailable(
             "the storage cannot be reached", where=uri, found=in_a_line(error), hint=CHECK
         ) from error
+
+
+def _request(send: Callable[..., Any], method: str, url: str, **keywords: Any) -> Any:
+    """Send a request with a timeout, which fsspec does not set; a read whose connection breaks is sent again.
+
+    A change is not: it may have been carried out.
+    """
+    from requests.exceptions import ConnectionError as ConnectionBroke
+
+    keywords.setdefault("timeout", _PATIENCE_S)
+    for _ in range(_READS - 1 if method.upper() == "GET" else 0):
+        with suppress(ConnectionBroke):
+            return send(method, url, **keywords)
+    return send(method, url, **keywords)
 
 
 def in_a_line(error: Exception) -> str:
@@ -336,7 +351,7 @@ def _setting(host: str, name: str) -> str | None:
     try:
         address = f"{filesystem.url.partition(f'/{HDFS_OVER_HTTP}/')[0]}/conf"
         answer = filesystem.session.get(
-            address, params={"name": name}, headers={"Accept": "application/json"}, timeout=_PATIENCE_S
+            address, params={"name": name}, headers={"Accept": "application/json"}
         )
         if answer.status_code == _NO_SUCH_SETTING:
             return None
