@@ -42,8 +42,8 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
-	@$(BIN)/lint-imports --config import-rules.ini
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --config import-rules.ini
 
 collected: $(READY)  ## rewrite the assertions of all tests once, and not in each worker
 	@$(BIN)/pytest -q --collect-only >/dev/null

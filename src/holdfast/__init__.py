@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
+    from holdfast import jobs as jobs
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
     from holdfast.advice.cost_api import cost, forecast_cost
@@ -292,7 +293,7 @@ _HOMES = {
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 # Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
-_MODULES = ("checkpoints", "savepoints", "shared", "skew")
+_MODULES = ("checkpoints", "jobs", "savepoints", "shared", "skew")
 
 __all__ = [
     "Aggregate",
@@ -379,6 +380,7 @@ __all__ = [
     "guard",
     "hours",
     "job",
+    "jobs",
     "join_within",
     "keyed",
     "late_rows",

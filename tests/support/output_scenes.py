@@ -171,8 +171,8 @@ def printed() -> dict[str, str]:
     with ExitStack() as stack:
         place = Path(tempfile.mkdtemp(prefix="hf-", dir="/tmp"))  # one length on every machine
         stack.callback(shutil.rmtree, place)
-        stack.enter_context(_same_each_time())
-        stack.enter_context(_set_up(place))
+        stack.enter_context(same_each_time())
+        stack.enter_context(set_up(place))
         stack.enter_context(written_state.counted_later())
         said: dict[str, str] = {}
         for name, commands in SCENES:
@@ -227,7 +227,7 @@ class _Clock:
 
 
 @contextmanager
-def _same_each_time() -> Iterator[None]:
+def same_each_time() -> Iterator[None]:
     """One clock, one host, and a person who looks on. Progress is in lines: a bar is gone at the end."""
     _Clock.at_ns = NOW_MS * 1_000_000
     with (
@@ -263,7 +263,7 @@ def _batches() -> Iterator[BatchProgress]:
 
 
 @contextmanager
-def _set_up(place: Path) -> Iterator[None]:
+def set_up(place: Path) -> Iterator[None]:
     """Checkpoints of several kinds, and the state home of a job that runs."""
     for name, golden in CHECKPOINTS.items():
         files = kafka_files(golden) if name == "topics" else golden_files(golden)

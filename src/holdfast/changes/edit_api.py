@@ -276,7 +276,8 @@ def plan_erase(
             )
     plan = erasing.plan_erase(catalog, meant, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
-    return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
+    usage = None if storage is None else dry_run_usage(storage, now_ms())
+    return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports(), usage=usage)
 
 
 def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage, Storage | None]:

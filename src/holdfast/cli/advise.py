@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import options, output
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.help_text import examples
@@ -78,9 +79,7 @@ def advise(
 
     It reads logs, and names and sizes of files; of a job also what the state home remembers of its batches.
     """
-    from holdfast.jobs.advise_api import advise as advised
-
-    report = advised(
+    report = hf.advise(
         None if target is None else checkpoint_of(target, home),
         topics=[name.strip() for names in topic or () for name in names.split(",")],
         rate=rate,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.help_text import examples
 from holdfast.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.jobs.state_home import StateHome
-    from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
+    from holdfast.jobs import JobAlerts
+    from holdfast.observe.alerting import AlertEvent
 
 app = typer.Typer(help="List alerts of jobs, or export the alert rules.", no_args_is_help=True)
 
@@ -36,22 +37,9 @@ def list_alerts(
 
     They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
     """
-    from holdfast.jobs.reports import alert_events, alerts
-
-    place = options.state_home(home)
-    name = None if job is None else _name(place, job)
-    standing = alerts(place, name)
-    events = alert_events(place, name, last) if last else []
-    if json:
-        output.emit_json(
-            {
-                "alerts": [alert.as_dict() for alert in standing],
-                "events": [event.as_dict() for event in events],
-            }
-        )
-        return
-    _show(standing, events)
-    next_step.say_looked_up(json, lambda: _after_alerts(place, standing, home))
+    found = hf.jobs.alerts(job, last=last, home=home)
+    output.show(found, json, _show)
+    next_step.say_looked_up(json, lambda: _after_alerts(found, home))
 
 
 @app.command("export", short_help="Write rules for Prometheus and a dashboard for Grafana.")
@@ -100,13 +88,12 @@ def export(
         next_step.say_for_real(json)
 
 
-def _after_alerts(place: StateHome, standing: tuple[Alert, ...], home: str | None) -> tuple[str, ...]:
+def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
     """The job with the first alert, where there is a job: a query that is only watched has none."""
-    from holdfast.jobs.registry.registry import Registry
-
-    if not standing:
+    if not found.alerts:
         return ()
-    return ("status", Registry(place.registry).job(standing[0].job).name, *next_step.home_words(home))
+    name = hf.jobs.status(found.alerts[0].job, home=home).details.status.job.name
+    return ("status", name, *next_step.home_words(home))
 
 
 def spoken(event: AlertEvent) -> str:
@@ -114,21 +101,7 @@ def spoken(event: AlertEvent) -> str:
     return f"{event.alert.job}: {'alert' if event.kind == 'firing' else 'alert over'}: {event.alert.text}"
 
 
-def _name(place: StateHome, job: str) -> str:
-    """A job's name from its name or id; what is watched without a supervisor has a name alone."""
-    from holdfast.errors import NotFound
-    from holdfast.jobs.registry.registry import Registry
-    from holdfast.observe.alerting import AlertStore
-
-    try:
-        return Registry(place.registry).job(job).name
-    except NotFound:
-        if job in AlertStore(place.path).numbers():
-            return job
-        raise
-
-
-def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
+def _show(found: JobAlerts) -> None:
     output.table(
         ["JOB", "ALERT", "SEVERITY", "STATE", "SINCE", "WHAT"],
         [
@@ -140,12 +113,12 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
                 output.moment(alert.since_ms),
                 alert.text,
             )
-            for alert in standing
+            for alert in found.alerts
         ],
         below=["WHAT"],
         empty="no alert fires or waits",
     )
-    if events:
+    if found.events:
         output.line()
         output.table(
             ["WHEN", "JOB", "EVENT", "WHAT"],
@@ -156,7 +129,7 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
                     noted.event.kind,
                     noted.event.alert.text,
                 )
-                for noted in reversed(events)
+                for noted in reversed(found.events)
             ],
         )
 

@@ -167,7 +167,7 @@ def catalog_of(given: str, home: str | None) -> str:
         NotFound: There is neither a directory nor a job of this name.
         Invalid: Nobody has said where the job's savepoints go.
     """
-    return given if is_address(given) else savepoints_of(job_details(given, home))
+    return given if is_address(given) else job_details(given, home).require_savepoint_directory()
 
 
 def catalog_for(given: str, home: str | None) -> str:
@@ -181,7 +181,7 @@ def catalog_for(given: str, home: str | None) -> str:
     from holdfast.storage import open_storage
 
     if not is_address(given):
-        return savepoints_of(job_details(given, home))
+        return job_details(given, home).require_savepoint_directory()
     uri = open_storage(given).uri
     place = beside(uri, SAVEPOINTS_BESIDE)
     if place is None:
@@ -191,21 +191,6 @@ def catalog_for(given: str, home: str | None) -> str:
             hint="name the directory behind the checkpoint",
         )
     return place
-
-
-def savepoints_of(details: JobDetails) -> str:
-    """The directory where a job's savepoints go if nobody says otherwise.
-
-    Raises:
-        Invalid: The place does not exist.
-    """
-    if details.savepoint_directory is None:
-        raise Invalid(
-            "a savepoint of this job needs a directory",
-            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
-            hint="name the directory",
-        )
-    return details.savepoint_directory
 
 
 def place_of(given: str, home: str | None) -> str:

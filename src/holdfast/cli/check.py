@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, whole_address, whole_address_or_none
 from holdfast.cli.help_text import examples
@@ -40,8 +41,6 @@ def check_for_spark(
     Raises:
         Invalid: An option was given that is about code.
     """
-    from holdfast.savepoints.spark_upgrade import check_spark
-
     for name in ("against", "old", "set_", "conf", "master", "deep"):
         if context.params.get(name):
             raise Invalid(
@@ -52,7 +51,7 @@ def check_for_spark(
     if target.partition(":")[0].endswith(".py"):
         raise Invalid(_STATE_ALONE, where=target, hint=f"holdfast check --spark {spark} SAVEPOINT")
     address = checkpoint_of(whole_address(context, target), home, query)
-    report = check_spark(address, spark, query=query, home=options.settings(home).real_home)
+    report = hf.check_spark(address, spark, query=query, home=options.settings(home).real_home)
     output.show(report, json, _show_spark)
     return report
 
@@ -169,14 +168,13 @@ def check(
             hint=f"holdfast check {target} --against SAVEPOINT",
         )
     from holdfast.jobs.loader import require_job_file
-    from holdfast.jobs.trials.compatibility import check as checked
 
     address = checkpoint_of(against, home, query)
     for file in (target, old):
         if file is not None:
             require_job_file(file)
     with without_sparks_words() as words, progress("check", "steps", words) as tell:
-        report = checked(
+        report = hf.check(
             target,
             against=address,
             query=query,

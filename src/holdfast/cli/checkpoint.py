@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.help_text import examples
@@ -51,9 +52,7 @@ def show(
     oldest version of the state that files are kept of: version V is the state after batch V - 1. FORMAT is
     the state-checkpoint format, 2 where state files have unique names.
     """
-    from holdfast import checkpoints
-
-    found = checkpoints.read(checkpoint_of(checkpoint, home))
+    found = hf.checkpoints.read(checkpoint_of(checkpoint, home))
     if json:
         output.emit_json(found.as_dict())
         return
@@ -82,12 +81,11 @@ def history(
     A supervisor of this state home knows durations and failures. Without one a duration is computed from the
     times of the log files, with `~` before it.
     """
-    from holdfast import checkpoints
     from holdfast.jobs.checkpoint_watch import with_registry
 
     address = checkpoint_of(checkpoint, home)
     with progress("history", "partitions") as tell:
-        batches = checkpoints.history(address, last, tell)
+        batches = hf.checkpoints.history(address, last, tell)
     batches = with_registry(options.state_home(home), address, batches)
     if json:
         output.emit_json({"checkpoint": address, "batches": [batch.as_dict() for batch in batches]})
@@ -100,11 +98,9 @@ def history(
 @examples("checkpoints/visits", "checkpoints/visits --json")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
-    from holdfast import checkpoints
-
     address = checkpoint_of(checkpoint, home)
     with progress("verify", "files") as tell:
-        found = _with_saved_id(checkpoints.verify(address, tell, home=home), home)
+        found = _with_saved_id(hf.checkpoints.verify(address, tell, home=home), home)
     output.show(found, json, _show_verification)
     next_step.say_looked_up(json, lambda: _after_verification(checkpoint, found, home))
     if not found.ok:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none, without_batch
 from holdfast.cli.help_text import examples
@@ -110,9 +111,8 @@ def cost(
             expected="CHECKPOINT, JOB or SP; or --rate and --keys of a plan",
             hint="holdfast cost checkpoints/visits, or holdfast cost --rate 5000 --keys 1000000",
         )
-    from holdfast.advice.cost_api import forecast_cost
 
-    forecast = forecast_cost(
+    forecast = hf.forecast_cost(
         rate=rate,
         keys=keys,
         value_bytes=100 if value_bytes is None else value_bytes,
@@ -128,7 +128,6 @@ def _cost(
     place: str, home: str | None, prices: Path | None, interval: str | None, savepoints: list[str] | None
 ) -> CostReport:
     """Return the report; of a job's checkpoint with its savepoints, and the memory of its newest batch."""
-    from holdfast.advice.cost_api import cost
     from holdfast.jobs.reports import job_cost
 
     named = without_batch(place)
@@ -141,7 +140,7 @@ def _cost(
         with suppress(HoldfastError):  # without a registry that can be read, the files are all there is
             details = options.control(home).job_with(address)
     if details is None:
-        return cost(place, prices=prices, interval=interval, savepoints=savepoints)
+        return hf.cost(place, prices=prices, interval=interval, savepoints=savepoints)
     return job_cost(details, address, prices=prices, interval=interval, savepoints=savepoints)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import options, output
 from holdfast.cli.arguments import catalog_of, whole_address
 from holdfast.cli.help_text import examples
@@ -52,12 +53,11 @@ def drill(
     directory of savepoints, and shown beside the ones before it.
     """
     from holdfast.config.units import parse_duration
-    from holdfast.jobs.trials.drill import drill as measure
 
     longest_ms = parse_duration(max_, "--max")
     address = catalog_of(savepoint, home)
     with progress("drill", "steps") as tell:
-        drilled = measure(
+        drilled = hf.drill(
             address,
             job=job,
             query=query,

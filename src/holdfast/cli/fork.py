@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, NewCheckpoint, Savepoint, checkpoint_of
 from holdfast.cli.help_text import examples
@@ -21,28 +22,7 @@ if TYPE_CHECKING:
     from holdfast.changes.partitions import RescalePlan
     from holdfast.jobs.trials.comparison import Compared, Outputs, RowSample
     from holdfast.ownership.usage import CheckpointUsage
-    from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan
-
-
-def plan_of_savepoint(
-    savepoint: str,
-    checkpoint: str,
-    operation: RestoreKind,
-    database: str | None = None,
-    table: str | None = None,
-) -> RestorePlan:
-    """Plan a restore or a fork; the savepoint is proved."""
-    from holdfast.savepoints.access import open_savepoint
-    from holdfast.savepoints.restoring import open_table, plan_restore
-    from holdfast.storage import open_storage
-
-    catalog, savepoint_id = open_savepoint(savepoint)
-    with progress("verify", "files") as tell:
-        target = open_storage(checkpoint)
-        into = None if table is None else open_table(table, target)
-        return plan_restore(
-            catalog, savepoint_id, target, operation, database=database, table=into, tell=tell
-        )
+    from holdfast.savepoints.restoring import Restored, RestorePlan
 
 
 def show_plan(plan: RestorePlan) -> None:
@@ -257,10 +237,8 @@ def fork(  # noqa: PLR0917 - each is an option
             where="--compare --dry-run",
             hint="leave out CHECKPOINT, and no fork is made",
         )
-    from holdfast.jobs.trials.comparison import compare as run_both
-
     with progress("compare", "batches") as tell:
-        compared = run_both(
+        compared = hf.compare(
             savepoint,
             original=original,
             new=compare,
@@ -290,9 +268,6 @@ def _fork(
     database: str | None,
     table: str | None,
 ) -> None:
-    from holdfast import savepoints
-    from holdfast.savepoints.restoring import RestoreKind
-
     if checkpoint is None:
         raise Invalid(
             "it is not said where the fork is to go",
@@ -300,12 +275,13 @@ def _fork(
             hint="name a directory that does not exist",
         )
     if dry_run:
-        plan = plan_of_savepoint(savepoint, checkpoint, RestoreKind.FORK, database, table)
+        with progress("verify", "files") as tell:
+            plan = hf.savepoints.plan_fork(savepoint, checkpoint, database=database, table=table, tell=tell)
         output.show_plan(plan, json, show_plan)
         next_step.say_for_real(json)
         return
     with progress("fork", "files") as tell:
-        made = savepoints.fork(
+        made = hf.savepoints.fork(
             savepoint, checkpoint, drop_expired=drop_expired, database=database, table=table, tell=tell
         )
     output.show(made, json, show_restored)
@@ -331,22 +307,18 @@ def restore(
     A query that writes files (Parquet, JSON, CSV, …) and gets a new directory for them needs --table: Spark's
     file sink fails for good up to ten batches later if its log lacks the batches before.
     """
-    from holdfast import savepoints
-    from holdfast.savepoints.access import open_savepoint
-    from holdfast.savepoints.leases import require_no_turn
-    from holdfast.savepoints.restoring import RestoreKind
-
     if dry_run:
-        plan = plan_of_savepoint(savepoint, checkpoint, RestoreKind.RESTORE, database, table)
-        if claim:
-            require_no_turn(open_savepoint(savepoint)[0])
+        with progress("verify", "files") as tell:
+            plan = hf.savepoints.plan_restore(
+                savepoint, checkpoint, claim=claim, database=database, table=table, tell=tell
+            )
         output.show_plan(plan, json, show_plan)
         if claim:
             output.say(f"the savepoint would be deleted afterwards: {plan.savepoint}")
         next_step.say_for_real(json)
         return
     with progress("restore", "files") as tell:
-        made = savepoints.restore(
+        made = hf.savepoints.restore(
             savepoint,
             checkpoint,
             claim=claim,
@@ -390,16 +362,14 @@ def rescale(
     The query continues from it after the batch that it ends with. What is rescaled stays as it is. A
     checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast import savepoints
-
     address = checkpoint_of(source, home)
     if dry_run:
-        plan = savepoints.plan_rescale(address, checkpoint, partitions=partitions)
+        plan = hf.savepoints.plan_rescale(address, checkpoint, partitions=partitions)
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or plan.usage is None)
         return
     with without_sparks_words() as words, progress("rescale", "files", words) as tell:
-        made = savepoints.rescale(
+        made = hf.savepoints.rescale(
             address,
             checkpoint,
             partitions=partitions,

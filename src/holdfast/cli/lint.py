@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import options, output
 from holdfast.cli.arguments import is_address, job_details
 from holdfast.cli.help_text import examples
@@ -82,12 +83,11 @@ def _planned(
 ) -> LintReport:
     from holdfast.cli.standard_streams import without_sparks_words
     from holdfast.jobs.loader import require_job_file
-    from holdfast.jobs.trials.linting import lint as linted
 
     require_job_file(target)
     place = options.settings(home).ensure_home().resolve()
     with without_sparks_words():
-        return linted(target, plan=True, overrides=pairs, conf=conf, master=master, home=place)
+        return hf.lint(target, plan=True, overrides=pairs, conf=conf, master=master, home=place)
 
 
 def _read(target: str, home: str | None) -> LintReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.help_text import examples
 
@@ -9,16 +10,14 @@ from holdfast.cli.help_text import examples
 @examples("", "--home .holdfast --json")
 def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
     """List the jobs of the state home."""
-    jobs = options.control(home).jobs()
+    jobs = hf.jobs.list(home=home)
     if json:
         output.emit_json({"jobs": [job.as_dict() for job in jobs]})
         return
-    from holdfast.jobs.registry.client import describe
-
     output.table(
         ["JOB", "STATE", "STARTED", "CHECKPOINT"],
         [
-            (status.job.name, describe(status), output.moment(status.job.started_ms), status.job.checkpoint)
+            (status.job.name, status.word, output.moment(status.job.started_ms), status.job.checkpoint)
             for status in jobs
         ],
         empty="no job has run with this state home",

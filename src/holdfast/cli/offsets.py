@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of, whole_address
 from holdfast.cli.fork import show_usage
@@ -53,9 +54,7 @@ _SHOWS = "`holdfast offsets show` shows where each source goes on"
 @examples("checkpoints/visits", "savepoints/20260305T080000")
 def show(source: Shown, *, home: options.Home = None, json: options.Json = False) -> None:
     """Show where each source goes on: by topic and partition, table version, or entry of its log of files."""
-    from holdfast.changes.offsets import offsets_api
-
-    output.show(offsets_api.offsets(checkpoint_of(source, home)), json, _show_positions)
+    output.show(hf.offsets(checkpoint_of(source, home)), json, _show_positions)
 
 
 @app.command("set")
@@ -97,7 +96,7 @@ def set_(
     does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
-    from holdfast.changes.offsets.position_changes import ToOffset, ToRecord, ToVersion, listed_offsets
+    from holdfast.changes.offsets.position_changes import listed_offsets
 
     ways = [way for way in (at or None, given, version, offset) if way is not None]
     if len(ways) != 1:
@@ -110,11 +109,11 @@ def set_(
     if at or given is not None:
         text, place = ("\n".join(at), "--at") if at else (_text(given or ""), given or "")
         changes = [
-            ToRecord(record.topic, record.partition, record.at, name)
+            hf.ToRecord(record.topic, record.partition, record.at, name)
             for record in listed_offsets(text, place)
         ]
     else:
-        changes = [ToVersion(version, name)] if version is not None else [ToOffset(offset or "", name)]
+        changes = [hf.ToVersion(version, name)] if version is not None else [hf.ToOffset(offset or "", name)]
     _make(source, checkpoint or to, OffsetRequest(changes), home, stopped=stopped, dry_run=dry_run, json=json)
 
 
@@ -147,7 +146,7 @@ def skip(
     checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
-    from holdfast.changes.offsets.position_changes import SkipRecords, listed_offsets
+    from holdfast.changes.offsets.position_changes import listed_offsets
 
     if bool(rows) == bool(files):
         raise Invalid(
@@ -158,7 +157,7 @@ def skip(
         )
     counts = listed_offsets("\n".join(rows), "--rows") if rows else ()
     wanted = OffsetRequest(
-        [SkipRecords(count.topic, count.partition, count.at, name) for count in counts], files or (), name
+        [hf.SkipRecords(count.topic, count.partition, count.at, name) for count in counts], files or (), name
     )
     _make(source, checkpoint or to, wanted, home, stopped=stopped, dry_run=dry_run, json=json)
 
@@ -196,7 +195,7 @@ def translate(
     be read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
-    from holdfast.changes.offsets.position_changes import RenameTopic, Translate, sync_points
+    from holdfast.changes.offsets.position_changes import sync_points
 
     if bool(topics) == (mapping is not None):
         raise Invalid(
@@ -212,9 +211,9 @@ def translate(
             raise Invalid(
                 "this is no pair of topics", found=pair, expected="OLD=NEW", hint="name both topics"
             )
-        changes.append(RenameTopic(old, new))
+        changes.append(hf.RenameTopic(old, new))
     if mapping is not None:
-        changes.append(Translate(sync_points(_text(mapping), mapping)))
+        changes.append(hf.Translate(sync_points(_text(mapping), mapping)))
     _make(source, checkpoint or to, OffsetRequest(changes), home, stopped=stopped, dry_run=dry_run, json=json)
 
 
@@ -255,18 +254,17 @@ def _make(
     dry_run: bool,
     json: bool,
 ) -> None:
-    from holdfast.changes.offsets import offsets_api
 
     address = checkpoint_of(source, home)
     if dry_run:
-        plan = offsets_api.plan_offsets(
+        plan = hf.plan_offsets(
             address, checkpoint, changes=wanted.changes, skip_files=wanted.files, files_of=wanted.source
         )
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or plan.usage is None)
         return
     with progress("offsets", "files") as tell:
-        made = offsets_api.move_offsets(
+        made = hf.move_offsets(
             address,
             checkpoint,
             changes=wanted.changes,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import (
     Catalog,
@@ -199,14 +200,7 @@ def take(
     With --every the label is `periodic` unless another is given, and savepoints with any other label are left
     alone. Where no batch was committed since the last one, none is taken.
     """
-    from holdfast import savepoints
-    from holdfast.checkpoints import record_of
-    from holdfast.external.view import open_checkpoint
-    from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import PENDING, RECORDED
-    from holdfast.savepoints.savepoint_api import plan_of_take
-    from holdfast.savepoints.taking import with_query_id
-    from holdfast.storage import open_storage
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
     address = checkpoint_of(checkpoint, home)
@@ -226,17 +220,13 @@ def take(
         next_step.say(json, "savepoint", "list", next_step.typed(into))
         return
     if dry_run:
-        origin = open_checkpoint(address)
-        record = record_of(origin, home)
-        if id_of is not None:
-            origin = with_query_id(origin, *open_savepoint(id_of))
-        plan = plan_of_take(origin, open_storage(into, "catalog"), batch, record)
+        plan = hf.savepoints.plan_take(address, into, batch=batch, id_of=id_of, home=home)
         output.show_plan(plan, json, _show_plan)
         next_step.say_for_real(json)
         return
     began = time.monotonic()
     with progress("savepoint", "files") as tell:
-        taken = savepoints.take(
+        taken = hf.savepoints.take(
             address,
             into,
             batch=batch,
@@ -291,10 +281,8 @@ def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.J
 
     Of a job: those of the directory that holds its newest savepoint, else of CHECKPOINT.savepoints.
     """
-    from holdfast import savepoints
-
     address = catalog_of(catalog, home)
-    found = savepoints.list(address)
+    found = hf.savepoints.list(address)
     if not found:
         _refuse_no_catalog(address)
     if json:
@@ -331,13 +319,12 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
-    from holdfast import savepoints
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.digests import recorded_states
     from holdfast.savepoints.labels import label_changes
 
-    manifest = savepoints.show(savepoint)
+    manifest = hf.savepoints.show(savepoint)
     catalog, savepoint_id = open_savepoint(savepoint)
     labels = label_changes(catalog, savepoint_id)
     states = recorded_states(catalog, manifest)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Catalog, Savepoint, catalog_of, place_of, warn_of_label, whole_address
 from holdfast.cli.help_text import examples
@@ -48,10 +49,8 @@ def verify(
     With --deep the rows are counted, hashed and compared with what was recorded when the savepoint was new.
     Where that is pending there is nothing to compare with, and that is said.
     """
-    from holdfast import savepoints
-
     with progress("verify", "files") as tell:
-        proof = savepoints.verify(savepoint, deep=deep, tell=tell)
+        proof = hf.savepoints.verify(savepoint, deep=deep, tell=tell)
     output.show(proof, json, _show_proof)
     next_step.say_looked_up(json, lambda: _after_proof(savepoint, proof))
     if not proof.ok:
@@ -84,10 +83,8 @@ def diff(
     json: options.Json = False,
 ) -> None:
     """Show what differs between two states, key by key."""
-    from holdfast import savepoints
-
     if files:
-        compared = savepoints.diff_files(first, second)
+        compared = hf.savepoints.diff_files(first, second)
         output.show(compared, json, _show_difference)
         if not compared.same_state:
             sides = (first, second)
@@ -96,7 +93,7 @@ def diff(
             )
         return
     with progress("diff", "stores") as tell:
-        found = savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
+        found = hf.savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
     output.show(found, json, _show_states)
     next_step.say_looked_up(json, lambda: _after_difference(first, second, found, home))
 
@@ -444,16 +441,12 @@ def delete(
     json: options.Json = False,
 ) -> None:
     """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
-    from holdfast import savepoints
-    from holdfast.savepoints.access import open_savepoint
-    from holdfast.savepoints.removal import plan_delete
-
-    removal = plan_delete(*open_savepoint(savepoint), now_ms())
+    removal = hf.savepoints.plan_delete(savepoint)
     if not dry_run:
         if not yes:
             confirm(f"Delete {removal.savepoint} and free {removal.size_bytes:,} bytes?")
         with progress("delete", "files") as tell:
-            removal = savepoints.delete(savepoint, tell=tell)
+            removal = hf.savepoints.delete(savepoint, tell=tell)
     output.show_plan(removal, json, partial(_show_removal, dry_run=dry_run), dry_run=dry_run)
     _say_next(removal, json, dry_run=dry_run)
 
@@ -476,17 +469,8 @@ def gc(
     json: options.Json = False,
 ) -> None:
     """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
-    from holdfast import savepoints
-    from holdfast.config.units import parse_duration
-    from holdfast.savepoints.catalog import require_catalog
-    from holdfast.savepoints.removal import plan_sweep
-    from holdfast.storage import open_storage
-
-    dead_after_ms = parse_duration(older_than, "--older-than", allow_zero=True)
     address = catalog_of(catalog, home)
-    place = open_storage(address, "catalog")
-    require_catalog(place)
-    removal = plan_sweep(place, now_ms(), dead_after_ms)
+    removal = hf.savepoints.plan_gc(address, older_than=older_than)
     if not dry_run:
         if removal.paths and not yes:
             confirm(
@@ -494,7 +478,7 @@ def gc(
                 " that no savepoint needs?"
             )
         with progress("gc", "files") as tell:
-            removal = savepoints.gc(address, older_than=older_than, tell=tell)
+            removal = hf.savepoints.gc(address, older_than=older_than, tell=tell)
     output.show_plan(removal, json, partial(_show_removal, dry_run=dry_run), dry_run=dry_run)
     _say_next(removal, json, dry_run=dry_run)
 

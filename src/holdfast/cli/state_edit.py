@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import Catalog, catalog_of, checkpoint_of, warn_of_label, whole_address
 from holdfast.cli.fork import show_usage
@@ -131,18 +132,17 @@ def undo(
 
     The label of the original stays with the original.
     """
-    from holdfast.changes import edit_api
     from holdfast.savepoints.taking import check_label
 
     check_label(label)
-    plan = edit_api.plan_undo(savepoint)
+    plan = hf.plan_undo(savepoint)
     if dry_run:
         output.show_plan(plan, json, _show_undo_plan)
         next_step.say_for_real(json)
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    made = edit_api.undo(savepoint, why=why, label=label)
+    made = hf.undo(savepoint, why=why, label=label)
     output.show(made, json, _show_undone)
     warn_of_label(label, made.uri)
     next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
@@ -266,33 +266,27 @@ def erase(
         _require_writable(target)
     everywhere = catalog_of(catalog, home)
     address = None if checkpoint is None else checkpoint_of(checkpoint, home)
-    usage = None if address is None else edit_api.checkpoint_usage(address)
-    if usage is not None and not dry_run and not stopped:
-        raise not_said(usage, edit_api.SAY_STOPPED)
+    if address is not None and not dry_run and not stopped:
+        raise not_said(edit_api.checkpoint_usage(address), edit_api.SAY_STOPPED)
     if dry_run or not yes:
         with progress("erase", "savepoints") as tell:
-            plan = edit_api.plan_erase(
+            plan = hf.plan_erase(
                 key, everywhere=everywhere, column=column, checkpoint=address, home=home, tell=tell
             )
         if dry_run:
-            if json:
-                usage_fields = None if usage is None else usage.as_dict()
-                output.emit_json({"dry_run": True, **plan.as_dict(), "usage": usage_fields})
-            else:
-                _show_lines(plan)
-                show_usage(usage, output.line)
+            output.show_plan(plan, json, _show_erase_plan)
             _tell_outcome(plan.outcome)
-            next_step.say_for_real(json, ready=stopped or usage is None)
+            next_step.say_for_real(json, ready=stopped or plan.usage is None)
             return
         if plan.touched:
-            show_usage(usage, output.insist)
+            show_usage(plan.usage, output.insist)
             more = "" if address is None else f", and all but the newest batch of {checkpoint}"
             confirm(
                 f"Erase {counted(plan.rows, 'row')} from {plan.touched:,} of {len(plan.searched):,}"
                 f" places{more}? Nothing brings them back"
             )
     with progress("erase", "savepoints") as tell:
-        made = edit_api.erase(
+        made = hf.erase(
             key,
             everywhere=everywhere,
             column=column,
@@ -308,6 +302,11 @@ def erase(
         output.insist(f"the certificate above could not be written to {certificate}: {problem}")
         raise typer.Exit(Unavailable.exit_code)
     _tell_outcome(made.outcome)
+
+
+def _show_erase_plan(plan: ErasePlan) -> None:
+    _show_lines(plan)
+    show_usage(plan.usage, output.line)
 
 
 def _show_lines(value: ErasePlan | Certificate) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of, warn_of_label
 from holdfast.cli.fork import say_format, show_moved, show_usage
@@ -97,17 +98,15 @@ def run(
     json: bool,
 ) -> None:
     """Convert the state for new code, or show the plan."""
-    from holdfast.jobs.trials import evolution
-
     wanted = {**code, "to": to, "home": options.settings(home).ensure_home().resolve()}
     if dry_run:
         with without_sparks_words():
-            planned = evolution.plan_evolve(address, checkpoint, **wanted)
+            planned = hf.plan_evolve(address, checkpoint, **wanted)
         output.show_plan(planned, json, _show_evolution)
         next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with without_sparks_words() as words, progress("migrate", "steps", words) as tell:
-        made = evolution.evolve(address, checkpoint, **wanted, stopped=stopped, tell=tell)
+        made = hf.evolve(address, checkpoint, **wanted, stopped=stopped, tell=tell)
     output.show(made, json, _show_evolved)
     _say_run(json, made.checkpoint, to, home, code)
 
@@ -132,10 +131,8 @@ def _run_steps(
     json: bool,
 ) -> None:
     """Convert the state for new code and move it to a different layout in one change, or show the plan."""
-    from holdfast.jobs.trials.change_api import change
-
     known = options.settings(home).ensure_home().resolve()
-    asked = change(address, home=known).code(to, **code)
+    asked = hf.change(address, home=known).code(to, **code)
     for name, value in layout.items():
         if name == "partitions" and value is not None:
             asked.partitions(value, master=code["master"])
@@ -166,8 +163,6 @@ def _show_changed(made: Changed) -> None:
 
 
 def _show_each(plan: StepsPlan) -> None:
-    from holdfast.changes.evolving import EvolutionPlan
-    from holdfast.changes.reshaping import MigrationPlan
 
     for step in plan.steps:
         if isinstance(step.plan, EvolutionPlan):
@@ -289,7 +284,6 @@ def migrate(
     renamed or wider, operators that are inserted, removed or moved. Columns and operators are matched by
     name. Spark plans the code on this machine, which takes some seconds.
     """
-    from holdfast.changes import reshaping
     from holdfast.jobs.loader import require_job_file
 
     address = checkpoint_of(source, home)
@@ -323,12 +317,12 @@ def migrate(
             _run_steps(address, checkpoint, to, code, wanted, **how)
         return
     if dry_run:
-        planned = reshaping.plan_migrate(address, checkpoint, **wanted)
+        planned = hf.plan_migrate(address, checkpoint, **wanted)
         output.show_plan(planned, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
     with progress("migrate", "stores") as tell:
-        made = reshaping.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
+        made = hf.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
     output.show(made, json, _show_made)
     next_step.say_start(json, made.checkpoint, made.plan.original)
 
@@ -385,7 +379,7 @@ def bootstrap(
         next_step.say_for_real(json)
         return
     with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
-        made = bootstrapping.bootstrap(target, catalog, **wanted, label=label, tell=tell)
+        made = hf.bootstrap(target, catalog, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
     warn_of_label(label, made.uri)
     settings = next_step.given_words("--set", set_)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
 from holdfast.cli.help_text import examples
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from holdfast.jobs import JobReport
     from holdfast.jobs.recovery import Prediction, RecoveryTimes
     from holdfast.jobs.registry.client import JobDetails
     from holdfast.jobs.reports import QuerySizing
@@ -155,10 +157,8 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
         now: The job.
         width: How many characters fit beside each other.
     """
-    from holdfast.jobs.registry.client import describe
-
     job = now.details.status.job
-    lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {describe(now.details.status)}")]]
+    lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {now.details.status.word}")]]
     room = max(width - _BESIDE, _LEAST_WIDTH)
     for query in now.details.queries:
         history = [earlier for earlier in now.details.batches if earlier.query == query.name]
@@ -212,28 +212,20 @@ def status(
     if watch:
         _follow(job, home, json)
         return
-    control = options.control(home)
-    details = control.details(job)
-    prediction = control.prediction(details)
-    alerts = _firing(details.status.job.name, home)
-    sized, lags = _sized(details, home), _lags(details)
-    if json:
-        expected = None if prediction is None else prediction.as_dict()
-        told = [alert.as_dict() for alert in alerts]
-        sizes = [query.as_dict() for query in sized]
-        behind = [lag.as_dict() for lag in lags]
-        more = {"prediction": expected, "alerts": told, "sizing": sizes, "lag": behind}
-        output.emit_json({**details.as_dict(), **more})
-        return
-    _render(details, sized, lags)
-    _render_recoveries(details.recoveries, prediction)
-    if alerts:
+    report = hf.jobs.status(job, home=home)
+    output.show(report, json, _show)
+    next_step.say_looked_up(json, lambda: _after_status(report.details, home))
+
+
+def _show(report: JobReport) -> None:
+    _render(report.details, report.sizing, report.lag)
+    _render_recoveries(report.details.recoveries, report.prediction)
+    if report.alerts:
         output.line()
         output.table(
             ["ALERT", "SINCE", "WHAT"],
-            [(alert.rule, output.moment(alert.since_ms), alert.text) for alert in alerts],
+            [(alert.rule, output.moment(alert.since_ms), alert.text) for alert in report.alerts],
         )
-    next_step.say_looked_up(json, lambda: _after_status(details, home))
 
 
 def _after_status(details: JobDetails, home: str | None) -> tuple[str, ...]:
@@ -260,31 +252,11 @@ def _follow(job: str, home: str | None, json: bool) -> None:
 
 
 def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
-    from holdfast.jobs.reports import alerts
-    from holdfast.observe.alerting import FIRING
-
-    place = options.state_home(home)
-    return tuple(alert for alert in alerts(place, job) if alert.phase == FIRING)
-
-
-def _sized(details: JobDetails, home: str | None) -> tuple[QuerySizing, ...]:
-    from holdfast.clock import now_ms
-    from holdfast.jobs.reports import sizings
-
-    return sizings(details, options.state_home(home), now_ms())
-
-
-def _lags(details: JobDetails) -> tuple[Lag, ...]:
-    from holdfast.clock import now_ms
-    from holdfast.jobs.reports import job_lags
-
-    return job_lags(details, now_ms())
+    return tuple(alert for alert in hf.jobs.alerts(job, last=0, home=home).alerts if alert.firing)
 
 
 def _state(details: JobDetails) -> str:
-    from holdfast.jobs.registry.client import describe
-
-    word, reason = describe(details.status), details.status.job.reason
+    word, reason = details.status.word, details.status.job.reason
     return f"{word}: {reason}" if reason and reason != word.lower() else word
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.arguments import Checkpoint, checkpoint_of
@@ -122,10 +123,8 @@ def _alerts(given: list[str] | None) -> Alerts:
     Raises:
         Invalid: The one does not exist, or a value does not fit.
     """
-    from holdfast.config.alert_settings import Alerts
-
     wanted = options.pairs("--alert", given)
-    known = list(Alerts().as_dict())
+    known = list(hf.Alerts().as_dict())
     if wrong := [name for name in wanted if name not in known]:
         raise Invalid(
             "there is no such alert",
@@ -137,7 +136,7 @@ def _alerts(given: list[str] | None) -> Alerts:
     values: dict[str, Any] = dict(wanted)
     if "job_failed" in values:
         values["job_failed"] = values["job_failed"].lower() not in ("off", "false")
-    return Alerts(**values)
+    return hf.Alerts(**values)
 
 
 @contextmanager

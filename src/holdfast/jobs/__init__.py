@@ -1,1 +1,52 @@
-"""Jobs: their definition, their driver process and the supervisor that keeps it running."""
+"""Jobs: their definition, their driver process, the supervisor that keeps it running, and `hf.jobs`.
+
+`list` names the jobs of a state home, `status` tells all of one, `alerts` what is wrong with them, `stop` and
+`cancel` end one; `plan_stop` and `plan_cancel` say what that would do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.jobs.jobs_api import (
+        Cancelled,
+        JobAlerts,
+        JobReport,
+        QuerySavepoint,
+        Stopped,
+        StopPlan,
+        alerts,
+        cancel,
+        list,  # noqa: A004 - as people say
+        plan_cancel,
+        plan_stop,
+        status,
+        stop,
+    )
+
+__all__ = [
+    "Cancelled",
+    "JobAlerts",
+    "JobReport",
+    "QuerySavepoint",
+    "StopPlan",
+    "Stopped",
+    "alerts",
+    "cancel",
+    "list",
+    "plan_cancel",
+    "plan_stop",
+    "status",
+    "stop",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used, so that a worker of this room loads nothing else."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module("holdfast.jobs.jobs_api"), name)
+    globals()[name] = value
+    return value

@@ -58,6 +58,11 @@ class Alert(JsonShape):
         return self.rule, self.labels
 
     @property
+    def firing(self) -> bool:
+        """Return whether it has been wrong for long enough."""
+        return self.phase == FIRING
+
+    @property
     def job(self) -> str:
         """The job's name."""
         return self.labels[0]

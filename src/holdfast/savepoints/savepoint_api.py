@@ -20,7 +20,7 @@ from holdfast.formats.manifest import LabelChange, Manifest
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
 from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints import digests, labels, removal, restoring, taking, whole_take
+from holdfast.savepoints import digests, labels, planning, removal, restoring, taking, whole_take
 from holdfast.savepoints.access import Address, open_savepoint
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Pace, seems_to_run
@@ -29,10 +29,10 @@ from holdfast.savepoints.leases import require_no_turn
 from holdfast.savepoints.manifest_diff import Difference, compare
 from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.nesting import check_apart
-from holdfast.savepoints.planning import TakePlan, plan_take
+from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
-from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table, plan_restore
+from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.view import place_of, workplace
 from holdfast.storage import open_storage
@@ -110,16 +110,43 @@ def take(
         with workplace(into, "take") as work:
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
-            plan = plan_of_take(origin, kept, batch, record)
+            plan = _plan_take(origin, kept, batch, record)
             complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
             taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
     else:
-        plan = plan_of_take(origin, into, batch, record)
+        plan = _plan_take(origin, into, batch, record)
         taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
         with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
             _digest(into, taken.manifest.savepoint_id, gently, tell)
     return taken
+
+
+def plan_take(
+    checkpoint: Address,
+    catalog: Address,
+    *,
+    batch: int | None = None,
+    id_of: Address | None = None,
+    home: Address | None = None,
+) -> TakePlan:
+    """Return what `take` would save; nothing is changed.
+
+    Args:
+        checkpoint: The checkpoint's path or URI.
+        catalog: The directory of savepoints.
+        batch: As of `take`.
+        id_of: As of `take`.
+        home: As of `take`.
+
+    Raises:
+        HoldfastError: As `take`.
+    """
+    origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
+    record = record_of(origin, home)
+    if id_of is not None:
+        origin = with_query_id(origin, *open_savepoint(id_of))
+    return _plan_take(origin, into, batch, record)
 
 
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
@@ -292,6 +319,56 @@ def restore(
     return made
 
 
+def plan_restore(
+    savepoint: Address,
+    checkpoint: Address,
+    *,
+    claim: bool = False,
+    database: str | None = None,
+    table: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> RestorePlan:
+    """Return what `restore` would make; the savepoint is proved, and nothing is changed.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        claim: As of `restore`.
+        database: As of `restore`.
+        table: As of `restore`.
+        tell: Called with files done, files in all, and a note.
+
+    Raises:
+        HoldfastError: As `restore`.
+    """
+    if claim:
+        require_no_turn(open_savepoint(savepoint)[0])
+    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
+
+
+def plan_fork(
+    savepoint: Address,
+    checkpoint: Address,
+    *,
+    database: str | None = None,
+    table: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> RestorePlan:
+    """Return what `fork` would make; the savepoint is proved, and nothing is changed.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        database: As of `fork`.
+        table: As of `fork`.
+        tell: Called with files done, files in all, and a note.
+
+    Raises:
+        HoldfastError: As `fork`.
+    """
+    return _plan(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
+
+
 def fork(
     savepoint: Address,
     checkpoint: Address,
@@ -333,6 +410,30 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
     return removal.delete(*open_savepoint(savepoint), tell=tell)
 
 
+def plan_delete(savepoint: Address) -> Removal:
+    """Return what `delete` would remove; nothing is changed.
+
+    Raises:
+        NotFound: The savepoint does not exist.
+    """
+    return removal.plan_delete(*open_savepoint(savepoint), now_ms())
+
+
+def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
+    """Return what `gc` would remove; nothing is changed.
+
+    Args:
+        catalog: The catalog.
+        older_than: As of `gc`.
+
+    Raises:
+        NotFound: There are no savepoints here.
+    """
+    storage = open_storage(os.fspath(catalog), "catalog")
+    catalogs.require_catalog(storage)
+    return removal.plan_sweep(storage, now_ms(), parse_duration(older_than, "older_than", allow_zero=True))
+
+
 def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
     """Clear up what no savepoint needs: what killed takes and deletes have left.
 
@@ -351,7 +452,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
     return removal.sweep(storage, dead_after_ms=dead_after_ms, tell=tell)
 
 
-def plan_of_take(
+def _plan_take(
     checkpoint: Storage, catalog: Storage, batch_id: int | None, record: Record | None
 ) -> TakePlan:
     """Plan a savepoint; an error about the query's id names the savepoints that have it.
@@ -360,7 +461,7 @@ def plan_of_take(
         As `plan_take`.
     """
     try:
-        return plan_take(checkpoint, catalog, batch_id, record)
+        return planning.plan_take(checkpoint, catalog, batch_id, record)
     except Corrupt as error:
         if not is_lost_id(error, checkpoint):
             raise
@@ -403,9 +504,31 @@ def plan_restore_once(
     Raises:
         As `restore`.
     """
+    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, again=True)
+
+
+def _plan(
+    savepoint: Address,
+    checkpoint: Address,
+    operation: RestoreKind,
+    tell: ProgressCallback | None,
+    *,
+    again: bool = False,
+    database: str | None = None,
+    table: Address | None = None,
+) -> RestorePlan:
     catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    return plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, again=True, tell=tell)
+    return restoring.plan_restore(
+        catalog,
+        savepoint_id,
+        target,
+        operation,
+        again=again,
+        database=database,
+        table=None if table is None else open_table(table, target),
+        tell=tell,
+    )
 
 
 def _make(
@@ -418,21 +541,11 @@ def _make(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
-    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
-        plan = plan_restore(
-            catalog,
-            savepoint_id,
-            target,
-            operation,
-            again=again,
-            database=database,
-            table=None if table is None else open_table(table, target),
-            tell=tell,
-        )
-        return restoring.restore(catalog, target, plan, tell=tell)
+        plan = _plan(savepoint, checkpoint, operation, tell, again=again, database=database, table=table)
+        return restoring.restore(open_savepoint(savepoint)[0], target, plan, tell=tell)
 
 
 def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
@@ -469,7 +582,7 @@ def _make_without_expired(
     with held_for_making(target, operation.value), workplace(target, "restore") as work:
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
-        plan = plan_restore(
+        plan = restoring.plan_restore(
             kept,
             made.manifest.savepoint_id,
             target,

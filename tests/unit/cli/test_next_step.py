@@ -19,12 +19,12 @@ from example_place import HOME, make_place
 from typer.core import TyperGroup
 from written_state import JOB
 
+import holdfast as hf
 from holdfast.cli import app, next_step, output
 from holdfast.cli.help_text import verbs
 from holdfast.cli.state import key_words
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.jobs.trials import compatibility
 from holdfast.model import Effect, JobState, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.observe.alerting import AlertStore, evaluate
 from holdfast.observe.metrics import sample
@@ -362,7 +362,7 @@ def test_the_verdict_on_new_code_says_what_to_do(
     report = UpgradeReport(
         "visits.py", given[0], None, 1, states, changes, Try(ran=True, accepted=True), "note"
     )
-    monkeypatch.setattr(compatibility, "check", lambda *_args, **_given: report)
+    monkeypatch.setattr(hf, "check", lambda *_args, **_given: report)
     line = shlex.join(["check", "visits.py", "--against", *given])
     assert hint(holdfast, line, code=report.exit_code) == then
     if then.startswith("holdfast state"):
@@ -374,7 +374,7 @@ def test_new_code_that_keeps_the_state_of_a_job_that_runs_takes_its_place(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = UpgradeReport("visits.py", TAKEN, None, 1, (STATE,), (), Try(ran=True, accepted=True), "note")
-    monkeypatch.setattr(compatibility, "check", lambda *_args, **_given: report)
+    monkeypatch.setattr(hf, "check", lambda *_args, **_given: report)
     said = hint(holdfast, f"check visits.py --against {TAKEN}")
     assert said == "holdfast stop visits --savepoint"
 
@@ -516,4 +516,4 @@ def _check_finds(monkeypatch: pytest.MonkeyPatch, migration: str | None) -> None
     refused = dataclasses.replace(STATE, verdict=Verdict.INCOMPATIBLE, spark_error=OTHER_VALUE)
     tried = Try(ran=True, accepted=False)
     report = UpgradeReport("visits.py", TAKEN, None, 1, (refused,), (FILTER,), tried, "note", (), migration)
-    monkeypatch.setattr(compatibility, "check", lambda *_args, **_given: report)
+    monkeypatch.setattr(hf, "check", lambda *_args, **_given: report)

@@ -69,7 +69,8 @@ class Edit:
         elif self.insert:
             done = f"insert {counted(len(self.insert), 'row')}"
         else:
-            done = "delete" if self.delete else f"set {', '.join(self.set)}"
+            assigned = (" = ".join(map(str.strip, text.split("=", 1))) for text in self.set)
+            done = "delete" if self.delete else f"set {', '.join(assigned)}"
         return " ".join([done, *picked])
 
 

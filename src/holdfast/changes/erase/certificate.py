@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.config.units import counted
 from holdfast.json_shapes import JsonShape, in_json, in_json_as
+from holdfast.ownership.usage import CheckpointUsage
 
 ERASED: Final = "erased"
 ERASED_BEFORE: Final = "erased before"
@@ -282,12 +283,14 @@ class ErasePlan(JsonShape):
         key_sha256: The hash of the key.
         searched: What was found in the checkpoint, if one was named, and in each savepoint.
         elsewhere: Other places where the key may be: those that were searched as text, and the others.
+        usage: Who may be using the checkpoint, if one was named; a person must confirm that none does.
     """
 
     catalog: str
     key_sha256: str
     searched: tuple[Searched, ...]
     elsewhere: tuple[PlaceReport, ...] = ()
+    usage: CheckpointUsage | None = None
 
     @property
     @in_json

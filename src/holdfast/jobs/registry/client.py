@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Conflict, Unavailable
+from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.jobs.recovery import RecoveryTimes
 from holdfast.jobs.registry.registry import Attempt, AttemptCounts, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -37,6 +37,12 @@ class JobStatus(JsonShape):
 
     job: JobRecord = field(metadata=json_spread())
     supervised: bool
+
+    @property
+    def word(self) -> str:
+        """The state in one word, or with a remark where the supervisor is gone."""
+        state = self.job.state
+        return state.value if state.terminal or self.supervised else f"{state.value} (no supervisor)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,20 @@ class JobDetails(JsonShape):
         the checkpoint is a whole bucket, which has nothing beside it.
         """
         return next(iter(self.known_catalogs(self.status.job.checkpoint)), None)
+
+    def require_savepoint_directory(self) -> str:
+        """Return the directory of savepoints that are taken without one.
+
+        Raises:
+            Invalid: The place does not exist.
+        """
+        if self.savepoint_directory is None:
+            raise Invalid(
+                "a savepoint of this job needs a directory",
+                found=f"none, and the checkpoint {self.status.job.checkpoint} has nothing beside it",
+                hint="name the directory",
+            )
+        return self.savepoint_directory
 
     def batches_of(self, query: str) -> list[BatchProgress]:
         """The newest batches of one query, oldest first."""
@@ -269,10 +289,3 @@ class Control:
             # both since the record was read.
             job = self._registry.job(job.name)
         return JobStatus(job, supervised)
-
-
-def describe(status: JobStatus) -> str:
-    """The state in one word, or two where the supervisor is gone."""
-    if not status.job.state.terminal and not status.supervised:
-        return f"{status.job.state.value} (no supervisor)"
-    return status.job.state.value

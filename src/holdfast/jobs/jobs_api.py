@@ -1,0 +1,385 @@
+"""What `hf.jobs` offers: look at the jobs of a state home, stop and cancel them, read their alerts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.clock import now_ms
+from holdfast.config.checks import place_word
+from holdfast.config.settings import Settings
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.jobs import reports
+from holdfast.jobs.recovery import Prediction
+from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.reports import QuerySizing
+from holdfast.jobs.state_home import StateHome
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
+from holdfast.observe.alerting import Alert, AlertStore, NotedEvent
+from holdfast.observe.lag import Lag
+from holdfast.savepoints import savepoint_api
+from holdfast.savepoints.catalog import PENDING, RECORDED, ids
+from holdfast.savepoints.nesting import check_apart, check_catalog
+from holdfast.savepoints.taking import Taken, check_label
+from holdfast.storage import open_storage
+
+Address = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport(JsonShape):
+    """A job in full.
+
+    Attributes:
+        details: The job with its queries, attempts, batches, savepoints and recoveries.
+        prediction: What its next recovery would take; None without data.
+        alerts: The alerts that fire.
+        sizing: What each query has and needs, and how its state grows.
+        lag: The lag of each query by partition of its sources.
+    """
+
+    details: JobDetails = field(metadata=json_spread())
+    prediction: Prediction | None
+    alerts: tuple[Alert, ...]
+    sizing: tuple[QuerySizing, ...]
+    lag: tuple[Lag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobAlerts(JsonShape):
+    """The alerts of jobs.
+
+    Attributes:
+        alerts: Those that are firing or pending, the firing ones first.
+        events: When alerts began to fire and were cleared, the oldest first.
+    """
+
+    alerts: tuple[Alert, ...]
+    events: tuple[NotedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySavepoint(JsonShape):
+    """A savepoint of one query of a job that has stopped.
+
+    Attributes:
+        query: The query's name.
+        taken: The savepoint.
+        content: Whether its digests are `recorded` or `pending`.
+    """
+
+    query: str
+    taken: Taken = field(metadata=json_spread())
+    content: str
+
+    @property
+    def pending(self) -> bool:
+        """Return whether its digests are still to be made."""
+        return self.content == PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class StopPlan(JsonShape):
+    """What a stop would do.
+
+    Attributes:
+        status: The job.
+        checkpoints: The checkpoint of each query of which a savepoint would be taken.
+        catalog: The directory for the savepoints; None where none is asked for.
+    """
+
+    status: JobStatus = field(metadata=json_spread())
+    checkpoints: dict[str, str] = field(metadata=NOT_IN_JSON)
+    catalog: str | None = field(metadata=NOT_IN_JSON)
+
+    @property
+    @in_json
+    def savepoints(self) -> tuple[QuerySavepoint, ...]:
+        """Nothing: none has been taken."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(JsonShape):
+    """A job that was stopped.
+
+    Attributes:
+        status: The job.
+        savepoints: A savepoint of each query, where they were asked for.
+    """
+
+    status: JobStatus = field(metadata=json_spread())
+    savepoints: tuple[QuerySavepoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(JsonShape):
+    """A job that was cancelled, or would be.
+
+    Attributes:
+        deletes_checkpoint: Whether the job says `on_cancel="delete"`.
+        status: The job.
+    """
+
+    deletes_checkpoint: bool
+    status: JobStatus = field(metadata=json_spread())
+
+
+def list(*, home: Address | None = None) -> tuple[JobStatus, ...]:  # noqa: A001 - the word that people know
+    """Return every job of a state home, the most recently started first.
+
+    Args:
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        Unavailable: The registry cannot be read.
+        Corrupt: It is damaged.
+    """
+    return tuple(_control(home).jobs())
+
+
+def status(job: str, *, home: Address | None = None) -> JobReport:
+    """Return a job in full: queries, batches, attempts, savepoints, recoveries, sizing, lag and alerts.
+
+    Args:
+        job: The job's name or id.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        NotFound: The job does not exist.
+        Unavailable: The registry cannot be read.
+        Corrupt: It is damaged.
+    """
+    place = _place(home)
+    control = Control(place, now_ms)
+    details = control.details(job)
+    standing = reports.alerts(place, details.status.job.name)
+    return JobReport(
+        details,
+        control.prediction(details),
+        tuple(alert for alert in standing if alert.firing),
+        reports.sizings(details, place, now_ms()),
+        reports.job_lags(details, now_ms()),
+    )
+
+
+def alerts(job: str | None = None, *, last: int = 20, home: Address | None = None) -> JobAlerts:
+    """Return the alerts of one job, or of all, as supervisors and `hf.watch` have noted them.
+
+    Args:
+        job: The name or id of a job, or the name of a query that is watched; all by default.
+        last: How many of the newest events to return.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        NotFound: The job does not exist.
+        Unavailable: The state home cannot be read.
+    """
+    place = _place(home)
+    name = None if job is None else _watched_name(place, job)
+    events = reports.alert_events(place, name, last) if last else ()
+    return JobAlerts(reports.alerts(place, name), tuple(events))
+
+
+def plan_stop(
+    job: str,
+    *,
+    savepoint: Address | bool = False,
+    label: str | None = None,
+    drop_expired: bool = False,
+    home: Address | None = None,
+) -> StopPlan:
+    """Return what `stop` would do; nothing is changed.
+
+    Args:
+        job: The job's name or id.
+        savepoint: As of `stop`.
+        label: As of `stop`.
+        drop_expired: As of `stop`.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: It does not run, or has not started a query of which a savepoint could be taken.
+        Invalid: An argument cannot be right.
+    """
+    control = _control(home)
+    if savepoint is False:
+        if label is not None:
+            raise Invalid("a label is that of a savepoint", hint="take one with --savepoint")
+        if drop_expired:
+            raise Invalid("only a savepoint can leave out what has expired", hint="take one with --savepoint")
+        return StopPlan(control.running(job), {}, None)
+    checkpoints = _checkpoints(control, job)
+    details = control.details(job, batches=1)
+    catalog = details.require_savepoint_directory() if savepoint is True else os.fspath(savepoint)
+    _check_takes(checkpoints, catalog, label)
+    return StopPlan(control.running(job), checkpoints, catalog)
+
+
+def stop(
+    job: str,
+    *,
+    savepoint: Address | bool = False,
+    label: str | None = None,
+    digest: bool = True,
+    drop_expired: bool = False,
+    timeout: Duration = "5m",
+    home: Address | None = None,
+    tell: ProgressCallback | None = None,
+    on_savepoint: Callable[[QuerySavepoint], None] | None = None,
+) -> Stopped:
+    """Stop a job after the batch that runs; it can be run again and continues where it stopped.
+
+    Args:
+        job: The job's name or id.
+        savepoint: Take a savepoint of the last batch of each query into this directory; True for the
+            directory of the job's last savepoint, else the one beside its checkpoint.
+        label: The savepoints' label.
+        digest: Count and hash the rows of the savepoints; without it their digests are pending.
+        drop_expired: Leave out of the savepoints what has expired.
+        timeout: How long to wait for the job to end.
+        home: The state home; by default the one that holds here.
+        tell: Called with files done, files in all, and a note, for each savepoint.
+        on_savepoint: Called with each savepoint as soon as it is taken.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: It does not run, has not started a query, or its supervisor ended before it did.
+        Invalid: An argument cannot be right.
+        Unavailable: The job has not ended in time.
+    """
+    plan = plan_stop(job, savepoint=savepoint, label=label, drop_expired=drop_expired, home=home)
+    control = _control(home)
+    ended = control.stop(plan.status.job.name, parse_duration(timeout, "timeout", allow_zero=True) / 1000)
+    if plan.catalog is None:
+        return Stopped(ended, ())
+    if not ended.job.state.terminal:
+        raise Conflict(
+            f"the supervisor of job {ended.job.name!r} ended before the job did",
+            found=ended.job.state.value,
+            hint="its driver stops by itself; then take it with `holdfast savepoint take`",
+        )
+    made = []
+    for query, checkpoint in plan.checkpoints.items():
+        began = time.monotonic()
+        try:
+            taken = savepoint_api.take(
+                checkpoint,
+                plan.catalog,
+                label=label,
+                digest=False,
+                gentle=False,
+                drop_expired=drop_expired,
+                tell=tell,
+            )
+        except HoldfastError as error:
+            raise type(error)(
+                f"job {ended.job.name!r} has ended, but no savepoint of query {query!r} was taken:"
+                f" {error.fact}",
+                where=error.where,
+                found=error.found,
+                expected=error.expected,
+                hint=error.hint
+                or f"take it with `holdfast savepoint take {place_word(checkpoint)}"
+                f" {place_word(plan.catalog)}`",
+            ) from error
+        made.append(QuerySavepoint(query, taken, RECORDED if taken.manifest.has_content else PENDING))
+        if on_savepoint is not None:
+            on_savepoint(made[-1])
+        with suppress(HoldfastError):  # it is there, whether the registry knows of it or not
+            control.note_savepoint(ended.job.name, query, taken, int((time.monotonic() - began) * 1000))
+    return Stopped(ended, tuple(_digested(each, tell) if digest else each for each in made))
+
+
+def plan_cancel(job: str, *, home: Address | None = None) -> Cancelled:
+    """Return what `cancel` would do; nothing is changed.
+
+    Args:
+        job: The job's name or id.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: It does not run.
+    """
+    return _cancelled(_control(home).running(job))
+
+
+def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -> Cancelled:
+    """End a job's driver at once. Its checkpoint stays unless the job says `on_cancel="delete"`.
+
+    Args:
+        job: The job's name or id.
+        timeout: How long to wait for the job to end.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: It does not run.
+        Unavailable: It has not ended in time.
+    """
+    wait_ms = parse_duration(timeout, "timeout", allow_zero=True)
+    return _cancelled(_control(home).cancel(job, wait_ms / 1000))
+
+
+def _digested(made: QuerySavepoint, tell: ProgressCallback | None) -> QuerySavepoint:
+    """The savepoint with its digests recorded, at full speed since no query runs; pending if that fails."""
+    if made.pending:
+        with suppress(HoldfastError):
+            recorded = savepoint_api.digest(made.taken.uri, gentle=False, tell=tell)
+            return replace(made, content=recorded.content)
+    return made
+
+
+def _cancelled(found: JobStatus) -> Cancelled:
+    return Cancelled(found.job.on_cancel == "delete", found)
+
+
+def _checkpoints(control: Control, job: str) -> dict[str, str]:
+    """The checkpoint of each query of a job that runs."""
+    name = control.running(job).job.name
+    queries = control.details(name, batches=1).queries
+    if not queries:
+        raise Conflict(
+            f"job {name!r} has not started a query yet",
+            found="no query to take a savepoint of",
+            hint=f"see `holdfast status {name}`, and try again when it runs",
+        )
+    return {query.name: query.checkpoint for query in queries}
+
+
+def _check_takes(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
+    """Refuse a directory or a label before the job has been stopped for nothing."""
+    check_label(label)
+    into = open_storage(catalog, "catalog")
+    for checkpoint in checkpoints.values():
+        check_apart(open_storage(checkpoint), into)
+    check_catalog(into)
+    ids(into)
+
+
+def _watched_name(place: StateHome, job: str) -> str:
+    """A job's name from its name or id; what is watched without a supervisor has a name alone."""
+    try:
+        return Registry(place.registry).job(job).name
+    except NotFound:
+        if job in AlertStore(place.path).numbers():
+            return job
+        raise
+
+
+def _place(home: Address | None) -> StateHome:
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return StateHome(Settings.resolve(flags, os.environ, Path.cwd()).real_home)
+
+
+def _control(home: Address | None) -> Control:
+    return Control(_place(home), now_ms)
