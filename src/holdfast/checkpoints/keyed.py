@@ -532,8 +532,8 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BroadcastRow:
-    """One row of a broadcast stream, of which each key group has a copy.
+class BroadcastCopy:
+    """The copy that a key group has of one row of a broadcast stream.
 
     Attributes:
         state: The stream's name.
@@ -613,7 +613,7 @@ def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -
         raise group.unreadable(where, error) from error
 
 
-def shared_rows(group: KeyGroup, where: str) -> Iterator[BroadcastRow]:
+def shared_rows(group: KeyGroup, where: str) -> Iterator[BroadcastCopy]:
     """A group's copy of the rows of a broadcast stream, in the order of their first arrival.
 
     Raises:
@@ -623,7 +623,7 @@ def shared_rows(group: KeyGroup, where: str) -> Iterator[BroadcastRow]:
         for identity in found.by_key:
             if identity[1] == SHARED:
                 for _, key, value, _ in found.of(identity):
-                    yield BroadcastRow(name, key, value, group.group)
+                    yield BroadcastCopy(name, key, value, group.group)
 
 
 def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:

@@ -70,7 +70,7 @@ def listen_to_server(
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    class Listener(StreamingQueryListener):
+    class ConnectListener(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
             heard("started", {"id": str(event.id), "runId": str(event.runId)})
 
@@ -84,7 +84,7 @@ def listen_to_server(
             ids = {"id": str(event.id), "runId": str(event.runId)}
             heard("terminated", {**ids, "exception": event.exception})
 
-    listener = Listener()
+    listener = ConnectListener()
     streams: Any = _session_of(query).streams
     streams.addListener(listener)
     return lambda: streams.removeListener(listener)

@@ -154,7 +154,7 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
         StreamingQueryListener,
     )
 
-    class Listener(StreamingQueryListener):
+    class ClassicListener(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
             heard("started", {"id": str(event.id), "runId": str(event.runId)})
 
@@ -181,7 +181,7 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
         def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
             heard("progress", json.loads(jevent.progress().json()))
 
-    listener = Listener()
+    listener = ClassicListener()
     streams.addListener(listener)
     return lambda: streams.removeListener(listener)
 

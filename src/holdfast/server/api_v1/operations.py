@@ -100,14 +100,14 @@ class WantedDelete(Wanted):
     )
 
 
-class Operation(Shape, of=operation_log.Operation):
+class OperationBody(Shape, of=operation_log.Operation, schema="Operation"):
     """One thing that was asked for, and what became of it."""
 
 
-class Operations(Shape):
+class OperationsBody(Shape, schema="Operations"):
     """Operations, the newest first."""
 
-    operations: list[Operation] = Field(description="The newest first.")
+    operations: list[OperationBody] = Field(description="The newest first.")
 
 
 def router(plane: ControlPlane) -> APIRouter:
@@ -118,15 +118,15 @@ def router(plane: ControlPlane) -> APIRouter:
     def operations(
         job: Annotated[str | None, Query(description="Only of this job.", max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    ) -> Operations:
+    ) -> OperationsBody:
         """Operations of this state home, the newest first; old ones are forgotten."""
         newest = [operation.as_dict() for operation in plane.operations.newest(plane.name(job), limit)]
-        return Operations.model_validate({"operations": newest})
+        return OperationsBody.model_validate({"operations": newest})
 
     @api.get("/operations/{operation}", summary="One operation")
-    def operation(operation: Annotated[str, Path(pattern=ID)]) -> Operation:
+    def operation(operation: Annotated[str, Path(pattern=ID)]) -> OperationBody:
         """Return the progress of an operation, and its result."""
-        return Operation.model_validate(plane.operation(operation).as_dict())
+        return OperationBody.model_validate(plane.operation(operation).as_dict())
 
     _of_jobs(api, plane)
     _of_savepoints(api, plane)
@@ -135,7 +135,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
 def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     @api.post("/jobs/{job}/savepoints", status_code=202, summary="Take a savepoint of a job")
-    def take_savepoint(job: JobName, wanted: WantedTake) -> Operation:
+    def take_savepoint(job: JobName, wanted: WantedTake) -> OperationBody:
         """Take a savepoint of each query of a job, while it runs or not."""
         details = plane.brief(job)
         check_label(wanted.label)
@@ -147,7 +147,7 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         return _request_operation(plane, wanted, "savepoint", details.status.job.name, arguments)
 
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
-    def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> Operation:
+    def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> OperationBody:
         """Stop a job after the batch that runs, then take a savepoint of each of its queries."""
         details = plane.brief(job)
         check_label(wanted.label)
@@ -156,28 +156,28 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         return _request_operation(plane, wanted, "stop", name, TakeSavepoint(catalog, wanted.label))
 
     @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
-    def wait_for_checkpoint(job: JobName, wanted: Wanted) -> Operation:
+    def wait_for_checkpoint(job: JobName, wanted: Wanted) -> OperationBody:
         """Wait until all that a job has begun to work on is committed; done at once where it is."""
         name = plane.control.running(job).job.name
         return _request_operation(plane, wanted, "checkpoint", name, AwaitCheckpoint())
 
     @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
-    def rescale(job: JobName, wanted: WantedRescale) -> Operation:
+    def rescale(job: JobName, wanted: WantedRescale) -> OperationBody:
         """Bring queries into other partitions: the job stops between two batches, and continues."""
         name = plane.control.running(job).job.name
         asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
-        return Operation.model_validate(asked.as_dict())
+        return OperationBody.model_validate(asked.as_dict())
 
 
 def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
     @api.post("/savepoints/verify", status_code=202, summary="Prove a savepoint")
-    def verify_savepoint(wanted: WantedVerify) -> Operation:
+    def verify_savepoint(wanted: WantedVerify) -> OperationBody:
         """Prove that a savepoint is, bit for bit, what was taken, and that it fits together."""
         savepoint = path_policy.savepoint(plane, wanted.savepoint, "savepoint")
         return _request_operation(plane, wanted, "verify", None, Verify(savepoint, wanted.deep))
 
     @api.post("/savepoints/diff", status_code=202, summary="Compare two states")
-    def diff_states(wanted: WantedDiff) -> Operation:
+    def diff_states(wanted: WantedDiff) -> OperationBody:
         """Compare two savepoints or batches, key by key."""
         first = path_policy.state(plane, wanted.first, "first")
         second = path_policy.state(plane, wanted.second, "second")
@@ -186,17 +186,17 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
         )
 
     @api.post("/savepoints/restore", status_code=202, summary="Make a checkpoint of a savepoint")
-    def restore_savepoint(wanted: WantedCheckpoint) -> Operation:
+    def restore_savepoint(wanted: WantedCheckpoint) -> OperationBody:
         """Make a new checkpoint from which the query continues after the savepoint's batch."""
         return _request_operation(plane, wanted, "restore", None, _checkpoint(plane, wanted))
 
     @api.post("/savepoints/fork", status_code=202, summary="Make a checkpoint for another query")
-    def fork_savepoint(wanted: WantedCheckpoint) -> Operation:
+    def fork_savepoint(wanted: WantedCheckpoint) -> OperationBody:
         """Make a new checkpoint with the same state for another query, with an id of its own."""
         return _request_operation(plane, wanted, "fork", None, _checkpoint(plane, wanted))
 
     @api.post("/savepoints/delete", status_code=202, summary="Delete savepoints")
-    def delete_savepoints(wanted: WantedDelete) -> Operation:
+    def delete_savepoints(wanted: WantedDelete) -> OperationBody:
         """Delete savepoints, and the bytes that no other one of their catalogs needs."""
         given = tuple(path_policy.savepoint(plane, one, "savepoints") for one in wanted.savepoints)
         return _request_operation(plane, wanted, "dispose", None, Dispose(given))
@@ -204,8 +204,8 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
 
 def _request_operation(
     plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Arguments
-) -> Operation:
-    return Operation.model_validate(plane.ask(verb, job, arguments, wanted.operation).as_dict())
+) -> OperationBody:
+    return OperationBody.model_validate(plane.ask(verb, job, arguments, wanted.operation).as_dict())
 
 
 def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> MakeCheckpoint:
