@@ -31,7 +31,7 @@ def server_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]
     with listen(settings) as listening:
         process = ServerProcess(tmp_path, settings, listening)
         try:
-            assert isinstance(next(process.said()), ServerStarted)
+            assert isinstance(next(process.messages()), ServerStarted)
             (pid,) = children() - before
             yield pid
         finally:

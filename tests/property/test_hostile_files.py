@@ -204,7 +204,7 @@ FORMATS: dict[str, Callable[[], Format]] = {
     "commit log": lambda: Format("commit log", commit, log_files(layout.Log.COMMITS)),
     "source log": lambda: Format(
         "source log",
-        lambda data: parse_source(data, WHERE).seen(WHERE),
+        lambda data: parse_source(data, WHERE).list_files(WHERE),
         files_of(layout.SourceLogFile),
     ),
     "operator": lambda: Format("operator", operator, files_of(layout.OperatorMetadataFile)),

@@ -48,7 +48,7 @@ def test_a_strangers_blobs_are_read_or_refused() -> None:
 def test_a_packed_batch_is_refused() -> None:
     """Arrow would make a gigabyte of what fits into a page."""
     group = groups()[0]
-    (form,) = group.known(WHERE).values()
+    (form,) = group.read_forms(WHERE).values()
     blob = (*group.base, *group.log)[0]
     (name, batch), *_ = forms.decode(form, blob).items()
     options = pa.ipc.IpcWriteOptions(compression="zstd")

@@ -25,7 +25,7 @@ def test_who_has_it_has_the_file_that_others_look_at(tmp_path: Path) -> None:
             mine = FileLock(path)
             if mine.take():
                 taken += 1
-                assert FileLock(path).taken()
+                assert FileLock(path).is_held()
                 assert not FileLock(path).take()
                 mine.release()
     finally:

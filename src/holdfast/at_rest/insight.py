@@ -257,7 +257,7 @@ def _saved(
             _, there = saved.pick(state.name, state.operator_id)
         except NotFound:
             continue  # the query had no such state then
-        found = saved.found(there, key)
+        found = saved.read_key(there, key)
         yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
 
 
@@ -361,7 +361,7 @@ def explain(
         Corrupt: A file is damaged.
         Unsupported: The state is of a kind that cannot be read.
     """
-    found = reader.found(state, key)
+    found = reader.read_key(state, key)
     history = key_history(reader, operator, state, key)
     logs = operator.files.logs
     batch_id = history.last_written

@@ -229,7 +229,7 @@ def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | N
         group = stored_group(storage, states, group_of_key(codec, pairs[0][0]))
         if group is not None:
             meta: Meta = group.record(codec.where)
-            return group.known(codec.where).get(meta.form), meta.key_groups
+            return group.read_forms(codec.where).get(meta.form), meta.key_groups
     return None, 0
 
 

@@ -214,7 +214,7 @@ def _states(
     if is_keyed(operator):
         return  # one that has neither a note nor any state yet keeps nothing that could be named
     source = SparkSource(storage, operator)
-    codecs = {codec.name.label: codec for codec in operator.known()}
+    codecs = {codec.name.label: codec for codec in operator.declared_codecs()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
     for label, codec in codecs.items():
         if codec.schema is None and label == DEFAULT_STORE and families:
@@ -504,8 +504,8 @@ class StateReader:
 
         return answer(query, self._named_in(query, tell), **bounds)
 
-    def asked(self, query: str, **bounds: Any) -> AbstractContextManager[pa.RecordBatchReader]:
-        """The same as a stream; see `sql.streamed`."""
+    def stream_query(self, query: str, **bounds: Any) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Run a query as `ask` does, and return its rows as a stream; see `sql.streamed`."""
         from holdfast.at_rest.sql import streamed
 
         return streamed(query, self._named_in(query, None), **bounds)
@@ -536,14 +536,14 @@ class StateReader:
             Unsupported: The state is of a kind that cannot be read.
         """
         _, state = self.pick(name, operator)
-        return self.found(state, key_of(state, key))
+        return self.read_key(state, key_of(state, key))
 
     def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> KeyState:
         """The same with the key as it is written on a command line; see `parse_key`."""
         _, state = self.pick(name, operator)
-        return self.found(state, key_in(state, words))
+        return self.read_key(state, key_in(state, words))
 
-    def found(self, state: NamedState, key: Mapping[str, Any]) -> KeyState:
+    def read_key(self, state: NamedState, key: Mapping[str, Any]) -> KeyState:
         """Return the state of a key whose values have their types."""
         return KeyState(state, self.batch_id, dict(key), tuple(state.source.get(state, key)))
 

@@ -145,7 +145,7 @@ class StateAtRest:
                     found=f"operator {operator.named.label}",
                     hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
                 )
-            for state in states[operator.operator_id].known():
+            for state in states[operator.operator_id].declared_codecs():
                 if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
                     continue
                 try:

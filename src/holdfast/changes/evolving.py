@@ -88,8 +88,8 @@ class OperatorStep:
         both = self.matched.old is not None and self.matched.new is not None
         return both and (self.rows is None or self.rows.rows_stay)
 
-    def told(self) -> OperatorChange:
-        """It in words."""
+    def describe(self) -> OperatorChange:
+        """Describe the change of the operator."""
         old, new = self.matched.old, self.matched.new
         before = None if old is None else described(old)
         after = None if new is None else described(new)
@@ -279,8 +279,8 @@ class RowConversion:
         }
         return self._encoded(self._keys.decode(key_row, self._codec.where), value, {})
 
-    def shown(self, key_row: bytes) -> str:
-        """A key in words."""
+    def describe_key(self, key_row: bytes) -> str:
+        """Describe a key by the labels and values of its columns."""
         values = self._keys.decode(key_row, self._codec.where)
         labels = {column.name: column.label for column in self._change.new.keys}
         return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the one key"
@@ -652,7 +652,7 @@ class _Evolution:
         for name in states.store_names:
             families = (
                 Families({}).with_names(
-                    codec.name.family for codec in states.known() if codec.name.store == name
+                    codec.name.family for codec in states.declared_codecs() if codec.name.store == name
                 )
                 if states.has_families(name)
                 else NO_FAMILIES
@@ -729,7 +729,7 @@ class _Evolution:
                         held[key] = to, conversion.merged(key, held[key][1], row)
         _write([(to, key, row) for key, (to, row) in held.items()], writers, target, made)
         if made.merged and not change.merges:
-            example = conversion.shown(made.example)
+            example = conversion.describe_key(made.example)
             raise refuse_merge(change, self._plan.source, made.merged, example)
 
 

@@ -408,7 +408,9 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
 def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
     heap = "Spark's store on the heap" if after.external is None else after.external.kind
     for operator in operator_states(state.view, state.batch_id):
-        families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
+        families = {
+            codec.name.family for codec in operator.declared_codecs() if codec.name.family != DEFAULT_STORE
+        }
         if not after.rocksdb and (families or is_processor(operator.name)):
             why = (
                 "transformWithState, as Holdfast's keyed state is, runs on RocksDB only"

@@ -252,7 +252,7 @@ class OperatorRewrite:
 
     def _families(self, name: str) -> Families:
         """Numbers for the column families, as the first partition that has some numbers them."""
-        known = {codec.name.family for codec in self._states.known() if codec.name.store == name}
+        known = {codec.name.family for codec in self._states.declared_codecs() if codec.name.store == name}
         for partition in range(self._operator.partitions):
             given = self._base_families(StoreId(self._operator.operator_id, partition, name))
             if given.numbers is None:

@@ -199,7 +199,9 @@ _UNREADABLE: Final = (
 
 def is_keyed(operator: OperatorStates) -> bool:
     """Return whether an operator is one of Holdfast's own."""
-    return {codec.name.family for codec in operator.known() if not codec.name.internal} == KEYED_VARIABLES
+    return {
+        codec.name.family for codec in operator.declared_codecs() if not codec.name.internal
+    } == KEYED_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +234,8 @@ class KeyGroup:
             )
         return Meta.decode(self.meta)
 
-    def known(self, where: str) -> Mapping[bytes, BlobSchema]:
-        """The forms by their fingerprints.
+    def read_forms(self, where: str) -> Mapping[bytes, BlobSchema]:
+        """Read the forms, by their fingerprints.
 
         Raises:
             Corrupt: They cannot be read.
@@ -278,7 +280,7 @@ def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
     Raises:
         Corrupt: A blob cannot be read.
     """
-    known = group.known(where)
+    known = group.read_forms(where)
     try:
         parts = _parts(group, known)
         if dead:

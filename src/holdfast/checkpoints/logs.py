@@ -478,7 +478,9 @@ def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | No
         path = place.render()
         with suppress(NotFound):
             found += (
-                file for file in parse_source(storage.read(path), path).seen(path) if file.entry in entries
+                file
+                for file in parse_source(storage.read(path), path).list_files(path)
+                if file.entry in entries
             )
             continue
         return None  # a query that runs has compacted it meanwhile

@@ -123,8 +123,8 @@ class Knobs:
 
     conf: Mapping[str, str]
 
-    def shown(self, name: str, value: object, key: str, why: str) -> SettingReport:
-        """The report of a field that may be seen."""
+    def report(self, name: str, value: object, key: str, why: str) -> SettingReport:
+        """Report a field that may be shown."""
         full = f"{EXTERNAL}.{key}"
         becomes = f"{full} = {self.conf[full]}" if full in self.conf else f"{full}, not set"
         return SettingReport(name, format_setting(value), SettingOutcome.SPARK, becomes, why)
@@ -138,20 +138,20 @@ class Knobs:
     def common(self, store: ExternalSettings) -> tuple[SettingReport, ...]:
         """The reports of the fields that every database has."""
         return (
-            self.shown("prefix", store.prefix, "prefix", "What all names in the database begin with."),
-            self.shown(
+            self.report("prefix", store.prefix, "prefix", "What all names in the database begin with."),
+            self.report(
                 "retain",
                 store.retain,
                 "retain",
                 "Versions before the newest that are kept; each costs what it changed.",
             ),
-            self.shown(
+            self.report(
                 "cache",
                 exact_size(parse_size(store.cache)),
                 "cacheBytes",
                 "State that an executor holds on its heap, so that it need not ask again.",
             ),
-            self.shown(
+            self.report(
                 "patience",
                 exact_duration(parse_duration(store.patience)),
                 "patienceMillis",
@@ -247,19 +247,19 @@ class Redis:
         """Tell what each field becomes, in the order of the fields."""
         knobs = Knobs(self.spark_conf())
         return (
-            knobs.shown("address", self.address, "redis.address", "Every executor connects to it."),
-            knobs.shown(
+            knobs.report("address", self.address, "redis.address", "Every executor connects to it."),
+            knobs.report(
                 "database", self.database, "redis.database", "One of the server's numbered databases."
             ),
-            knobs.shown("user", self.user, "redis.user", "For a server with access lists."),
+            knobs.report("user", self.user, "redis.user", "For a server with access lists."),
             knobs.hidden(
                 "password",
                 self.password,
                 "redis.password",
                 f"Where it is not set, {REDIS_PASSWORD_VARIABLE} in the driver's environment says it.",
             ),
-            knobs.shown("tls", self.tls, "redis.tls", "Whether the connection is encrypted."),
-            knobs.shown(
+            knobs.report("tls", self.tls, "redis.tls", "Whether the connection is encrypted."),
+            knobs.report(
                 "trust_store",
                 self.trust_store,
                 "redis.trustStore",
@@ -398,23 +398,23 @@ class Cassandra:
         ours = "cassandra"
         variable = f"Where it is not set, {CASSANDRA_PASSWORD_VARIABLE} in the driver's environment says it."
         return (
-            knobs.shown(
+            knobs.report(
                 "contact_points",
                 self.contact_points,
                 f"{ours}.contactPoints",
                 "Every executor connects to one of them and finds the other nodes.",
             ),
-            knobs.shown(
+            knobs.report(
                 "local_datacenter",
                 self.local_datacenter,
                 f"{ours}.localDatacenter",
                 "Whose nodes are asked; else that of the contact points.",
             ),
-            knobs.shown("keyspace", self.keyspace, f"{ours}.keyspace", "Where the tables are."),
-            knobs.shown("user", self.user, f"{ours}.user", "For a server that asks for one."),
+            knobs.report("keyspace", self.keyspace, f"{ours}.keyspace", "Where the tables are."),
+            knobs.report("user", self.user, f"{ours}.user", "For a server that asks for one."),
             knobs.hidden("password", self.password, f"{ours}.password", variable),
-            knobs.shown("tls", self.tls, f"{ours}.tls", "Whether the connection is encrypted."),
-            knobs.shown(
+            knobs.report("tls", self.tls, f"{ours}.tls", "Whether the connection is encrypted."),
+            knobs.report(
                 "trust_store",
                 self.trust_store,
                 f"{ours}.trustStore",
@@ -426,13 +426,13 @@ class Cassandra:
                 f"{ours}.trustStorePassword",
                 "What opens that file.",
             ),
-            knobs.shown(
+            knobs.report(
                 "replication",
                 self.replication,
                 f"{ours}.replication",
                 "Copies in the local data center, if the keyspace has to be made.",
             ),
-            knobs.shown(
+            knobs.report(
                 "consistency",
                 self.consistency,
                 f"{ours}.consistency",
@@ -528,19 +528,19 @@ class TiKV:
         """Tell what each field becomes, in the order of the fields."""
         knobs = Knobs(self.spark_conf())
         return (
-            knobs.shown("pd", self.pd, "tikv.pd", "Every executor asks one of them where the data is."),
-            knobs.shown(
+            knobs.report("pd", self.pd, "tikv.pd", "Every executor asks one of them where the data is."),
+            knobs.report(
                 "authority",
                 self.authority,
                 "tikv.authority",
                 "A PEM file on driver and executors with the servers' authority; it turns TLS on.",
             ),
-            knobs.shown(
+            knobs.report(
                 "certificate",
                 self.certificate,
                 "tikv.certificate",
                 "What driver and executors show the servers.",
             ),
-            knobs.shown("key", self.key, "tikv.key", "The file of that certificate's key, in PKCS 8."),
+            knobs.report("key", self.key, "tikv.key", "The file of that certificate's key, in PKCS 8."),
             *knobs.common(self),
         )

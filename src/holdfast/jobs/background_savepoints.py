@@ -68,8 +68,8 @@ class SavepointDigests:
         self._worker.start()
         self._worker.wake()
 
-    def taken(self) -> None:
-        """There is a new savepoint."""
+    def note_savepoint(self) -> None:
+        """Wake the worker for a new savepoint."""
         self._worker.wake()
 
     def heard(self) -> list[Event]:
@@ -237,7 +237,7 @@ class Savepointing:
     def _took(self, query: _Query, taken: Taken, problem: str | None, took_ms: int) -> None:
         at_ms = taken.manifest.created_ms
         note = note_of(query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=problem)
-        self._digests.taken()
+        self._digests.note_savepoint()
         text = f"savepoint of query {query.name} at batch {taken.manifest.batch_id}: {taken.uri}"
         self._worker.say(TAKEN, text, **asdict(note))
 

@@ -390,7 +390,7 @@ class Candidacy:
 
 def _require_not_alone(registry: Registry, lock: SupervisorLock, job: str) -> None:
     """Refuse a job that one supervisor has to itself in this state home; a leader's lock is no obstacle."""
-    if not lock.taken():
+    if not lock.is_held():
         return
     leader = registry.leader(job)
     record = next((record for record in registry.jobs() if record.name == job), None)

@@ -121,7 +121,7 @@ class CheckpointWatch:
     def __init__(
         self, checkpoint: Storage, name: str, alerts: Alerts, home: Path, clock: Callable[[], int]
     ) -> None:
-        if SupervisorLock(StateHome(home), name).taken():
+        if SupervisorLock(StateHome(home), name).is_held():
             raise Conflict(
                 "a supervisor watches a job of this name already",
                 where=str(home),

@@ -160,13 +160,13 @@ class AlertDelivery:
         self._worker = BackgroundWorker("holdfast-alerts", self._turn, may)
 
     @property
-    def wanted(self) -> bool:
+    def has_address(self) -> bool:
         """Return whether there is an address to deliver to."""
         return self._webhook is not None or self._alertmanager is not None
 
     def start(self) -> None:
         """Begin, with what a former process has left to tell."""
-        if self.wanted:
+        if self.has_address:
             self._worker.start()
             self._worker.wake()
 

@@ -170,7 +170,7 @@ class OperationExecutor:
         leader = self._registry.leader(job)
         if leader is not None and leader.lives(self._clock()):
             return led_by(leader, job)
-        if SupervisorLock(self._home, job).taken():
+        if SupervisorLock(self._home, job).is_held():
             return None
         return Conflict(
             f"nobody supervises job {job!r}, and only its supervisor can rescale it while it runs",
@@ -201,8 +201,8 @@ class OperationExecutor:
     def _lives(self, owner: str) -> bool:
         job = supervised_by(owner)
         if job is not None:
-            return SupervisorLock(self._home, job).taken()
-        return _life(self._home, owner).taken()
+            return SupervisorLock(self._home, job).is_held()
+        return _life(self._home, owner).is_held()
 
     def _goes_on(self) -> bool:
         return not self._closing.is_set()

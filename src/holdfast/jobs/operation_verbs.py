@@ -202,7 +202,7 @@ class TakeSavepointVerb:
     def recover(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
         """Complete if all are there and whole; else take away those that are. The moment has passed."""
         savepoints = _Savepoints(work, work.details())
-        made = savepoints.made()
+        made = savepoints.keep_whole()
         if savepoints.complete(made):
             return _result(made)
         savepoints.take_away(made)
@@ -247,7 +247,7 @@ class StopVerb:
                 hint=f"see `holdfast status {job}`; its checkpoint is as it was",
             )
         savepoints = _Savepoints(work, details)
-        made = savepoints.made()
+        made = savepoints.keep_whole()
         if savepoints.complete(made):
             return _result(made)
         savepoints.take_away(made)
@@ -305,8 +305,8 @@ class _Savepoints:
             self.work.registry.add_savepoint(job, note)
         return _result(made)
 
-    def made(self) -> Made:
-        """Return the savepoints that were taken and are whole; incomplete ones are removed."""
+    def keep_whole(self) -> Made:
+        """Keep the savepoints that were taken and are whole, and remove incomplete ones."""
         catalog = self._catalog()
         made: Made = {}
         for query in self._chosen():

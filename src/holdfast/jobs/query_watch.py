@@ -468,7 +468,7 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
     place = home_or_none(home, unwritable, needed=needed)
     if place is None:
         return None
-    if SupervisorLock(StateHome(place), name).taken():
+    if SupervisorLock(StateHome(place), name).is_held():
         raise Conflict(
             "a supervisor watches a job of this name already",
             where=str(place),

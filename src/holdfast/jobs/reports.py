@@ -104,7 +104,7 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sampl
         if job not in (None, name):
             continue
         alive = (
-            SupervisorLock(home, name).taken()
+            SupervisorLock(home, name).is_held()
             if name in supervised
             else _said_up(measured) and now_ms - at_ms < _SILENT_MS
         )

@@ -371,7 +371,7 @@ def _recover(home: StateHome, operations: Operations, left: Operation, clock: Ca
     """Under the job's lock: nobody else starts it, and nobody else recovers it."""
     life = life_of(home.path, left.job or "")
     deadline = time.monotonic() + _ORPHAN_S
-    while life.taken():  # it ends as soon as it finds its supervisor gone
+    while life.is_held():  # it ends as soon as it finds its supervisor gone
         if time.monotonic() > deadline:
             return
         time.sleep(_LOOK_S)

@@ -146,7 +146,7 @@ class _Listener(ThreadingHTTPServer):
         with self._measuring:
             return as_text(self._measure()).encode()
 
-    def asked(self, connection: socket.socket) -> None:
+    def note_request(self, connection: socket.socket) -> None:
         """Note that a connection's request has come."""
         with self._changing:
             if connection in self._open:
@@ -214,7 +214,7 @@ class _Scrape(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        self.server.asked(self.connection)
+        self.server.note_request(self.connection)
         kind, status, body = "text/plain; charset=utf-8", HTTPStatus.NOT_FOUND, b"see /metrics\n"
         if self.path.partition("?")[0] == "/metrics":
             try:

@@ -193,7 +193,7 @@ def supervisor_lock(home: Path, job: str) -> Path:
 
 def supervised(owner: Owner) -> bool:
     """Return whether the owner's job has a live supervisor, which may start a driver at any moment."""
-    return FileLock(supervisor_lock(Path(owner.home), owner.job)).taken()
+    return FileLock(supervisor_lock(Path(owner.home), owner.job)).is_held()
 
 
 def in_use(path: Path, owner: Owner | None) -> HoldfastError:

@@ -87,7 +87,7 @@ def refuse_claimed(target: Storage) -> None:
     place = local_path(target.uri)
     taken = False
     with suppress(OSError):  # the file is not our mark, and is refused for that
-        taken = place is not None and FileLock(place / layout.ORIGIN).taken()
+        taken = place is not None and FileLock(place / layout.ORIGIN).is_held()
     if taken:
         raise _being_made(target)
 

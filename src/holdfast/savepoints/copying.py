@@ -127,12 +127,12 @@ class Pace:
     def before(self, tell: ProgressCallback | None) -> ProgressCallback:
         """Take a step whenever something is told, and pass it on."""
 
-        def told(done: int, total: int, note: str) -> None:
+        def step_and_report(done: int, total: int, note: str) -> None:
             self.step()
             if tell is not None:
                 tell(done, total, note)
 
-        return told
+        return step_and_report
 
 
 def seems_to_run(checkpoint: Storage, now_ms: int) -> bool:

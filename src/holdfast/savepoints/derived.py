@@ -97,7 +97,7 @@ def derive(
     """
     check_label(label)
     turn = TakeLease(catalog, chance(8).hex(), clock)
-    with turn.held():
+    with turn.hold():
         require_unchanged(origin, source)
         saved = changes.files(source.files)
         with in_bulk(catalog) as quick:

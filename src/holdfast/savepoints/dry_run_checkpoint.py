@@ -91,7 +91,7 @@ class DryRunCheckpoint:
             for compact in (False, True):
                 path = SourceLogFile(source, entry, compact).render()
                 if self.storage.size(path) is not None:
-                    seen = parse_source(self.read(path), path).seen(path)
+                    seen = parse_source(self.read(path), path).list_files(path)
                     found += [file.path for file in seen if file.entry == entry]
         return tuple(found)
 

@@ -76,7 +76,7 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
     Raises:
         Unsupported: It cannot.
     """
-    for codec in operator.known():
+    for codec in operator.declared_codecs():
         if (
             codec.name.family != DEFAULT_STORE
             or codec.values.avro

@@ -233,7 +233,7 @@ def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
 
 
 def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:
-    return sorted((codec.name, codec.key_form) for codec in operator.known())
+    return sorted((codec.name, codec.key_form) for codec in operator.declared_codecs())
 
 
 KEYED: Final = "keyed"

@@ -145,8 +145,8 @@ class TakeLease:
         self._catalog.delete(self._path)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """From `begin` to `end`; a take that fails lets go of the files that it holds on to.
+    def hold(self) -> Iterator[None]:
+        """Hold the lease from `begin` to `end`; a take that fails releases its files.
 
         Raises:
             Conflict: A removal is under way.
@@ -249,8 +249,8 @@ class GcLease:
                     self._lock.clear()
 
     @contextmanager
-    def held(self) -> Iterator[Takes]:
-        """From `begin` to `end`, however the work ends; the takes, of which none lives.
+    def hold(self) -> Iterator[Takes]:
+        """Hold the lease from `begin` to `end`, and yield the takes, which have all ended.
 
         Raises:
             Conflict: A take or another removal is under way.

@@ -106,7 +106,7 @@ def delete(
     """
     _own(catalog, savepoint_id)
     turn = GcLease(catalog, chance(8).hex(), clock)
-    with turn.held():
+    with turn.hold():
         plan = plan_delete(catalog, savepoint_id, clock())
         catalog.delete(manifest_path(savepoint_id))
         for name in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
@@ -181,7 +181,7 @@ def sweep(
         Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
     """
     turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
-    with turn.held() as found:
+    with turn.hold() as found:
         for note in found.dead:
             turn.give_up(note)
         for path in found.forgotten:

@@ -419,7 +419,7 @@ def _make(
         links = same_disk(catalog, target) or copies_by_itself(catalog, target)
         one = _Restore(catalog, quick, plan, links)
         each(quick.delete, [path for path in left if path != ORIGIN], workers)
-        files = [file for file in plan.manifest.files if one.wanted(file)]
+        files = [file for file in plan.manifest.files if one.goes_with_others(file)]
         each(one.put, files, workers, tell, "copying")
         each(one.check, files, workers, tell, "reading back")
         if plan.external is not None:
@@ -445,8 +445,8 @@ class _Restore:
     plan: RestorePlan
     links: bool
 
-    def wanted(self, file: SavedFile) -> bool:
-        """Return whether a file is written with the others, and neither last nor replaced by a new id's."""
+    def goes_with_others(self, file: SavedFile) -> bool:
+        """Return whether a file is written with the others, neither last nor replaced by that of a new id."""
         if file.path in (layout.METADATA, ORIGIN, layout.HadoopChecksumFile(ORIGIN).render()):
             return False
         sums = (

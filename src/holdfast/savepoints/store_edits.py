@@ -103,7 +103,7 @@ class StoreEdits:
     _removed: set[str] = field(default_factory=set)
 
     @property
-    def made(self) -> Storage:
+    def new_files(self) -> Storage:
         """Return the storage of the new files."""
         return LocalStorage(self.folder / "made")
 
@@ -120,7 +120,7 @@ class StoreEdits:
         with OpenStore(self.view, operator, store, place) as opened:
             put_rows(opened, changes)
             file = self._new_file(operator, store)
-            opened.write(self.made, file, self.now_ms)
+            opened.write(self.new_files, file, self.now_ms)
         self.replaced(store, file)
 
     def _new_file(self, operator: OperatorStates, store: StoreId) -> StoreFile:
@@ -143,7 +143,7 @@ class StoreEdits:
         path = file.render()
         kept = {path}
         if file.kind is FileKind.ZIP:
-            shared = parse_snapshot(self.made.read(path), path).shared
+            shared = parse_snapshot(self.new_files.read(path), path).shared
             kept |= {
                 layout.SharedSstFile(store, shared_file.folder, shared_file.name).render()
                 for shared_file in shared
@@ -155,7 +155,9 @@ class StoreEdits:
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksumFile(path).render()
         for new_path in (*kept, sums):
-            if (new_path not in had or new_path in (path, sums)) and self.made.size(new_path) is not None:
+            if (new_path not in had or new_path in (path, sums)) and self.new_files.size(
+                new_path
+            ) is not None:
                 self._written.add(new_path)
         # The checksums beside the old file are not those of the new one.
         for stale in (
@@ -170,7 +172,7 @@ class StoreEdits:
         """Write what names the new files, and say what has changed."""
         if self._ids:
             self._commit()
-        return FileChanges(self.made, frozenset(self._written), frozenset(self._removed - self._written))
+        return FileChanges(self.new_files, frozenset(self._written), frozenset(self._removed - self._written))
 
     def _commit(self) -> None:
         """Have the commit log name the new files by their ids."""
@@ -201,5 +203,5 @@ class StoreEdits:
             if beside in had:
                 new[beside] = hadoop_checksum(content).render()
         for new_path, content in new.items():
-            self.made.write(new_path, content)
+            self.new_files.write(new_path, content)
             self._written.add(new_path)

@@ -471,7 +471,9 @@ class OpenStore:
                     where=store.folder,
                     hint="let the query run until Spark has written a snapshot, and take a savepoint then",
                 )
-            known = {codec.name.family for codec in operator.known() if codec.name.store == store.name}
+            known = {
+                codec.name.family for codec in operator.declared_codecs() if codec.name.store == store.name
+            }
             families = families.with_names(known)
         self._families = families
         self._snapshot_version = operator.snapshot_version(storage) if named is None else named.version

@@ -301,7 +301,7 @@ def take(
         workers, tell = 1, pace.before(tell)
     _LOG.debug("taking a savepoint of %s into %s", checkpoint.uri, catalog.uri)
     turn = TakeLease(catalog, chance(8).hex(), clock)
-    with turn.held():
+    with turn.hold():
         one = _Take(checkpoint, catalog, turn, workers, tell)
 
         def copied() -> tuple[list[SavedFile], Manifest]:

@@ -148,7 +148,7 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     reader = StateReader(place.storage, place.batch_id)
     left_rows, left_bytes = int(question["rows"]), int(question["bytes"])
     facts.update(more=False, left_out=None)
-    with reader.asked(question["sql"], most_rows=left_rows + 1, threads=_THREADS) as answer:
+    with reader.stream_query(question["sql"], most_rows=left_rows + 1, threads=_THREADS) as answer:
         names = facts["columns"] = list(answer.schema.names)
         whole = [name for name in names if str(answer.schema.field(name).type) == "decimal128(38, 0)"]
         for batch in answer:

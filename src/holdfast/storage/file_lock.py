@@ -127,8 +127,8 @@ class FileLock:
         except OSError:
             return False
 
-    def taken(self) -> bool:
-        """Return whether a process holds it. Leaves no trace, not even in a folder that does not exist.
+    def is_held(self) -> bool:
+        """Return whether any process holds it. Leaves no trace, not even in a folder that does not exist.
 
         Any number may look at the same time without seeing each other.
         """

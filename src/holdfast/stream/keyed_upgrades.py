@@ -35,7 +35,7 @@ def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tup
     if note is None:
         return (StateVerdict(name, "default", Verdict.NEW, "it starts empty"),)
     try:
-        changed = operator.noted(note) is not None
+        changed = operator.new_note(note) is not None
     except Invalid as error:
         return (StateVerdict(name, "default", Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED),)
     why = "its note changes, and its state is read as before" if changed else ""
@@ -68,7 +68,7 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
     form = form_from_json(note["forms"][note["current"]])
     verdicts = tuple(_states(operator, form, note.get(RENAMED)))
     try:
-        operator.noted(note)
+        operator.new_note(note)
     except Invalid as error:
         if all(verdict.verdict is not Verdict.INCOMPATIBLE for verdict in verdicts):
             # The newest form can be read, and something else cannot: an older form, or the key groups.

@@ -68,7 +68,7 @@ class OperatorNote(Protocol):
     def note_name(self) -> str:
         """The note's file name; two operators of a query that would share a note are refused."""
 
-    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the note to write in place of the earlier one, if anything is new.
 
         Raises:
@@ -89,8 +89,8 @@ class Defined:
         """The note's file name."""
         return operator_note(self.layout.operator)
 
-    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
+    def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the forms of its state in order of appearance, and its keys, if any of them is new."""
         from holdfast.worker.state.layout import form_from_json
         from holdfast.worker.state.loading import Upgrade
 
@@ -234,7 +234,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNot
         if names.count(name) > 1:
             raise same_name(name, checkpoint)
         before = _read_note(frame, checkpoint, name)
-        noted = operator.noted(before)
+        noted = operator.new_note(before)
         # Over Spark Connect nothing can be written there: workers then compare what they find in the state.
         if noted is not None and not is_connect(frame):
             write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))

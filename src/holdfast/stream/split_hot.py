@@ -207,8 +207,8 @@ class SplitJoin:
         """The note's file name."""
         return split_note(self.name)
 
-    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The split as it is at the first start.
+    def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the split at the first start.
 
         Raises:
             Invalid: It has changed since.

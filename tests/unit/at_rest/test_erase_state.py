@@ -163,7 +163,7 @@ def test_nothing_is_left_of_what_a_state_had_that_is_no_more(key: str, tmp_path:
     hands = Hands()
     checkpoint = LocalStorage(golden_on_disk("4.2/state-format2", tmp_path / "ck"))
     (operator,) = operator_states(checkpoint)
-    (counts,) = (each for each in operator.known() if each.name.family == "count")
+    (counts,) = (each for each in operator.declared_codecs() if each.name.family == "count")
     assert counts.schema is not None
     row = RowCodec(parse_struct(counts.schema.key_schema, "")).encode({"customer": "zz"})
     for partition in range(operator.partitions):

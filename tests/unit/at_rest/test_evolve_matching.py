@@ -62,7 +62,7 @@ def steps(
     before, after = (
         operator_columns(shapes, it, {}, "sp") for shapes, it in zip((old, new), plans, strict=True)
     )
-    return [step.told() for step in steps_for(before, after, wishes, "sp")]
+    return [step.describe() for step in steps_for(before, after, wishes, "sp")]
 
 
 def columns(change: OperatorChange) -> dict[str, tuple[str, str | None]]:

@@ -102,7 +102,7 @@ def planned(
         wishes,
         source.uri,
     )
-    told = tuple(step.told() for step in steps)
+    told = tuple(step.describe() for step in steps)
     return EvolutionPlan(
         *state.common(into),
         target="new.py",

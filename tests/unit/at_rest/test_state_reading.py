@@ -281,5 +281,5 @@ def test_sql_reaches_neither_files_nor_the_network(query: str) -> None:
     reader = StateReader(golden("4.2/aggregate-changelog"))
     with pytest.raises(Invalid):
         reader.ask(query)
-    with pytest.raises(Invalid), reader.asked(query) as rows:
+    with pytest.raises(Invalid), reader.stream_query(query) as rows:
         rows.read_all()

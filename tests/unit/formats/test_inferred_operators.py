@@ -31,7 +31,7 @@ NAMES = {
 def test_it_is_what_spark_has_noted_or_would_note(name: str) -> None:
     """Those of Spark 4.0 and later have the notes, with which this is compared."""
     (operator,) = operator_states(golden(name))
-    families = [state.schema for state in operator.known() if state.schema is not None]
+    families = [state.schema for state in operator.declared_codecs() if state.schema is not None]
     found = inferred_operator(operator.store_names, families, "a schema")
     if any(family.name != "default" for family in families):
         return  # with column families Spark has notes, always

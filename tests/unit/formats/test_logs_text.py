@@ -131,16 +131,16 @@ SEEN = (
 
 def test_files_that_a_source_has_seen() -> None:
     log = parse_source(SEEN, "sources/0/1.compact")
-    assert log.seen("x") == (SeenFile("file:///in/0.json", 11, 0), SeenFile("file:///in/1.json", 12, 1))
+    assert log.list_files("x") == (SeenFile("file:///in/0.json", 11, 0), SeenFile("file:///in/1.json", 12, 1))
     assert log.render() == SEEN
     assert log.between(0, 0, "x").render() == SEEN.split(b'\n{"path":"file:///in/1')[0]
 
 
 def test_other_sources_keep_what_they_like() -> None:
     kafka = b'\0v1\n{"topic":{"0":0}}'
-    assert parse_source(kafka, "x").seen("x") == ()
+    assert parse_source(kafka, "x").list_files("x") == ()
     assert parse_source(kafka, "x").render() == kafka
-    assert parse_source(b"v1\n1795260688155", "x").seen("x") == ()
+    assert parse_source(b"v1\n1795260688155", "x").list_files("x") == ()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_other_sources_keep_what_they_like() -> None:
 )
 def test_a_damaged_source_log(text: bytes) -> None:
     with pytest.raises(Corrupt):
-        parse_source(text, "x").seen("x")
+        parse_source(text, "x").list_files("x")
 
 
 def test_an_operator() -> None:

@@ -48,7 +48,7 @@ def test_operators_of_spark_are_in_the_table(name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *UNNAMED])
 def test_families_of_spark_are_in_the_table(name: str) -> None:
     for operator in operator_states(golden(name)):
-        for codec in operator.known():
+        for codec in operator.declared_codecs():
             label = codec.name.label
             family = family_of(operator.name, label)
             # What Spark keeps for itself begins with a dollar; the stores of a join are beside its rows.

@@ -25,7 +25,7 @@ def test_a_job_that_ends_while_it_is_looked_at_has_ended(
         registry.set_state("shop", JobState.FINISHED, 2, None)
         return False
 
-    monkeypatch.setattr(SupervisorLock, "taken", ends)
+    monkeypatch.setattr(SupervisorLock, "is_held", ends)
     [status] = Control(home, lambda: 2).jobs()
     assert (status.job.state, status.supervised) == (JobState.FINISHED, False)
 

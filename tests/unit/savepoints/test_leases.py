@@ -123,7 +123,7 @@ def test_no_removal_takes_the_turn_of_one_that_stands_still_on_this_disk(tmp_pat
     hands, into = Hands(), LocalStorage(tmp_path / "catalog")
     hands.take(MemoryStorage(file_query(3)), into)
     frozen = GcLease(into, "bb", hands.clock, HOUR_MS)
-    with frozen.held():
+    with frozen.hold():
         hands.now_ms += 2 * HOUR_MS
         for dead_after_ms in (HOUR_MS, 0):
             with pytest.raises(Conflict, match="is frozen, and may resume") as caught:

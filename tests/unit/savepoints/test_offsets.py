@@ -310,7 +310,7 @@ def test_a_file_is_left_out_as_if_it_had_been_read(tmp_path: Path) -> None:
     assert plan.skipped_files == (bad,)
     move_offsets(ChangeSource(checkpoint), new, plan, tmp_path / "work")
     assert read(new).sources[0].offset == '{"logOffset":12}'
-    (file,) = parse_source(new.read("sources/0/12"), "sources/0/12").seen("sources/0/12")
+    (file,) = parse_source(new.read("sources/0/12"), "sources/0/12").list_files("sources/0/12")
     assert (file.path, file.entry, file.timestamp_ms) == (bad, 12, 1_772_697_700_000)
     assert contents(new) == contents(checkpoint)
     assert verify(new).problems == ()
@@ -442,14 +442,14 @@ def test_a_file_at_which_every_batch_fails_is_left_out(tmp_path: Path) -> None:
         uri="memory://ck",
     )
     path = max(path for path in files if path.startswith("sources/0/11"))
-    bad = parse_source(files[path], path).seen(path)[-1].path
+    bad = parse_source(files[path], path).list_files(path)[-1].path
     new = MemoryStorage(uri="memory://new")
     plan = plan_offsets(ChangeSource(checkpoint), new, OffsetRequest(files=[bad]))
     assert (plan.batch_id, plan.uncommitted, plan.skipped_files) == (10, 11, (bad,))
     assert left_out(checkpoint, bad.removeprefix("file://")) == (bad,)
     move_offsets(ChangeSource(checkpoint), new, plan, tmp_path)
     assert read(new).sources[0].offset == '{"logOffset":11}'
-    assert [file.path for file in parse_source(new.read(path), path).seen(path)] == [bad]
+    assert [file.path for file in parse_source(new.read(path), path).list_files(path)] == [bad]
     assert contents(new) == contents(checkpoint)
     assert verify(new).problems == ()
 

@@ -68,7 +68,7 @@ def test_an_older_batch_that_is_still_kept(name: str) -> None:
         each.entry
         for path, data in new.files.items()
         if path.startswith("sources/0/") and not path.endswith(".crc")
-        for each in parse_source(data, path).seen(path)
+        for each in parse_source(data, path).list_files(path)
     ]
     assert max(seen) == entry
     assert set(seen) == set(range(entry + 1))

@@ -51,7 +51,7 @@ def test_any_number_may_look_whether_a_lock_is_taken(tmp_path: Path) -> None:
     seen: list[bool] = []
 
     def look() -> None:
-        seen.extend(FileLock(tmp_path / "free").taken() for _ in range(300))
+        seen.extend(FileLock(tmp_path / "free").is_held() for _ in range(300))
 
     (tmp_path / "free").touch()
     threads = [threading.Thread(target=look) for _ in range(4)]

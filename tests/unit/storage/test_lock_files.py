@@ -9,13 +9,13 @@ from holdfast.storage.file_lock import FileLock
 
 def test_one_has_it_at_a_time(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path / "a" / "lock"), FileLock(tmp_path / "a" / "lock")
-    assert not first.taken()
+    assert not first.is_held()
     assert not (tmp_path / "a").exists()
     assert first.take()
-    assert second.taken()
+    assert second.is_held()
     assert not second.take()
     first.release()
-    assert not second.taken()
+    assert not second.is_held()
     assert second.take()
 
 

@@ -41,10 +41,10 @@ def hot(*keys: tuple[Any, ...], parts: int = 8, by: tuple[str, ...] = ("k",)) ->
 
 def test_a_split_is_noted_once_and_equal_ones_are_accepted() -> None:
     first = SplitJoin("orders", hot(("a",), (None,)), "left")
-    noted = first.noted(None)
+    noted = first.new_note(None)
     assert noted == {"by": ["k"], "hot": ['["a"]', "[null]"], "parts": 8, "side": "left"}
     assert first.note_name == "split-orders.json"
-    assert SplitJoin("orders", hot((None,), ("a",)), "left").noted(noted) is None
+    assert SplitJoin("orders", hot((None,), ("a",)), "left").new_note(noted) is None
 
 
 def test_values_that_are_equal_are_noted_alike() -> None:
@@ -68,9 +68,9 @@ def test_values_that_are_equal_are_noted_alike() -> None:
     ],
 )
 def test_a_changed_split_is_refused_with_the_difference(changed: SplitJoin, difference: str) -> None:
-    before = SplitJoin("x", hot(("a",), ("b",)), "left").noted(None)
+    before = SplitJoin("x", hot(("a",), ("b",)), "left").new_note(None)
     with pytest.raises(Invalid, match="split of a join has changed") as caught:
-        changed.noted(before)
+        changed.new_note(before)
     assert caught.value.found == difference
 
 

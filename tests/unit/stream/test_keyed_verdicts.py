@@ -37,7 +37,7 @@ def operator(
 
 def note_of(defined: Defined) -> dict[str, Any]:
     """The note as the next start reads it from its file."""
-    noted: dict[str, Any] = json.loads(json.dumps(defined.noted(None)))
+    noted: dict[str, Any] = json.loads(json.dumps(defined.new_note(None)))
     return noted
 
 
@@ -102,14 +102,14 @@ def test_what_no_state_survives(other: Defined) -> None:
     (found,) = note_verdicts(other, note_of(operator(value("a"))))
     assert (found.verdict, found.spark_error) == (Verdict.INCOMPATIBLE, "holdfast.Invalid")
     with pytest.raises(Invalid) as refused:
-        other.noted(note_of(operator(value("a"))))
+        other.new_note(note_of(operator(value("a"))))
     assert refused.value.fact in found.why
 
 
 def test_an_older_form_that_cannot_be_read_is_no_way_out() -> None:
     """Blobs in it may be there still, though the newest form fits."""
     first, second = operator(value("a", LONG)), operator(value("a", LONG), value("b"))
-    note = dict(second.noted(note_of(first)) or {})
+    note = dict(second.new_note(note_of(first)) or {})
     third = operator(value("b"), drop=("a",))
     assert {each.state: each.verdict for each in note_verdicts(third, note)} == {
         "b": Verdict.MAP,
@@ -125,7 +125,7 @@ def noted(*versions: Defined) -> dict[str, Any]:
     """The note after these versions, started one after the other."""
     note: dict[str, Any] | None = None
     for version in versions:
-        note = json.loads(json.dumps(version.noted(note) or note))
+        note = json.loads(json.dumps(version.new_note(note) or note))
     return note or {}
 
 
@@ -133,7 +133,7 @@ def test_a_state_is_renamed_twice() -> None:
     first, second = operator(value("x")), operator(value("y", was="x"))
     note = noted(first, second)
     with pytest.raises(Invalid, match="would be lost") as refused:
-        operator(value("z", was="y")).noted(note)
+        operator(value("z", was="y")).new_note(note)
     # Keys that were not asked for while it was y still have it as x, so `drop` is no way out.
     assert 'was=["y", "x"]' in str(refused.value.hint)
     assert "drop" not in str(refused.value.hint)
@@ -145,7 +145,7 @@ def test_a_state_is_renamed_twice() -> None:
 def test_a_former_name_stays_in_the_code() -> None:
     note = noted(operator(value("x")), operator(value("y", was="x")))
     with pytest.raises(Invalid, match="would be lost") as refused:
-        operator(value("y")).noted(note)
+        operator(value("y")).new_note(note)
     assert 'say was="x"' in str(refused.value.hint)
     assert "drop" not in str(refused.value.hint)
 
@@ -154,7 +154,7 @@ def test_a_state_takes_the_name_of_a_dropped_one() -> None:
     before, after = operator(value("a"), value("b")), value("a", was="b")
     assert verdicts(before, operator(after, drop=("a",))) == {"b": Verdict.MIGRATE, "a": Verdict.DROP}
     with pytest.raises(Invalid) as refused:
-        operator(after).noted(note_of(before))
+        operator(after).new_note(note_of(before))
     assert 'drop=["a"]) to read b as a' in str(refused.value.hint)
     (found,) = [each for each in note_verdicts(operator(after), note_of(before)) if each.state == "b"]
     assert 'drop=["a"]) to read b as a' in found.why
@@ -163,9 +163,9 @@ def test_a_state_takes_the_name_of_a_dropped_one() -> None:
 def test_a_drop_that_is_taken_out_again_is_missed_at_the_start() -> None:
     before, dropped = operator(value("a"), value("b")), operator(value("b"), drop=("a",))
     note = noted(before, dropped)
-    assert dropped.noted(note) is None
+    assert dropped.new_note(note) is None
     with pytest.raises(Invalid, match="would be lost"):
-        operator(value("b")).noted(note)
+        operator(value("b")).new_note(note)
 
 
 def test_it_is_noted_when_each_form_came() -> None:
@@ -186,8 +186,8 @@ def test_a_note_from_before_does_not_say_when_a_form_came() -> None:
     note = note_of(first)
     del note["periods"]
     plain, timed = (each.layout.form.fingerprint.hex() for each in (first, second))
-    assert dict(first.noted(note) or {})["periods"] == [[plain, None]]
-    assert dict(second.noted(note) or {})["periods"] == [[plain, None], [timed, 20]]
+    assert dict(first.new_note(note) or {})["periods"] == [[plain, None]]
+    assert dict(second.new_note(note) or {})["periods"] == [[plain, None], [timed, 20]]
 
 
 def _as_current(note: dict[str, Any]) -> dict[str, Any]:

@@ -420,7 +420,7 @@ class _Run:
         if isinstance(function, Function):
             return self.run(function, given)
         if isinstance(function, Class):
-            return self._made(function.node, given)
+            return self._construct(function.node, given)
         if isinstance(function, Module):
             return self._of_module(function.name, given, node)
         return UNKNOWN
@@ -446,7 +446,7 @@ class _Run:
                 known = False
         return CallArguments(tuple(positional), named, known)
 
-    def _made(self, node: ast.ClassDef, given: CallArguments) -> Instance:
+    def _construct(self, node: ast.ClassDef, given: CallArguments) -> Instance:
         one = Instance(node)
         start = _method(node, "__init__")
         if start is not None:
@@ -460,11 +460,11 @@ class _Run:
         note_setting(self.found.settings, name, given, node)
         if isinstance(base, Unknown):
             if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
-                return self._kept(self._of_views(name, given, node, UNKNOWN))
+                return self._keep_frame(self._of_views(name, given, node, UNKNOWN))
             base = Frame(None, known=False) if name in FRAME_METHODS else base
         for kind, step in self.steps_by_kind:
             if isinstance(base, kind):
-                return self._kept(step(base, name, given, node))
+                return self._keep_frame(step(base, name, given, node))
         return UNKNOWN
 
     def _framed(self, frame: Frame, name: str, given: CallArguments, node: ast.Call) -> Any:
@@ -501,7 +501,7 @@ class _Run:
             self.views[select.view] = made
         return other if made is None else made
 
-    def _kept(self, made: Any) -> Any:
+    def _keep_frame(self, made: Any) -> Any:
         if isinstance(made, Frame):
             self.found.frames.append(made)
         return made
@@ -556,7 +556,7 @@ class _Run:
         made = of_holdfast(name, given, node)
         if isinstance(made, WriterValue):
             self.found.writers.append(made)
-        return SessionValue() if name == "session" else self._kept(made)
+        return SessionValue() if name == "session" else self._keep_frame(made)
 
 
 def _column_of(frame: Frame, column: ColumnExpression) -> ColumnExpression:

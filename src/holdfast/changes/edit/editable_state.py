@@ -219,8 +219,8 @@ class NamedColumns:
             hint="see the columns and their types with `holdfast state list`",
         )
 
-    def taken(self, row: Mapping[str, Any]) -> Invalid:
-        """The error for a row that is to be inserted under a key that exists."""
+    def existing_key_error(self, row: Mapping[str, Any]) -> Invalid:
+        """Return the error for a row that is to be inserted under an existing key."""
         key = {column.name: row.get(column.name) for column in self.key_columns()}
         return Invalid(
             "a row cannot be inserted: its key is there already",
@@ -307,7 +307,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             expected="unsaferow",
             hint="change it in the query, or start a query with the default encoding from its sources",
         )
-    codecs = {family.name.label: family for family in operator.files.known()}
+    codecs = {family.name.label: family for family in operator.files.declared_codecs()}
     kind, paired = _row_layout(main, codecs, state)
     for codec in (main, *paired.values()):
         codec.require_schema()

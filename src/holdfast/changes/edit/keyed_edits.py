@@ -133,7 +133,7 @@ class KeyedEdit:
             key = self.table.key(row)
             there = self.table.state.get(key)
             if there is not None and (self.table.only is None or self.table.only in there.values):
-                raise self.table.taken(row)
+                raise self.table.existing_key_error(row)
             self.tally.note(None, row)
             named = [
                 column

@@ -157,7 +157,7 @@ class PartitionEdit:
     def _singles(self, rows: Rows, inserts: Sequence[Values]) -> None:
         coming = {self._key.encode(self._nested(insert, KEY)): insert for insert in inserts}
         if len(coming) != len(inserts):
-            raise self._state.taken(inserts[0])
+            raise self._state.existing_key_error(inserts[0])
         for codec, pairs in rows():
             if codec is not self._state.main:
                 continue
@@ -165,7 +165,7 @@ class PartitionEdit:
             self._tally.rows += len(pairs)
             for row in keys if coming else ():
                 if row in coming:
-                    raise self._state.taken(coming[row])
+                    raise self._state.existing_key_error(coming[row])
             seen = StoredRows(self._state.columns, self._key, self._value, keys, values, self._state.label)
             for place, new in self._decided(seen):
                 key, value = seen.decoded(place)

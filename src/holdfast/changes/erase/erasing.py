@@ -194,7 +194,7 @@ def erase(
     why = redacted(why, subject)
     turn = GcLease(catalog, chance(8).hex(), clock)
     clear_dead_sweep(catalog)
-    with turn.held() as takes:
+    with turn.hold() as takes:
         for note in takes.dead:
             turn.give_up(note)
         work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)

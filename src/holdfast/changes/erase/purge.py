@@ -425,7 +425,7 @@ class SparkSearch(Search):
         """The states and columns that cannot be searched for it."""
         return [
             f"{codec.name.label}.{column}"
-            for codec in operator.files.known()
+            for codec in operator.files.declared_codecs()
             if codec.schema is not None and not codec.name.internal
             for column in unsearched(codec, self._subject)
         ]

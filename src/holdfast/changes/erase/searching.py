@@ -386,7 +386,7 @@ class Search:
     def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
         """Return the matchers of each family of an operator that may hold it."""
         matchers = {}
-        for codec in operator.known():
+        for codec in operator.declared_codecs():
             if codec.schema is None:
                 continue  # nobody has written into it
             one = matcher(codec, self._subject)
@@ -429,7 +429,7 @@ class Search:
         """Return what decides how rows are decoded."""
         return tuple(
             f"{codec.name.family} {codec.schema.key_schema} {codec.schema.value_schema}"
-            for codec in operator.known()
+            for codec in operator.declared_codecs()
             if codec.name.store == store.name and codec.schema is not None
         )
 

@@ -74,7 +74,7 @@ def edited_rows(
     Raises:
         Invalid: A value does not fit its state.
     """
-    return _Group(operator, part, keys).made()
+    return _Group(operator, part, keys).rebuild()
 
 
 class _Group:
@@ -92,7 +92,7 @@ class _Group:
         self._identities = [identities[at] for at in order]
         self._columns: dict[str, pa.Array] = {}
 
-    def made(self) -> tuple[Part, set[_Identity]]:
+    def rebuild(self) -> tuple[Part, set[_Identity]]:
         h = np.array([identity[0] for identity in self._identities], np.uint64)
         ordinals = np.array([identity[1] for identity in self._identities], np.int32)
         rows = self._tables[ROWS]
@@ -582,7 +582,7 @@ def _makes(change: KeyChange) -> bool:
 
 
 def _newest(group: KeyGroup, where: str, form: BlobSchema) -> BlobSchema:
-    return group.known(where).get(group.record(where).form, form)
+    return group.read_forms(where).get(group.record(where).form, form)
 
 
 def _ordinals_by_hash(run: Run, count: int) -> dict[int, KeyOrdinals]:

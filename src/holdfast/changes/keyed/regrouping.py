@@ -62,7 +62,7 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
     for group in state.source.groups():
         parts = living_parts(group, state.where)
         mark = group.record(state.where).form
-        forms[mark] = group.known(state.where).get(mark, operator.form)
+        forms[mark] = group.read_forms(state.where).get(mark, operator.form)
         _check_places(state, parts)
         shared = shared or filled([_split(part, shared=True) for part in parts])
         every += filled([_split(part, shared=False) for part in parts])

@@ -92,7 +92,9 @@ class FilesOfSource:
         found: dict[str, SeenFile] = {}
         for place in self._places:
             path = place.render()
-            found |= {file.path: file for file in parse_source(self._checkpoint.read(path), path).seen(path)}
+            found |= {
+                file.path: file for file in parse_source(self._checkpoint.read(path), path).list_files(path)
+            }
         return sorted(found.values(), key=lambda file: file.entry)
 
     def unread(self, paths: Sequence[str]) -> tuple[str, ...]:

@@ -118,7 +118,10 @@ def state_contents(
         operators: The operators, whose schemas name states.
         sums: What was added up of the states that have rows.
     """
-    sums = {**{codec.name: ContentSum() for operator in operators for codec in operator.known()}, **sums}
+    sums = {
+        **{codec.name: ContentSum() for operator in operators for codec in operator.declared_codecs()},
+        **sums,
+    }
     named = {(name.operator_id, name.store) for name in sums if name.family != DEFAULT_STORE}
     return tuple(
         StateContent(name, found.rows, found.digest(), found.size_bytes)

@@ -306,8 +306,8 @@ class OperatorStates:
         """Return whether a store's schema has named column families."""
         return any(name != DEFAULT_STORE for name in self._schemas.get(store, {}))
 
-    def known(self) -> Iterator[StateCodec]:
-        """The states that the schemas name, with or without rows."""
+    def declared_codecs(self) -> Iterator[StateCodec]:
+        """Yield a codec of each state that the schemas declare, with or without rows."""
         for store in self.store_names:
             for family in self._schemas.get(store) or (DEFAULT_STORE,):
                 yield self.codec_of(store, family)

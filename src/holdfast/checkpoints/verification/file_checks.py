@@ -300,7 +300,7 @@ _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
     layout.QueryMetadataFile: parse_query,
     layout.LogFile: lambda data, path: _LOGS[layout.split(path)[0]](data, path),
-    layout.SourceLogFile: lambda data, path: parse_source(data, path).seen(path),
+    layout.SourceLogFile: lambda data, path: parse_source(data, path).list_files(path),
     layout.OperatorMetadataFile: parse_operator,
     layout.SchemaFile: parse_schema,
 }

@@ -254,4 +254,4 @@ def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Probl
 def _seen_files(storage: Storage, place: layout.SourceLogFile) -> tuple[SeenFile, ...]:
     path = place.render()
     log: SourceLog | None = readable(lambda: parse_source(storage.read(path), path))
-    return (readable(lambda: log.seen(path)) or ()) if log is not None else ()
+    return (readable(lambda: log.list_files(path)) or ()) if log is not None else ()

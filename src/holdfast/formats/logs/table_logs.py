@@ -232,8 +232,8 @@ class SourceLog:
     lines: tuple[str, ...]
     zero: bool = False
 
-    def seen(self, where: str) -> tuple[SeenFile, ...]:
-        """The files that a file source notes here; empty for other sources.
+    def list_files(self, where: str) -> tuple[SeenFile, ...]:
+        """List the files that a file source has recorded here; empty for other sources.
 
         Raises:
             Corrupt: Some lines name a file and others do not.
@@ -261,7 +261,7 @@ class SourceLog:
         Raises:
             Corrupt: A line cannot be read.
         """
-        lines = zip(self.lines, self.seen(where), strict=True)
+        lines = zip(self.lines, self.list_files(where), strict=True)
         return replace(self, lines=tuple(line for line, seen in lines if first <= seen.entry <= last))
 
 

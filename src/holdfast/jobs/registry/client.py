@@ -283,7 +283,7 @@ class Control:
     def _status(self, job: JobRecord) -> JobStatus:
         leader = self._registry.leader(job.name)
         led = leader is not None and leader.lives(self._clock())
-        supervised = led or SupervisorLock(self._home, job.name).taken()
+        supervised = led or SupervisorLock(self._home, job.name).is_held()
         if not supervised and not job.state.terminal:
             # A supervisor writes down how the job ended before it lets go of its lock: it may have done
             # both since the record was read.

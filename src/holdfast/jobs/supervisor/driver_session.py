@@ -86,7 +86,7 @@ class DriverSession:
             selector.register(requests, selectors.EVENT_READ, "wake")
             while True:
                 ready = {key.data for key, _ in selector.select(LOOK_S)}
-                requests.seen()
+                requests.drain_signals()
                 job.keep_leading()
                 job.notes.write_what_waits()
                 job.look_for_requests()

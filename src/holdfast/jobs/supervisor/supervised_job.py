@@ -299,8 +299,8 @@ class StopRequests:
         """For a selector: it is readable after a signal."""
         return self._wake_read.fileno()
 
-    def seen(self) -> None:
-        """Be silent until the next signal."""
+    def drain_signals(self) -> None:
+        """Discard the signals received so far; `fileno` is readable again after the next one."""
         with suppress(BlockingIOError):
             self._wake_read.recv(64)
 
@@ -321,7 +321,7 @@ class StopRequests:
             selector.register(self, selectors.EVENT_READ)
             while (left := deadline - time.monotonic()) > 0:
                 selector.select(min(left, LOOK_S))
-                self.seen()
+                self.drain_signals()
                 look()
                 if self.any:
                     return False
@@ -332,7 +332,7 @@ class StopRequests:
         before = self.stops
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
-            self.seen()
+            self.drain_signals()
             selector.select(seconds)
         return self.stops == before
 

@@ -144,7 +144,7 @@ def warm_query(
         made = built(code, running, query)
         given = _Given(history, start, states, watermark)
         if callable(history):
-            given = given.asked(running)
+            given = given.call_history(running)
         yield plan_bootstrap(
             made.frame,
             made.mode,
@@ -185,8 +185,8 @@ class _Given:
     states: Mapping[str, Any] | None = None
     watermark: datetime | int | None = None
 
-    def asked(self, spark: SparkSession) -> _Given:
-        """The same with a function called, which gives the history, or a dictionary of any of these."""
+    def call_history(self, spark: SparkSession) -> _Given:
+        """Call the function that gives the history, or a dictionary of any of these."""
         given = self.history(spark)
         names = {item.name for item in fields(self)}
         if isinstance(given, Mapping) and given and set(given) <= names:

@@ -249,7 +249,7 @@ def prepared_evolution(
         plan = EvolutionPlan(
             *state.common(target),
             target=os.fspath(to) if isinstance(to, (str, os.PathLike)) else type(to).__name__,
-            operators=tuple(step.told() for step in steps),
+            operators=tuple(step.describe() for step in steps),
             changes=_changes(before, code.plan, saved),
             merge=wishes.merge,
             steps=steps,

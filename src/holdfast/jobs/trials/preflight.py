@@ -69,7 +69,7 @@ def _refuse_running(job: str, home: StateHome, now_ms: int) -> None:
     leader = live_leader(Registry(home.registry), job, now_ms) if home.registry.is_file() else None
     if leader is not None:
         raise led_already(home, job, leader.holder, leader.address)
-    if SupervisorLock(home, job).taken():
+    if SupervisorLock(home, job).is_held():
         raise running_already(home, job)
 
 

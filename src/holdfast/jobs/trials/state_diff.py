@@ -88,7 +88,7 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
     return {
         codec.name: (codec.schema.key_schema, codec.schema.value_schema)
         for operator in operator_states(storage, batch_id)
-        for codec in operator.known()
+        for codec in operator.declared_codecs()
         if codec.schema is not None
     }
 

@@ -347,7 +347,7 @@ class ErrorPages:
         begun: Message | None = None
         body = b""
 
-        async def held(message: Message) -> None:
+        async def hold_error(message: Message) -> None:
             nonlocal begun, body
             if message["type"] == "http.response.start" and _is_error(message):
                 begun = message
@@ -358,7 +358,7 @@ class ErrorPages:
                 if not message.get("more_body", False):
                     await _tell(scope, send, begun, body, form)
 
-        await self._app(scope, receive, held)
+        await self._app(scope, receive, hold_error)
 
 
 def _read(scope: Scope, path: str) -> bool:

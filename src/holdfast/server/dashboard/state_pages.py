@@ -329,7 +329,7 @@ def _look(address: str, asked: StateRequest, catalog: str | None) -> StateLook:
     try:
         if asked.key is not None:
             key = key_in(state, [asked.key])
-            found = _line_of(reader.found(state, key))
+            found = _line_of(reader.read_key(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
             return replace(seen, found=found, history=moments, example=sample_key(state))
         rows, more = _rows(reader, state, asked.offset)

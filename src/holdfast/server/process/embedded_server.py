@@ -86,7 +86,7 @@ class EmbeddedServer:
                 if self._closing.is_set():
                     return False
                 self._server = server = ServerProcess(self._home, self._settings, self._listening)
-            for message in server.said():
+            for message in server.messages():
                 if isinstance(message, (Refused, ServerFailed)):
                     why, again = message.error, isinstance(message, ServerFailed)
         except Internal as error:  # a line that is no message

@@ -66,8 +66,8 @@ class ServerProcess:
         # Over the line, where the token is in no list of processes.
         self._channel.send(Serve(str(home), listening.fileno(), json_value(settings)))
 
-    def said(self) -> Iterator[Message]:
-        """Yield its messages, until it ends."""
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages of the process until it ends."""
         return self._channel.messages()
 
     def close(self) -> None:

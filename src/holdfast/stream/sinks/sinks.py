@@ -364,11 +364,11 @@ class SinkBuilder:
         partition_by: Sequence[str],
         options: Mapping[str, str],
     ) -> Sink:
-        def made(writer: DataStreamWriter) -> DataStreamWriter:
+        def configure(writer: DataStreamWriter) -> DataStreamWriter:
             writer = writer.format(format).options(**options)
             return writer.partitionBy(*partition_by) if partition_by else writer
 
-        return replace(self._sink(format, promise, made, modes), name=self.name or target, target=target)
+        return replace(self._sink(format, promise, configure, modes), name=self.name or target, target=target)
 
     def _sink(
         self,
