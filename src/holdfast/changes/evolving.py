@@ -12,15 +12,12 @@ from holdfast import layout
 from holdfast.changes.column_changes import (
     ColumnChange,
     FieldSource,
-    Matched,
     OperatorConversion,
-    Wishes,
-    described,
-    match_operators,
     refuse_merge,
     row_change,
 )
 from holdfast.changes.engine import ChangePlan, carry_out
+from holdfast.changes.operator_matching import Matched, Wishes, described, match_operators
 from holdfast.changes.rewriting import OperatorRewrite, StateShape
 from holdfast.changes.state_columns import OperatorColumns, columns_of
 from holdfast.changes.working_copy import MaintenanceCommit, WorkingCopy, begin

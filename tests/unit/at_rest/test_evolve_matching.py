@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.changes.column_changes import Wishes, value_from_text, widening
+from holdfast.changes.column_values import value_from_text, widening
 from holdfast.changes.evolving import OperatorChange, operator_columns, steps_for
+from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.state_columns import kept_columns, parse_step
 from holdfast.checkpoints.state.states import OperatorShape, StoreShape
 from holdfast.errors import HoldfastError, Invalid, Unsupported

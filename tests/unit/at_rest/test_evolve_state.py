@@ -13,7 +13,7 @@ import pytest
 from catalogs import Hands, catalog, target
 
 from golden import golden, golden_files
-from holdfast.changes.column_changes import OperatorConversion, Wishes, row_change
+from holdfast.changes.column_changes import OperatorConversion, row_change
 from holdfast.changes.engine import state_at_rest
 from holdfast.changes.evolving import (
     EvolutionPlan,
@@ -24,6 +24,7 @@ from holdfast.changes.evolving import (
     operator_columns,
     steps_for,
 )
+from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.state_columns import OperatorColumns
 from holdfast.checkpoints.checkpoint import Tree, read
 from holdfast.checkpoints.state.contents import contents

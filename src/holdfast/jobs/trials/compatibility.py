@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.changes.column_changes import Wishes
 from holdfast.changes.evolving import operator_columns, steps_for
+from holdfast.changes.operator_matching import Wishes
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.states import OperatorShape, operator_states, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED

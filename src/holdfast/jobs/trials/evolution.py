@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.changes.column_changes import Wishes
 from holdfast.changes.engine import state_at_rest
 from holdfast.changes.evolving import (
     EvolutionPlan,
@@ -25,6 +24,7 @@ from holdfast.changes.evolving import (
     operator_columns,
     steps_for,
 )
+from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.rewriting import StateShape
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.states import OperatorShape, shapes

@@ -1,0 +1,258 @@
+"""Match the operators of saved state with those of the new code, as the user asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.changes.state_columns import OperatorColumns
+from holdfast.errors import Invalid
+
+
+@dataclass(slots=True)
+class Wishes:
+    """The stated wishes, and which of them have been used.
+
+    Attributes:
+        renames: Operators or columns of the new code by what they were.
+        drops: Operators or columns whose state is let go.
+        initial: What new columns start with, by their names.
+        merge: Whether rows that get the same key are put together.
+    """
+
+    renames: Mapping[str, str] = field(default_factory=dict)
+    drops: frozenset[str] = frozenset()
+    initial: Mapping[str, str] = field(default_factory=dict)
+    merge: bool = False
+    _used: set[tuple[str, str]] = field(default_factory=set)
+
+    def operator_pairs(
+        self, old: Iterable[OperatorColumns], new: Iterable[OperatorColumns]
+    ) -> dict[int, int]:
+        """The operators that were said to be the same, by number."""
+        before, after = list(old), list(new)
+        pairs: dict[int, int] = {}
+        for was, now in self.renames.items():
+            one, other = _called(was, before), _called(now, after)
+            if one is not None and other is not None:
+                self._used.add(("map", was))
+                pairs[one.number] = other.number
+        return pairs
+
+    def dropped_operators(self, old: Iterable[OperatorColumns]) -> set[int]:
+        """The operators that were said to go, by number."""
+        found = set()
+        before = list(old)
+        for name in self.drops:
+            operator = _called(name, before)
+            if operator is not None:
+                self._used.add(("drop", name))
+                found.add(operator.number)
+        return found
+
+    def columns(self, operator: OperatorColumns, old: frozenset[str], new: frozenset[str]) -> dict[str, str]:
+        """The columns of an operator that were said to be the same: new names by old ones.
+
+        Args:
+            operator: The operator of the new code.
+            old: What its columns were called.
+            new: What they are called.
+        """
+        found = {}
+        for was, now in self.renames.items():
+            bare, there = _own(was, operator), _own(now, operator)
+            if bare in old and there in new:
+                self._used.add(("map", was))
+                found[bare] = there
+        return found
+
+    def drops_column(self, operator: OperatorColumns, name: str) -> bool:
+        """Return whether a column was named to be dropped."""
+        for said in self.drops:
+            if _own(said, operator) == name:
+                self._used.add(("drop", said))
+                return True
+        return False
+
+    def starts_with(self, operator: OperatorColumns, *names: str) -> str | None:
+        """Return the initial value of a new column, under the first of some names; None if not stated."""
+        for name in names:
+            for said, value in self.initial.items():
+                if name and _own(said, operator) == name:
+                    self._used.add(("initial", said))
+                    return value
+        return None
+
+    def refuse_unused(self, known: Iterable[str]) -> None:
+        """Refuse what represents nothing.
+
+        Raises:
+            Invalid: A name is neither an operator nor a column that changes.
+        """
+        said = [
+            *(("map", name) for name in self.renames),
+            *(("drop", name) for name in sorted(self.drops)),
+            *(("initial", name) for name in self.initial),
+        ]
+        left = next((entry for entry in said if entry not in self._used), None)
+        if left is None:
+            return
+        word, name = left
+        raise Invalid(
+            "this stands for nothing that changes",
+            where=f"--{word}",
+            found=f"{name}={self.renames[name]}" if word == "map" else name,
+            expected=", ".join(sorted(set(known))) or "nothing: the states are as they were",
+            hint="see what would be done with --dry-run; an operator's number may stand before a column, as"
+            " in 0.total",
+        )
+
+
+def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns | None:
+    """The one operator that has this number or name."""
+    found = [
+        operator for operator in operators if name in (str(operator.number), operator.named.display_name)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _own(name: str, operator: OperatorColumns) -> str:
+    """A column's name without the number of its operator before it."""
+    return name.removeprefix(f"{operator.number}.")
+
+
+_SAME, _SAME_KEY, _SIMILAR, _UNLIKE = 3, 2, 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """An operator before and after.
+
+    Attributes:
+        old: The saved one; None where the new code has inserted it.
+        new: The new code's; None where it has none.
+    """
+
+    old: OperatorColumns | None
+    new: OperatorColumns | None
+
+
+def match_operators(
+    old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], wishes: Wishes, where: str
+) -> tuple[Matched, ...]:
+    """Find each operator again: by its name, else by what it does and by the columns that it goes by.
+
+    Of several that are alike, each is the one at its place where there are as many as before.
+
+    Args:
+        old: The saved state's operators.
+        new: Those of the new code.
+        wishes: What a person has said.
+        where: The saved state, for messages.
+
+    Raises:
+        Invalid: Which is which cannot be told; the candidates are named.
+    """
+    said = wishes.operator_pairs(old, new)
+    gone = wishes.dropped_operators(old)
+    numbers = {operator.number: operator for operator in new}
+    pairs: dict[int, int] = {}
+    for operator in old:
+        there = said.get(operator.number)
+        if there is None:
+            continue
+        if numbers[there].kind != operator.kind:
+            raise Invalid(
+                "two operators that do not do the same are not the same",
+                where=where,
+                found=f"{operator.named.label}, and {numbers[there].named.label} in the new code",
+                hint="leave that --map out",
+            )
+        if there in pairs.values():
+            raise Invalid(
+                "two operators are said to be one",
+                where=where,
+                found=numbers[there].named.label,
+                hint="name it in one --map only",
+            )
+        pairs[operator.number] = there
+    for tier in (_SAME, _SAME_KEY, _SIMILAR):
+        free = [one for one in old if one.number not in pairs and one.number not in gone]
+        left = [other for other in new if other.number not in pairs.values()]
+        pairs |= _at_tier(free, left, tier, wishes, where)
+    free = [one for one in old if one.number not in pairs and one.number not in gone]
+    left = [other for other in new if other.number not in pairs.values()]
+    for one in free:
+        alike = [other for other in left if other.kind == one.kind]
+        if alike:
+            raise _ambiguous([one], alike, where)
+    by_new = {there: number for number, there in pairs.items()}
+    saved = {operator.number: operator for operator in old}
+    return (
+        *(Matched(saved[by_new[other.number]] if other.number in by_new else None, other) for other in new),
+        *(Matched(one, None) for one in old if one.number not in pairs),
+    )
+
+
+def _at_tier(
+    old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], tier: int, wishes: Wishes, where: str
+) -> dict[int, int]:
+    """The pairs that are alike to a degree, and to no higher one."""
+    alike = {
+        one.number: [other.number for other in new if _likeness(one, other, wishes) == tier] for one in old
+    }
+    pairs: dict[int, int] = {}
+    for one in old:
+        candidates = alike[one.number]
+        if not candidates or one.number in pairs:
+            continue
+        rivals = [other.number for other in old if set(alike[other.number]) & set(candidates)]
+        same = all(alike[rival] == candidates for rival in rivals)
+        if not same or len(rivals) != len(candidates):
+            by_number = {other.number: other for other in new}
+            raise _ambiguous(
+                [other for other in old if other.number in rivals],
+                [by_number[number] for number in candidates],
+                where,
+            )
+        pairs |= dict(zip(rivals, candidates, strict=True))
+    return pairs
+
+
+def _likeness(old: OperatorColumns, new: OperatorColumns, wishes: Wishes) -> int:
+    if old.kind != new.kind:
+        return _UNLIKE
+    if old.named.user_name is not None or new.named.user_name is not None:
+        return _SAME if old.named.user_name == new.named.user_name else _UNLIKE
+    if old.step is not None and old.step == new.step:
+        return _SAME
+    if not old.evolves or not new.evolves:
+        same = [store.families for store in old.shape.stores] == [
+            store.families for store in new.shape.stores
+        ]
+        return _SAME_KEY if same or set(old.shape.variables) & set(new.shape.variables) else _UNLIKE
+    before, after = {column.label for column in old.keys}, {column.label for column in new.keys}
+    moved = wishes.columns(new, frozenset(before), frozenset(after))
+    before = {moved.get(label, label) for label in before}
+    was, now = ({column.expression for column in operator.keys} - {""} for operator in (old, new))
+    if before == after or (was == now and len(was) == len(old.keys) == len(new.keys)):
+        return _SAME_KEY
+    return _SIMILAR if before & after or was & now else _UNLIKE
+
+
+def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], where: str) -> Invalid:
+    one, other = old[0], new[0]
+    return Invalid(
+        "which operator is which cannot be told",
+        where=where,
+        found="; ".join(f"{described(operator)} in the state" for operator in old),
+        expected="one of " + "; ".join(f"{described(operator)} in the new code" for operator in new),
+        hint=f"say it: --map {one.number}={other.number} where the state is that operator's,"
+        f" --drop {one.number} where it goes",
+    )
+
+
+def described(operator: OperatorColumns) -> str:
+    """An operator in words: number, name, and what it goes by."""
+    keys = ", ".join(f"{column.label} {column.type_text}" for column in operator.keys)
+    return operator.named.label + (f" by ({keys})" if keys else "")
