@@ -4,34 +4,34 @@ import json
 
 import pytest
 
-from holdfast.server.dashboard import views
+from holdfast.server.dashboard import figures
+from holdfast.server.dashboard.figures import Point, chart, drawing, spark
 from holdfast.server.dashboard.rendering import plain_text
-from holdfast.server.dashboard.views import Point, chart, drawing, spark
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    assert (views.size(1536), views.size(None)) == ("1.5 KiB", "–")
-    assert (views.duration(185_000), views.duration(None)) == ("3 min 5 s", "–")
+    assert (figures.size(1536), figures.size(None)) == ("1.5 KiB", "–")
+    assert (figures.duration(185_000), figures.duration(None)) == ("3 min 5 s", "–")
 
 
 def test_counts_rates_and_shares() -> None:
-    found = [views.count(each) for each in (0, 9_999, 12_345, 123_456, 1_204_000)]
+    found = [figures.count(each) for each in (0, 9_999, 12_345, 123_456, 1_204_000)]
     assert found == ["0", "9,999", "12.3 k", "123 k", "1.20 M"]
-    assert [views.rate(each) for each in (0, 0.42, 12.4, 98_700)] == ["0", "0.4", "12", "98.7 k"]
-    assert [views.share(each) for each in (0, 0.003, 0.0999, 0.42, 1)] == [
+    assert [figures.rate(each) for each in (0, 0.42, 12.4, 98_700)] == ["0", "0.4", "12", "98.7 k"]
+    assert [figures.share(each) for each in (0, 0.003, 0.0999, 0.42, 1)] == [
         "0 %",
         "0.3 %",
         "10 %",
         "42 %",
         "100 %",
     ]
-    assert views.exact(1_234_567) == "1,234,567"
+    assert figures.exact(1_234_567) == "1,234,567"
 
 
 def test_how_long_ago() -> None:
     now = 1_772_700_000_000
     steps = (0, 1_500, 59_999, 60_000, 3_600_000, 90_000_000)
-    assert [views.ago(now - each, now) for each in steps] == [
+    assert [figures.ago(now - each, now) for each in steps] == [
         "just now",
         "just now",
         "59 s ago",
@@ -39,8 +39,8 @@ def test_how_long_ago() -> None:
         "1 h ago",
         "1 d ago",
     ]
-    assert views.ago(now + 5_000, now) == "in 5.0 s"
-    assert views.instant(now) == "2026-03-05 08:40:00 UTC"
+    assert figures.ago(now + 5_000, now) == "in 5.0 s"
+    assert figures.instant(now) == "2026-03-05 08:40:00 UTC"
 
 
 def points(*values: float) -> list[Point]:

@@ -29,13 +29,13 @@ from holdfast.observe.job_metrics import (
 )
 from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard import views
+from holdfast.server.dashboard import figures
+from holdfast.server.dashboard.figures import Chart, Point, chart
 from holdfast.server.dashboard.views import (
     AlertLine,
     AlertsView,
     AttemptLine,
     BatchLine,
-    Chart,
     ExpectedLine,
     Health,
     HeavyKeyLine,
@@ -46,12 +46,10 @@ from holdfast.server.dashboard.views import (
     OperationView,
     OperatorLine,
     Phase,
-    Point,
     QueryView,
     RecoveryLine,
     RuleLine,
     SkewLine,
-    chart,
     view_of,
 )
 
@@ -179,7 +177,7 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
     if verb in ("savepoint", "stop"):
         made = result.get("savepoints") or []
         told = ", ".join(
-            f"batch {savepoint['batch']}, {views.size(savepoint['bytes'])}" for savepoint in made
+            f"batch {savepoint['batch']}, {figures.size(savepoint['bytes'])}" for savepoint in made
         )
         return f"taken: {told}" if made else "stopped"
     if verb in ("restore", "fork"):
@@ -193,7 +191,7 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
         return "deleted"
     if verb == "diff":
         counted = {name: _sum(result, name) for name in ("added", "removed", "changed")}
-        told = ", ".join(f"{views.count(number)} {name}" for name, number in counted.items() if number)
+        told = ", ".join(f"{figures.count(number)} {name}" for name, number in counted.items() if number)
         return "the same" if result.get("same") else told or "different"
     return "done"
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.server.dashboard import views
+from holdfast.server.dashboard import figures
 from holdfast.server.dashboard.job_pages import short_address
 from holdfast.server.dashboard.state_pages import shown_offset
 
@@ -67,7 +67,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     numbers = ("size", "count", "exact", "rate", "duration", "money", "share", "instant")
-    made.filters.update({name: getattr(views, name) for name in numbers})
+    made.filters.update({name: getattr(figures, name) for name in numbers})
     made.filters.update(
         segment=segment,
         plain=plain_text,
@@ -78,8 +78,8 @@ def _environment() -> Environment:
     made.globals.update(
         ago=ago,
         moment=moment,
-        drawing=views.drawing,
-        spark=views.spark,
+        drawing=figures.drawing,
+        spark=figures.spark,
         job_path=job_path,
         query=query_text,
         tell_unit=tell_unit,
@@ -113,21 +113,21 @@ def query_text(**values: Any) -> str:
 def ago(at_ms: int | None, now_ms: int) -> Markup:
     """A time as it is told: how long ago, with the instant behind it; scripts keep it true."""
     if at_ms is None:
-        return Markup(views.NOTHING)  # noqa: S704 - our own
+        return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
-        views.machine_time(at_ms),
-        views.instant(at_ms),
+        figures.machine_time(at_ms),
+        figures.instant(at_ms),
         at_ms,
-        views.ago(at_ms, now_ms),
+        figures.ago(at_ms, now_ms),
     )
 
 
 def moment(at_ms: int | None) -> Markup:
     """An instant; scripts tell it in the reader's zone, and UTC stays behind it."""
     if at_ms is None:
-        return Markup(views.NOTHING)  # noqa: S704 - our own
+        return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}" data-clock>{} UTC</time>').format(
-        views.machine_time(at_ms), views.instant(at_ms), at_ms, views.clock(at_ms)
+        figures.machine_time(at_ms), figures.instant(at_ms), at_ms, figures.clock(at_ms)
     )
 
 
@@ -152,7 +152,7 @@ def plain_text(value: Any) -> str:
     timers = value if isinstance(value, list) else [value]
     if timers and all(isinstance(timer, Mapping) and set(timer) == _TIMER for timer in timers):
         return ", ".join(
-            f"{timer['name'] or 'timer'} due {views.instant(timer['at_ms'])} ({timer['clock']} time)"
+            f"{timer['name'] or 'timer'} due {figures.instant(timer['at_ms'])} ({timer['clock']} time)"
             for timer in timers
         )
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -166,4 +166,4 @@ def _short_time(text: Any) -> str:
 
 def tell_unit(value: float | None, unit: str) -> str:
     """A number in the unit of a chart."""
-    return views.NOTHING if value is None else views.BY_UNIT[unit](value)
+    return figures.NOTHING if value is None else figures.BY_UNIT[unit](value)

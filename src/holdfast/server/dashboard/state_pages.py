@@ -23,16 +23,15 @@ from holdfast.layout import FORK_BESIDE, beside
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.view import place_of
 from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard.figures import Chart, Point, chart
 from holdfast.server.dashboard.job_pages import chosen_query, head_of, operation_line
 from holdfast.server.dashboard.views import (
     CatalogView,
-    Chart,
     CheckpointsView,
     FilesLine,
     FoundLine,
     MomentLine,
     PartitionLine,
-    Point,
     RowLine,
     SavepointLine,
     SavepointsView,
@@ -40,7 +39,6 @@ from holdfast.server.dashboard.views import (
     StateLook,
     StateView,
     StoreLine,
-    chart,
     view_of,
 )
 from holdfast.storage import open_storage

@@ -7,17 +7,13 @@ from typing import Any, Final
 
 from holdfast._version import __version__
 from holdfast.model import JobState
+from holdfast.server.dashboard.figures import ago, count, duration, exact, size
 from holdfast.server.dashboard.views import (
     AlertLine,
     AlertsView,
     JobLine,
     JobsView,
     JobView,
-    ago,
-    count,
-    duration,
-    exact,
-    size,
 )
 
 _JOB_COLUMNS: Final = ("JOB", "STATE", "BATCH", "COMMITTED", "TOOK", "STATE ROWS", "STATE SIZE")
