@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody g
 
 import holdfast as hf
 from holdfast.engine import keyed_operator
+from holdfast.formats.key_groups import META
 from holdfast.stream.operator_check import SPREAD_KEY
 from holdfast.worker.state.group_numbers import EVEN
-from holdfast.worker.state.store import META
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

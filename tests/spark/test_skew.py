@@ -19,7 +19,7 @@ import holdfast as hf
 from holdfast.engine.queries import skew_metric
 from holdfast.engine.queries.skew_metric import SKETCH_ERROR
 from holdfast.engine.queries.watch import committed_batch
-from holdfast.worker.state.group_numbers import hash_int
+from holdfast.formats.rows.murmur3 import hash_int
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

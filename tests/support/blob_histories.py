@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.blob_store import (
     MARGIN,
     BlobDatabase,
@@ -20,7 +21,7 @@ from holdfast.worker.state.blob_store import (
     blob_key,
 )
 from holdfast.worker.state.redis_blobs import RedisBlobServer
-from holdfast.worker.state.store import GroupBlobs, MemoryStore, Meta, Write
+from holdfast.worker.state.store import GroupBlobs, MemoryStore, Write
 
 LEAST = 64
 GROUPS = 3

@@ -11,12 +11,12 @@ from holdfast.checkpoints.keyed import group_of_key, is_keyed, numbering_of, sto
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Invalid, NotFound
+from holdfast.formats.key_groups import META, Meta
 from holdfast.formats.logs.notes import PLAN_NOTE, parse_note
 from holdfast.formats.text import damaged, foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
 from holdfast.worker.state.group_numbers import EVEN, Numbering
-from holdfast.worker.state.store import META, Meta
 
 if TYPE_CHECKING:
     import pyarrow as pa

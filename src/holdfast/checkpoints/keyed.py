@@ -31,6 +31,7 @@ from holdfast.external.databases import require_named
 from holdfast.external.named_addresses import sole_address
 from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, RedisPlace, redis_place
 from holdfast.formats.files.arrow import is_packed
+from holdfast.formats.key_groups import BASE, FORMS, LOG, META, Meta
 from holdfast.formats.operators import KEYED_VARIABLES
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
@@ -41,7 +42,7 @@ from holdfast.worker.state.blob_store import database_at, operator_of, resolved
 from holdfast.worker.state.cassandra_blobs import CassandraBlobServer
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering, numbering_by
 from holdfast.worker.state.redis_blobs import RedisBlobServer
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, Meta
+from holdfast.worker.state.store import GroupBlobs
 
 if TYPE_CHECKING:
     import numpy as np

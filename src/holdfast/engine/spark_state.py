@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.checkpoint_files import has_any
 from holdfast.engine.session.session import session
 from holdfast.errors import HoldfastError, Unsupported
+from holdfast.formats.key_groups import BASE, FORMS, LOG, META
 from holdfast.formats.operators import is_processor
 from holdfast.worker.state.group_numbers import numbering_by
 from holdfast.worker.state.spark_store import LISTS, VALUES
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, MemoryStore
+from holdfast.worker.state.store import GroupBlobs, MemoryStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from holdfast.formats.key_groups import BASE, FORMS, LOG, META
 from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.formats.text import json_object
 from holdfast.layout import DEFAULT_STORE
-from holdfast.worker.state.store import BASE, FORMS, LOG, META
 
 
 class FamilyUse(str, Enum):

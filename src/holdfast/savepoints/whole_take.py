@@ -25,6 +25,7 @@ from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.clock import now_ms
 from holdfast.errors import Internal
+from holdfast.formats.key_groups import BASE, LOG
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile, StoreId
@@ -40,7 +41,7 @@ from holdfast.savepoints.view import SavepointView, workplace
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 from holdfast.worker.state.blob_store import is_name
-from holdfast.worker.state.store import BASE, LOG, GroupBlobs
+from holdfast.worker.state.store import GroupBlobs
 
 Sums = dict[StateName, ContentSum]
 

@@ -11,8 +11,8 @@ from golden import KEYED, golden
 from holdfast.changes.keyed.store_rows import KEYS_BY_TIME, TIMES_BY_KEY, StoreRow, store_rows
 from holdfast.checkpoints.keyed import KeyGroup, numbering_of, stored_group, stored_groups
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.group_numbers import EVEN, PLAIN, Numbering
-from holdfast.worker.state.store import Meta
 
 
 @pytest.mark.parametrize("name", KEYED)

@@ -10,10 +10,11 @@ import pytest
 import holdfast as hf
 from holdfast.checkpoints.keyed import KeyGroups
 from holdfast.errors import Corrupt
+from holdfast.formats.key_groups import BASE, FORMS, LOG
 from holdfast.savepoints.key_diff import KeyedRow, keyed_rows
 from holdfast.storage.memory import MemoryStorage
 from holdfast.testing import Harness
-from holdfast.worker.state.store import BASE, FORMS, LOG, MemoryStore
+from holdfast.worker.state.store import MemoryStore
 
 EVENTS = "shop string, till int, op string, amount long, drink string, ts timestamp"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.formats.rows.murmur3 import hash_int
 from holdfast.stream.keyed.hot_keys import HotKeys, labels_of
 from holdfast.stream.split_hot import SplitJoin, _side
-from holdfast.worker.state.group_numbers import hash_int
 
 
 def test_the_hash_of_a_number_is_spark_s() -> None:

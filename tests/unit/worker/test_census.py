@@ -14,9 +14,10 @@ import pytest
 from counted_programs import DELAY_MS, Baskets, BasketsModel, Items, ItemsModel
 
 from holdfast.errors import Corrupt
+from holdfast.formats.key_groups import Meta
 from holdfast.testing import Harness
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.store import MemoryStore, Meta
+from holdfast.worker.state.store import MemoryStore
 from holdfast.worker.state.tables import Levels, Run
 from holdfast.worker.state.upkeep import Census
 

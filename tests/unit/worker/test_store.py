@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Corrupt
+from holdfast.formats.key_groups import NEVER, Meta
 from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
 from holdfast.worker.state.layout import BlobSchema, decode, encode, fingerprint_of, form_from_json, form_of
-from holdfast.worker.state.store import NEVER, GroupBlobs, MemoryStore, Meta, Write
+from holdfast.worker.state.store import GroupBlobs, MemoryStore, Write
 
 STATES = (
     State(StateKind.VALUE, pa.int64(), "total", ttl=Ttl(10, on_disable="drop_expired")),

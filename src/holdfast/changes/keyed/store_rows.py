@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from holdfast.checkpoints.keyed import BLOB, KEY_GROUP, KeyGroup, KeyTimer, group_key, group_row, numbering_of
 from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.formats.key_groups import BASE, FORMS, LOG, META, NEVER, Meta
 from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.savepoints.store_edits import RowChange
 from holdfast.worker.state.group_numbers import Numbering
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 
 
 @dataclass(frozen=True, slots=True)

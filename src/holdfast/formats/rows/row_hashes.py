@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unsupported
+from holdfast.formats.rows.murmur3 import SEED, finish, mix
 from holdfast.formats.text import damaged
-from holdfast.worker.state.group_numbers import SEED, finish, mix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,7 +205,7 @@ _NUMBERS: Final = {
 def row_hashes(
     rows: Sequence[bytes], fields: Sequence[Mapping[str, Any]], count: int, where: str
 ) -> list[int]:
-    """Spark's hash of the first fields of each row, as `murmur3.row_hash` gives it.
+    """Spark's hash of the first fields of each row, as `row_hash` gives it.
 
     Args:
         rows: UnsafeRows of one schema.

@@ -16,8 +16,8 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
+from holdfast.formats.rows.murmur3 import hash_int
 from holdfast.stream.event_time import quoted, type_of
-from holdfast.worker.state.group_numbers import hash_int
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

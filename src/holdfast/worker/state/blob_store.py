@@ -34,7 +34,8 @@ from typing import Any, Final, Protocol, TypeVar
 import xxhash
 
 from holdfast.errors import Corrupt, HoldfastError, Invalid
-from holdfast.worker.state.store import GroupBlobs, Meta, PartitionStore, Write
+from holdfast.formats.key_groups import Meta
+from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 
 # A blob begins with the fingerprint of its form, of eight bytes too, which is a hash and never this.
 MAGIC: Final = b"\0HF-BLOB"

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import Corrupt
-from holdfast.worker.state.store import Meta
+from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.tables import Levels, Run, Segment, Segments
 
 _MANIFEST = "manifest.json"

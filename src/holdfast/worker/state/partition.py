@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.key_groups import NEVER, Meta
 from holdfast.worker.arrays import numbers, of_type, same_cells, whole
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX, Moment, Outcome
 from holdfast.worker.state.key_index import Keys, resolve
 from holdfast.worker.state.layout import KEY_PREFIX, ROWS, Layout, encode, group_of, range_of
 from holdfast.worker.state.loading import Loader
-from holdfast.worker.state.store import NEVER, Meta, PartitionStore, Write
+from holdfast.worker.state.store import PartitionStore, Write
 from holdfast.worker.state.tables import (
     SEGMENT_BYTES,
     SEGMENT_ROWS,

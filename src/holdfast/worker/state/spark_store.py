@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Internal
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, GroupBlobs, Meta, Write
+from holdfast.formats.key_groups import BASE, FORMS, LOG, META, Meta
+from holdfast.worker.state.store import GroupBlobs, Write
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle

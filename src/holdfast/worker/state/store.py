@@ -2,95 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from holdfast.errors import Corrupt
-
-# The variables that a store keeps for a group, all of bytes.
-META, FORMS, BASE, LOG = "meta", "forms", "base", "log"
-
-_META = struct.Struct("<4sI8s8sQQIqq?")
-# The first kind of record has no counts; the second has as many after it as are left.
-_PLAIN, _COUNTED = b"HFK1", b"HFK2"
-_COUNT_BYTES = 8
-NEVER = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """The metadata of a group, known without reading its rows.
-
-    Attributes:
-        key_groups: How many groups the operator has; fixed at its first start.
-        token: Names this version of the group's rows, as no other version is named.
-        form: The fingerprint of the form it was last written in.
-        base_bytes: The size of the base.
-        log_bytes: The size of the changes since.
-        log_count: How many they are.
-        wake_event: The earliest timer in event time, or NEVER.
-        wake_processing: The earliest timer in processing time, or NEVER.
-        mixed: Whether some of its blobs are in a former form still.
-        counts: How much the group holds, as `census` counts it in the form of `form`; None in a record of a
-            Holdfast that did not count.
-    """
-
-    key_groups: int
-    token: bytes
-    form: bytes
-    base_bytes: int = 0
-    log_bytes: int = 0
-    log_count: int = 0
-    wake_event: int = NEVER
-    wake_processing: int = NEVER
-    mixed: bool = False
-    counts: tuple[int, ...] | None = None
-
-    def encode(self) -> bytes:
-        """Return the bytes, of one length for one layout."""
-        plain = _META.pack(
-            _PLAIN if self.counts is None else _COUNTED,
-            self.key_groups,
-            self.token,
-            self.form,
-            self.base_bytes,
-            self.log_bytes,
-            self.log_count,
-            self.wake_event,
-            self.wake_processing,
-            self.mixed,
-        )
-        return plain + struct.pack(f"<{len(self.counts or ())}q", *(self.counts or ()))
-
-    @classmethod
-    def decode(cls, data: bytes) -> Meta:
-        """Read back what `encode` wrote.
-
-        Raises:
-            Corrupt: The bytes are something else.
-        """
-        try:
-            magic, *fields = _META.unpack_from(data)
-            rest = data[_META.size :]
-            counts = struct.unpack(f"<{len(rest) // _COUNT_BYTES}q", rest)
-            if magic == _PLAIN and counts:
-                raise struct.error(f"{len(data)} bytes")
-        except struct.error as error:
-            raise Corrupt(
-                "a key group's record cannot be read",
-                found=str(error),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
-            ) from error
-        if magic not in (_PLAIN, _COUNTED):
-            raise Corrupt(
-                "a key group's record is of a kind that is not known",
-                found=repr(magic),
-                hint="a newer Holdfast may have written it: use that version, or restore a savepoint",
-            )
-        plain = cls(*fields)
-        return plain if magic == _PLAIN else replace(plain, counts=counts)
+from holdfast.formats.key_groups import NEVER, Meta
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.formats.key_groups import Meta
 from holdfast.worker.arrays import numbers
 from holdfast.worker.declarations.state_descriptors import MAX_MS, State, StateKind, Ttl, cutoff_ms, origin_ms
 from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
 from holdfast.worker.state.layout import ROWS, BlobSchema
-from holdfast.worker.state.store import Meta
 from holdfast.worker.state.tables import Run
 
 if TYPE_CHECKING:
