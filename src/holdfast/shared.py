@@ -10,9 +10,9 @@ counts.get(customer="c1").value["count"]
 
 from __future__ import annotations
 
-from holdfast.external.cassandra_place import cassandra_place
+from holdfast.external.cassandra_address import cassandra_address
 from holdfast.external.cassandra_store import CassandraReader
-from holdfast.external.redis_place import redis_place
+from holdfast.external.redis_connection import redis_address
 from holdfast.external.redis_store import RedisReader
 from holdfast.external.shared_state import SharedRow, SharedState
 
@@ -48,7 +48,7 @@ def cassandra(
         Unsupported: The package `cassandra-driver` is not installed; or the state is of another release.
         Unavailable: Cassandra does not answer.
     """
-    reader = CassandraReader(cassandra_place(address), query_id, prefix)
+    reader = CassandraReader(cassandra_address(address), query_id, prefix)
     return SharedState(reader, operator_id=operator_id, store=store)
 
 
@@ -76,5 +76,5 @@ def redis(
         Unsupported: The package `redis` is not installed; or the state is of another release.
         Unavailable: Redis does not answer.
     """
-    reader = RedisReader(redis_place(address), query_id, prefix)
+    reader = RedisReader(redis_address(address), query_id, prefix)
     return SharedState(reader, operator_id=operator_id, store=store)

@@ -12,8 +12,8 @@ from redis_server import RedisServer
 
 import holdfast as hf
 from holdfast.worker.state.blob_store import BlobDatabase
-from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraBlobServer, CassandraSession
-from holdfast.worker.state.redis_blobs import RedisBlobs, RedisBlobServer, RedisConnection
+from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraBlobServer, CassandraRequests
+from holdfast.worker.state.redis_blobs import RedisBlobs, RedisBlobServer, RedisRequests
 
 KEYSPACE = "blobs"
 PATIENCE_MS = 60_000
@@ -38,7 +38,7 @@ class RedisKeeper:
 
     def database(self, place: Any = None, **more: Callable[..., Any]) -> BlobDatabase:
         """A connection of the test's own."""
-        return RedisBlobs(RedisConnection(place or self.place(), **more))
+        return RedisBlobs(RedisRequests(place or self.place(), **more))
 
     def close(self, database: BlobDatabase) -> None:
         """Its connections end by themselves."""
@@ -87,12 +87,12 @@ class CassandraKeeper:
 
     def database(self, place: Any = None, **more: Callable[..., Any]) -> BlobDatabase:
         """A connection of the test's own."""
-        return CassandraBlobs(CassandraSession(place or self.place(), **more))
+        return CassandraBlobs(CassandraRequests(place or self.place(), **more))
 
     def close(self, database: BlobDatabase) -> None:
         """End its threads."""
         assert isinstance(database, CassandraBlobs)
-        database.connection.close()
+        database.requests.close()
 
     def keys(self, prefix: str = "holdfast") -> list[str]:
         """All blobs that are there."""

@@ -19,7 +19,7 @@ from state_databases import CassandraState, StateDatabase
 from golden import golden_on_disk
 from holdfast.errors import Conflict
 from holdfast.external import redis_store
-from holdfast.external.redis_place import RedisPlace
+from holdfast.external.redis_connection import RedisAddress, open_redis
 from holdfast.external.redis_store import RedisStore
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -92,10 +92,10 @@ def test_a_store_is_made_also_where_the_answer_is_lost(
 ) -> None:
     """The client sends the script once more."""
     monkeypatch.setattr(Losing, "lost", 0)
-    place = RedisPlace("127.0.0.1", redis_server.port, 3, False)
-    client = place.connect({})
+    connection = open_redis(RedisAddress("127.0.0.1", redis_server.port, 3), {})
+    client = connection.client
     client.connection_pool.connection_class = Losing
-    store = RedisStore(place, client, "test:{lost}")
+    store = RedisStore(connection, "test:{lost}")
     rows = [(b"a", b"1"), (b"b", b"2")]
     assert store.write(3, rows, {"encoder": "plain"}, "test:index") == 2
     assert Losing.lost == 1

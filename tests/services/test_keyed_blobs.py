@@ -29,8 +29,8 @@ from holdfast.worker.state.blob_store import (
     database_at,
     is_name,
 )
-from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraSession
-from holdfast.worker.state.redis_blobs import RedisBlobServer, RedisConnection
+from holdfast.worker.state.cassandra_blobs import CassandraBlobs, CassandraRequests
+from holdfast.worker.state.redis_blobs import RedisBlobServer, RedisRequests
 from holdfast.worker.state.store import MemoryStore
 
 pytestmark = pytest.mark.services
@@ -212,8 +212,8 @@ def test_a_process_that_was_forked_has_a_connection_of_its_own(keeper: Keeper) -
 def test_what_asking_again_does_not_change_is_said_at_once(own_redis: RedisServer) -> None:
     place = RedisBlobServer("127.0.0.1", own_redis.port)
 
-    def failing(**more: Any) -> RedisConnection:
-        return RedisConnection(replace(place, **more), pause=lambda _: pytest.fail("it asks again"))
+    def failing(**more: Any) -> RedisRequests:
+        return RedisRequests(replace(place, **more), pause=lambda _: pytest.fail("it asks again"))
 
     own_redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(Invalid, match="deletes keys when its memory is full"):
@@ -241,13 +241,13 @@ def test_one_that_is_gone_is_asked_for_as_long_as_it_may_be(own_redis: RedisServ
         if now[0] > 5 and own_redis.process.poll() is not None:
             own_redis.start()
 
-    patient = RedisConnection(place, clock=lambda: now[0], pause=pause)
+    patient = RedisRequests(place, clock=lambda: now[0], pause=pause)
     own_redis.kill()
     assert patient.ask([("PING",)]) == [True]
     own_redis.kill()
     short = replace(place, patience_ms=2_000)
     with pytest.raises(Unavailable, match="Redis does not answer"):
-        RedisConnection(short, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + s)).ask(
+        RedisRequests(short, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + s)).ask(
             [("PING",)]
         )
     own_redis.start()
@@ -262,7 +262,7 @@ def test_what_cassandra_refuses_is_said_at_once(cassandra_server: CassandraServe
 
     def failing(**more: Any) -> CassandraBlobs:
         place = keeper.place(**more)
-        return CassandraBlobs(CassandraSession(place, pause=lambda _: pytest.fail("it asks again")))
+        return CassandraBlobs(CassandraRequests(place, pause=lambda _: pytest.fail("it asks again")))
 
     with pytest.raises(Invalid, match="there is no keyspace not_there") as refused:
         failing(keyspace="not_there", replication=None).write("x:keyed:q:o", noted(1, "1-a-0"))
@@ -276,7 +276,7 @@ def test_what_cassandra_refuses_is_said_at_once(cassandra_server: CassandraServe
     cassandra_server.ask("DROP TABLE ends.keyed_index")
     with pytest.raises(Invalid, match="refuses a statement"):
         first.write("x:keyed:q:o", noted(1, "1-a-0"))
-    first.connection.close()
+    first.requests.close()
 
 
 def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
@@ -286,13 +286,13 @@ def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
     right = keeper.place(
         user="cassandra", password="cassandra", tls=True, authorities=str(closed_cassandra.certificate)
     )
-    database = CassandraBlobs(CassandraSession(right))
+    database = CassandraBlobs(CassandraRequests(right))
     name = BlobName.of("x:keyed:q:o:0:1-a-0", b"blob")
     database.write("x:keyed:q:o", BlobWrites(1, 0, {0: ["1-a-0"]}, {name.key: b"blob"}))
     assert list(database.fetch([name])) == [b"blob"]
-    database.connection.close()
+    database.requests.close()
     for password in (None, "sesame"):
-        connection = CassandraSession(
+        connection = CassandraRequests(
             replace(right, password=password), pause=lambda _: pytest.fail("it asks again")
         )
         with pytest.raises(Invalid, match="refuses the user or the password") as refused:
@@ -300,10 +300,10 @@ def test_only_who_knows_the_password_and_the_certificate_comes_into_cassandra(
         assert "sesame" not in str(refused.value)
     assert "sesame" not in repr(replace(right, password="sesame"))
     with pytest.raises(Invalid, match="cannot be read"):
-        CassandraBlobs(CassandraSession(replace(right, authorities="/none.pem"))).fetch([name])
+        CassandraBlobs(CassandraRequests(replace(right, authorities="/none.pem"))).fetch([name])
     stranger = replace(right, authorities=None, patience_ms=0)
     with pytest.raises(Unavailable, match="Cassandra does not answer") as silent:
-        CassandraBlobs(CassandraSession(stranger)).fetch([name])
+        CassandraBlobs(CassandraRequests(stranger)).fetch([name])
     assert "certificate verify failed" in str(silent.value)
 
 

@@ -26,10 +26,10 @@ from holdfast.checkpoints.state.rows import state_chunks, stored_values
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE, REDIS_PASSWORD_VARIABLE
 from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.external import cassandra_place
+from holdfast.external import cassandra_address
 from holdfast.external.databases import require_named
 from holdfast.external.named_addresses import sole_address
-from holdfast.external.redis_place import ADDRESS, CERTIFICATES, USER, RedisPlace, redis_place
+from holdfast.external.redis_connection import ADDRESS, CERTIFICATES, USER, redis_address
 from holdfast.formats.files.arrow import is_packed
 from holdfast.formats.key_groups import BASE, FORMS, LOG, META, Meta
 from holdfast.formats.operators import KEYED_VARIABLES
@@ -107,25 +107,19 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
     product = product_in(note)
     if product in (None, _REDIS) and (address := sole_address(os.environ, ADDRESS)):
         return _with_password(_redis_at(address))
-    if product in (None, _CASSANDRA) and sole_address(os.environ, cassandra_place.ADDRESS):
+    if product in (None, _CASSANDRA) and sole_address(os.environ, cassandra_address.ADDRESS):
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
             "keyed state of this checkpoint is in a database, and nothing says which it is",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
-            f"{cassandra_place.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
+            f"{cassandra_address.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
         )
     note_path = full(where, OwnFile(layout.operator_note(operator)).render())
     server = _server_in(note, note_path)
-    require_named(_address(server), note_path)
+    require_named(str(server), note_path)
     return _with_password(server)
-
-
-def _address(server: RedisBlobServer | CassandraBlobServer) -> str:
-    if isinstance(server, CassandraBlobServer):
-        return f"cassandra://{server.contact_points}/{server.keyspace}"
-    return str(RedisPlace(str(server.host), server.port, server.database, server.tls))
 
 
 def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:
@@ -134,22 +128,22 @@ def _with_password(server: RedisBlobServer | CassandraBlobServer) -> BlobServer:
 
 
 def _redis_at(address: str) -> RedisBlobServer:
-    place = redis_place(address)
+    parsed = redis_address(address)
     user, authorities = os.environ.get(USER), os.environ.get(CERTIFICATES)
     return RedisBlobServer(
-        place.host, place.port, place.database, user, tls=place.tls, authorities=authorities
+        parsed.host, parsed.port, parsed.database, user, tls=parsed.tls, authorities=authorities
     )
 
 
 def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
     """Return the Cassandra of the environment, completed from the note."""
     noted = note or {}
-    place = cassandra_place.cassandra_place(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
-    authorities = os.environ.get(cassandra_place.CERTIFICATES)
+    parsed = cassandra_address.cassandra_address(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
+    authorities = os.environ.get(cassandra_address.CERTIFICATES)
     return CassandraBlobServer(
-        place.contact_points,
-        place.keyspace,
-        user=os.environ.get(cassandra_place.USER) or noted.get("user"),
+        parsed.contact_points,
+        parsed.keyspace,
+        user=os.environ.get(cassandra_address.USER) or noted.get("user"),
         tls=authorities is not None or noted.get("tls", False),
         authorities=authorities,
         consistency=noted.get("consistency", "LOCAL_QUORUM"),
@@ -161,11 +155,13 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
     facts = {name: value for name, value in note.items() if name not in (_PRODUCT, "authorities")}
     redis = product == _REDIS
     # Whoever writes the checkpoint does not choose which certificates are trusted.
-    authorities = os.environ.get(CERTIFICATES if redis else cassandra_place.CERTIFICATES)
+    authorities = os.environ.get(CERTIFICATES if redis else cassandra_address.CERTIFICATES)
     try:
         if product not in (_REDIS, _CASSANDRA):
             raise TypeError(f"an unknown database, {product}")
         server = RedisBlobServer(**facts) if redis else CassandraBlobServer(**facts)
+        if not isinstance(facts["host" if redis else "contact_points"], str):
+            raise TypeError("an address of the database that is no text")
         return replace(server, authorities=authorities)
     except TypeError as error:
         raise Corrupt(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.setting_report import SettingOutcome, SettingReport, format_setting
@@ -25,12 +25,13 @@ from holdfast.errors import Invalid
 
 EXTERNAL: Final = f"{STATE_STORE}.holdfast"
 REDIS_PASSWORD_VARIABLE: Final = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - the name of a variable
+CASSANDRA_PASSWORD_VARIABLE: Final = "HOLDFAST_CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>\d{1,5}))?")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def address(value: object, setting: str, example: str = "redis.example:6379") -> str:
+def _host_and_port(value: object, setting: str, example: str = "redis.example:6379") -> str:
     """Return host and port.
 
     Raises:
@@ -72,7 +73,7 @@ def _prefix(value: object, setting: str) -> str:
     return value
 
 
-STORE_CHECKS: Final[Mapping[str, Check]] = {
+_STORE_CHECKS: Final[Mapping[str, Check]] = {
     "prefix": _prefix,
     "retain": partial(whole, least=1, most=10_000),
     "cache": parse_size,
@@ -80,100 +81,148 @@ STORE_CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-class ExternalSettings(Protocol):
-    """The settings of every database."""
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of all names in it."""
-
-    @property
-    def retain(self) -> int:
-        """The number of versions that it keeps before the newest."""
-
-    @property
-    def cache(self) -> Size:
-        """The amount of state that an executor caches."""
-
-    @property
-    def patience(self) -> Duration:
-        """The time for which requests are retried."""
-
-
-def external_conf(provider: str, store: ExternalSettings) -> dict[str, str]:
-    """The Spark settings that every database has."""
-    return {
-        PROVIDER_KEY: provider,
-        FORMAT_KEY: "1",
-        ROW_CHECKSUM_KEY: "false",
-        f"{EXTERNAL}.prefix": store.prefix,
-        f"{EXTERNAL}.retain": str(store.retain),
-        f"{EXTERNAL}.cacheBytes": str(parse_size(store.cache)),
-        f"{EXTERNAL}.patienceMillis": str(parse_duration(store.patience)),
-    }
-
-
 @dataclass(frozen=True, slots=True)
-class Knobs:
-    """Reports of what fields become.
+class _Field:
+    """A setting of one database.
 
     Attributes:
-        conf: The Spark settings that they are.
+        name: The name of the field.
+        key: The Spark setting that it becomes, after `EXTERNAL`.
+        why: The explanation.
+        check: Returns the value as it is stored, or refuses it.
+        secret: True if nothing may show the value.
+        variable: The environment variable that has the value if the field is None.
     """
 
-    conf: Mapping[str, str]
+    name: str
+    key: str
+    why: str
+    check: Check
+    secret: bool = False
+    variable: str | None = None
 
-    def report(self, name: str, value: object, key: str, why: str) -> SettingReport:
-        """Report a field that may be shown."""
-        full = f"{EXTERNAL}.{key}"
-        becomes = f"{full} = {self.conf[full]}" if full in self.conf else f"{full}, not set"
-        return SettingReport(name, format_setting(value), SettingOutcome.SPARK, becomes, why)
 
-    @staticmethod
-    def hidden(name: str, value: str | None, key: str, why: str) -> SettingReport:
-        """The report of a secret."""
-        word = "set" if value else "not set"
-        return SettingReport(name, word, SettingOutcome.SPARK, f"{EXTERNAL}.{key}, never shown", why)
+class _DatabaseStore:
+    """The settings of a database: a frozen dataclass with the fields of every database after its own."""
 
-    def common(self, store: ExternalSettings) -> tuple[SettingReport, ...]:
-        """The reports of the fields that every database has."""
+    __slots__ = ()
+
+    prefix: str
+    retain: int
+    cache: Size
+    patience: Duration
+
+    _provider: ClassVar[str]
+    _own_fields: ClassVar[tuple[_Field, ...]]
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, type(self).__name__, {**{own.name: own.check for own in self._own_fields}, **_STORE_CHECKS}
+        )
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings of this store, without any password: `secrets` has those.
+
+        Pinned in the offset log by the first start: the provider class.
+        """
+        settings = {
+            f"{EXTERNAL}.{own.key}": format_setting(value)
+            for own in self._own_fields
+            if not own.secret and (value := getattr(self, own.name)) is not None
+        }
+        return {
+            PROVIDER_KEY: self._provider,
+            FORMAT_KEY: "1",
+            ROW_CHECKSUM_KEY: "false",
+            f"{EXTERNAL}.prefix": self.prefix,
+            f"{EXTERNAL}.retain": str(self.retain),
+            f"{EXTERNAL}.cacheBytes": str(parse_size(self.cache)),
+            f"{EXTERNAL}.patienceMillis": str(parse_duration(self.patience)),
+            **settings,
+        }
+
+    def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Give the settings that belong in no command line; a session sets them once it runs."""
+        environ = os.environ if environ is None else environ
+        values = {
+            f"{EXTERNAL}.{own.key}": getattr(self, own.name) or environ.get(own.variable or "")
+            for own in self._own_fields
+            if own.secret
+        }
+        return {key: value for key, value in values.items() if value}
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Tell what each field becomes, in the order of the fields."""
+        conf = self.spark_conf()
+
+        def shown(name: str, value: object, key: str, why: str) -> SettingReport:
+            full = f"{EXTERNAL}.{key}"
+            becomes = f"{full} = {conf[full]}" if full in conf else f"{full}, not set"
+            return SettingReport(name, format_setting(value), SettingOutcome.SPARK, becomes, why)
+
+        def hidden(name: str, value: object, key: str, why: str) -> SettingReport:
+            word = "set" if value else "not set"
+            return SettingReport(name, word, SettingOutcome.SPARK, f"{EXTERNAL}.{key}, never shown", why)
+
+        cache, patience = exact_size(parse_size(self.cache)), exact_duration(parse_duration(self.patience))
         return (
-            self.report("prefix", store.prefix, "prefix", "What all names in the database begin with."),
-            self.report(
+            *(
+                (hidden if own.secret else shown)(own.name, getattr(self, own.name), own.key, own.why)
+                for own in self._own_fields
+            ),
+            shown("prefix", self.prefix, "prefix", "What all names in the database begin with."),
+            shown(
                 "retain",
-                store.retain,
+                self.retain,
                 "retain",
                 "Versions before the newest that are kept; each costs what it changed.",
             ),
-            self.report(
+            shown(
                 "cache",
-                exact_size(parse_size(store.cache)),
+                cache,
                 "cacheBytes",
                 "State that an executor holds on its heap, so that it need not ask again.",
             ),
-            self.report(
+            shown(
                 "patience",
-                exact_duration(parse_duration(store.patience)),
+                patience,
                 "patienceMillis",
                 "How long a task asks again where the database does not answer.",
             ),
         )
 
 
-_CHECKS: Final[Mapping[str, Check]] = {
-    "address": address,
-    "database": partial(whole, least=0),
-    "user": optional(text),
-    "password": optional(secret),
-    "tls": flag,
-    "trust_store": optional(text),
-    "trust_store_password": optional(secret),
-    **STORE_CHECKS,
-}
+def _login_fields(product: str, variable: str, user: str) -> tuple[_Field, ...]:
+    """Return the fields of user, password and TLS, which Redis and Cassandra have."""
+    return (
+        _Field("user", f"{product}.user", user, optional(text)),
+        _Field(
+            "password",
+            f"{product}.password",
+            f"Where it is not set, {variable} in the driver's environment says it.",
+            optional(secret),
+            secret=True,
+            variable=variable,
+        ),
+        _Field("tls", f"{product}.tls", "Whether the connection is encrypted.", flag),
+        _Field(
+            "trust_store",
+            f"{product}.trustStore",
+            "A key store on each executor with the server's certificate authority; else Java's own.",
+            optional(text),
+        ),
+        _Field(
+            "trust_store_password",
+            f"{product}.trustStorePassword",
+            "What opens that file.",
+            optional(secret),
+            secret=True,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Redis:
+class Redis(_DatabaseStore):
     """State in Redis: it outlives the cluster, and other services can read it.
 
     As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
@@ -214,68 +263,15 @@ class Redis:
     cache: Size = "256m"
     patience: Duration = "1m"
 
-    def __post_init__(self) -> None:
-        check_fields(self, "Redis", _CHECKS)
+    _provider = REDIS_PROVIDER
+    _own_fields = (
+        _Field("address", "redis.address", "Every executor connects to it.", _host_and_port),
+        _Field(
+            "database", "redis.database", "One of the server's numbered databases.", partial(whole, least=0)
+        ),
+        *_login_fields("redis", REDIS_PASSWORD_VARIABLE, "For a server with access lists."),
+    )
 
-    def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store, without any password: `secrets` has those.
-
-        Pinned in the offset log by the first start: the provider class.
-        """
-        conf = {
-            **external_conf(REDIS_PROVIDER, self),
-            f"{EXTERNAL}.redis.address": self.address,
-            f"{EXTERNAL}.redis.database": str(self.database),
-            f"{EXTERNAL}.redis.tls": format_setting(self.tls),
-        }
-        if self.user is not None:
-            conf[f"{EXTERNAL}.redis.user"] = self.user
-        if self.trust_store is not None:
-            conf[f"{EXTERNAL}.redis.trustStore"] = self.trust_store
-        return conf
-
-    def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Give the settings that belong in no command line; a session sets them once it runs."""
-        environ = os.environ if environ is None else environ
-        given = {
-            f"{EXTERNAL}.redis.password": self.password or environ.get(REDIS_PASSWORD_VARIABLE),
-            f"{EXTERNAL}.redis.trustStorePassword": self.trust_store_password,
-        }
-        return {key: value for key, value in given.items() if value}
-
-    def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
-        knobs = Knobs(self.spark_conf())
-        return (
-            knobs.report("address", self.address, "redis.address", "Every executor connects to it."),
-            knobs.report(
-                "database", self.database, "redis.database", "One of the server's numbered databases."
-            ),
-            knobs.report("user", self.user, "redis.user", "For a server with access lists."),
-            knobs.hidden(
-                "password",
-                self.password,
-                "redis.password",
-                f"Where it is not set, {REDIS_PASSWORD_VARIABLE} in the driver's environment says it.",
-            ),
-            knobs.report("tls", self.tls, "redis.tls", "Whether the connection is encrypted."),
-            knobs.report(
-                "trust_store",
-                self.trust_store,
-                "redis.trustStore",
-                "A key store on each executor with the server's certificate authority; else Java's own.",
-            ),
-            knobs.hidden(
-                "trust_store_password",
-                self.trust_store_password,
-                "redis.trustStorePassword",
-                "What opens that file.",
-            ),
-            *knobs.common(self),
-        )
-
-
-CASSANDRA_PASSWORD_VARIABLE: Final = "HOLDFAST_CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
 
 # What needs no quotes in CQL.
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -284,7 +280,7 @@ _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 def _contact_points(value: object, setting: str) -> str:
     points = value.split(",") if isinstance(value, str) else [value]
     for point in points:
-        address(point.strip() if isinstance(point, str) else point, setting, "cassandra.example:9042")
+        _host_and_port(point.strip() if isinstance(point, str) else point, setting, "cassandra.example:9042")
     return str(value)
 
 
@@ -294,23 +290,8 @@ def _keyspace(value: object, setting: str) -> str:
     return value
 
 
-_CASSANDRA_CHECKS: Final[Mapping[str, Check]] = {
-    "contact_points": _contact_points,
-    "local_datacenter": optional(text),
-    "keyspace": _keyspace,
-    "user": optional(text),
-    "password": optional(secret),
-    "tls": flag,
-    "trust_store": optional(text),
-    "trust_store_password": optional(secret),
-    "replication": optional(partial(whole, least=1, most=100)),
-    "consistency": partial(one_of, allowed=("LOCAL_QUORUM", "QUORUM")),
-    **STORE_CHECKS,
-}
-
-
 @dataclass(frozen=True, slots=True)
-class Cassandra:
+class Cassandra(_DatabaseStore):
     """State in Cassandra: it outlives the cluster, is kept in several copies, and other services can read it.
 
     As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
@@ -359,106 +340,45 @@ class Cassandra:
     cache: Size = "256m"
     patience: Duration = "1m"
 
-    def __post_init__(self) -> None:
-        check_fields(self, "Cassandra", _CASSANDRA_CHECKS)
-
-    def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store, without any password: `secrets` has those.
-
-        Pinned in the offset log by the first start: the provider class.
-        """
-        conf = {
-            **external_conf(CASSANDRA_PROVIDER, self),
-            f"{EXTERNAL}.cassandra.contactPoints": self.contact_points,
-            f"{EXTERNAL}.cassandra.keyspace": self.keyspace,
-            f"{EXTERNAL}.cassandra.tls": format_setting(self.tls),
-            f"{EXTERNAL}.cassandra.consistency": self.consistency,
-        }
-        chosen = {
-            "localDatacenter": self.local_datacenter,
-            "user": self.user,
-            "trustStore": self.trust_store,
-            "replication": None if self.replication is None else str(self.replication),
-        }
-        given = {f"{EXTERNAL}.cassandra.{key}": value for key, value in chosen.items() if value is not None}
-        return {**conf, **given}
-
-    def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Give the settings that belong in no command line; a session sets them once it runs."""
-        environ = os.environ if environ is None else environ
-        given = {
-            f"{EXTERNAL}.cassandra.password": self.password or environ.get(CASSANDRA_PASSWORD_VARIABLE),
-            f"{EXTERNAL}.cassandra.trustStorePassword": self.trust_store_password,
-        }
-        return {key: value for key, value in given.items() if value}
-
-    def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
-        knobs = Knobs(self.spark_conf())
-        ours = "cassandra"
-        variable = f"Where it is not set, {CASSANDRA_PASSWORD_VARIABLE} in the driver's environment says it."
-        return (
-            knobs.report(
-                "contact_points",
-                self.contact_points,
-                f"{ours}.contactPoints",
-                "Every executor connects to one of them and finds the other nodes.",
-            ),
-            knobs.report(
-                "local_datacenter",
-                self.local_datacenter,
-                f"{ours}.localDatacenter",
-                "Whose nodes are asked; else that of the contact points.",
-            ),
-            knobs.report("keyspace", self.keyspace, f"{ours}.keyspace", "Where the tables are."),
-            knobs.report("user", self.user, f"{ours}.user", "For a server that asks for one."),
-            knobs.hidden("password", self.password, f"{ours}.password", variable),
-            knobs.report("tls", self.tls, f"{ours}.tls", "Whether the connection is encrypted."),
-            knobs.report(
-                "trust_store",
-                self.trust_store,
-                f"{ours}.trustStore",
-                "A key store on each executor with the server's certificate authority; else Java's own.",
-            ),
-            knobs.hidden(
-                "trust_store_password",
-                self.trust_store_password,
-                f"{ours}.trustStorePassword",
-                "What opens that file.",
-            ),
-            knobs.report(
-                "replication",
-                self.replication,
-                f"{ours}.replication",
-                "Copies in the local data center, if the keyspace has to be made.",
-            ),
-            knobs.report(
-                "consistency",
-                self.consistency,
-                f"{ours}.consistency",
-                "Of which nodes a majority has to answer: those of the data center, or all.",
-            ),
-            *knobs.common(self),
-        )
+    _provider = CASSANDRA_PROVIDER
+    _own_fields = (
+        _Field(
+            "contact_points",
+            "cassandra.contactPoints",
+            "Every executor connects to one of them and finds the other nodes.",
+            _contact_points,
+        ),
+        _Field(
+            "local_datacenter",
+            "cassandra.localDatacenter",
+            "Whose nodes are asked; else that of the contact points.",
+            optional(text),
+        ),
+        _Field("keyspace", "cassandra.keyspace", "Where the tables are.", _keyspace),
+        *_login_fields("cassandra", CASSANDRA_PASSWORD_VARIABLE, "For a server that asks for one."),
+        _Field(
+            "replication",
+            "cassandra.replication",
+            "Copies in the local data center, if the keyspace has to be made.",
+            optional(partial(whole, least=1, most=100)),
+        ),
+        _Field(
+            "consistency",
+            "cassandra.consistency",
+            "Of which nodes a majority has to answer: those of the data center, or all.",
+            partial(one_of, allowed=("LOCAL_QUORUM", "QUORUM")),
+        ),
+    )
 
 
 def _addresses(value: object, setting: str) -> str:
     if not isinstance(value, str):
         raise refused(setting, value, 'host and port of each PD, such as "pd1.example:2379,pd2.example:2379"')
-    return ",".join(address(one.strip(), setting, "pd.example:2379") for one in value.split(","))
-
-
-_TIKV_CHECKS: Final[Mapping[str, Check]] = {
-    "pd": _addresses,
-    "authority": optional(text),
-    "certificate": optional(text),
-    "key": optional(text),
-    **STORE_CHECKS,
-}
+    return ",".join(_host_and_port(one.strip(), setting, "pd.example:2379") for one in value.split(","))
 
 
 @dataclass(frozen=True, slots=True)
-class TiKV:
+class TiKV(_DatabaseStore):
     """State in TiKV: it outlives the cluster, and grows with TiKV's.
 
     It serves Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
@@ -495,8 +415,23 @@ class TiKV:
     cache: Size = "256m"
     patience: Duration = "1m"
 
+    _provider = TIKV_PROVIDER
+    _own_fields = (
+        _Field("pd", "tikv.pd", "Every executor asks one of them where the data is.", _addresses),
+        _Field(
+            "authority",
+            "tikv.authority",
+            "A PEM file on driver and executors with the servers' authority; it turns TLS on.",
+            optional(text),
+        ),
+        _Field(
+            "certificate", "tikv.certificate", "What driver and executors show the servers.", optional(text)
+        ),
+        _Field("key", "tikv.key", "The file of that certificate's key, in PKCS 8.", optional(text)),
+    )
+
     def __post_init__(self) -> None:
-        check_fields(self, "TiKV", _TIKV_CHECKS)
+        _DatabaseStore.__post_init__(self)
         files = (self.authority, self.certificate, self.key)
         if None in files and any(files):
             raise Invalid(
@@ -505,42 +440,3 @@ class TiKV:
                 found=", ".join(file for file in files if file),
                 expected="authority, certificate and key, or none of them",
             )
-
-    def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store.
-
-        Pinned in the offset log by the first start: the provider class.
-        """
-        conf = {
-            **external_conf(TIKV_PROVIDER, self),
-            f"{EXTERNAL}.tikv.pd": self.pd,
-        }
-        for name in ("authority", "certificate", "key"):
-            if (file := getattr(self, name)) is not None:
-                conf[f"{EXTERNAL}.tikv.{name}"] = file
-        return conf
-
-    def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:  # noqa: ARG002 - as of Redis
-        """Give the settings that belong in no command line: there are none, keys are named by their files."""
-        return {}
-
-    def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
-        knobs = Knobs(self.spark_conf())
-        return (
-            knobs.report("pd", self.pd, "tikv.pd", "Every executor asks one of them where the data is."),
-            knobs.report(
-                "authority",
-                self.authority,
-                "tikv.authority",
-                "A PEM file on driver and executors with the servers' authority; it turns TLS on.",
-            ),
-            knobs.report(
-                "certificate",
-                self.certificate,
-                "tikv.certificate",
-                "What driver and executors show the servers.",
-            ),
-            knobs.report("key", self.key, "tikv.key", "The file of that certificate's key, in PKCS 8."),
-            *knobs.common(self),
-        )

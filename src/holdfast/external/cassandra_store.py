@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
 from holdfast.errors import Invalid, Unavailable
-from holdfast.external.cassandra_place import ADDRESS, CassandraConnection, CassandraPlace
+from holdfast.external.cassandra_address import ADDRESS, CassandraAddress
+from holdfast.external.cassandra_connection import CassandraConnection, open_cassandra
 from holdfast.external.shared_state import SharedHead, StoreListing
 from holdfast.external.store_port import (
     BUCKETS,
@@ -243,8 +244,8 @@ class CassandraDatabase:
         Unsupported: The library is not installed.
     """
 
-    def __init__(self, place: CassandraPlace) -> None:
-        self._connection = place.connect()
+    def __init__(self, address: CassandraAddress) -> None:
+        self._connection = open_cassandra(address)
 
     def ping(self) -> None:
         """See `Database`."""
@@ -267,7 +268,7 @@ class CassandraStore:
     def __init__(self, connection: CassandraConnection, name: str) -> None:
         self._connection = connection
         self.name = name
-        self.where = f"{connection.place}, store {name}"
+        self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
         """See `ExternalStore`. The size is computed from some rows: Cassandra tells no sum."""
@@ -427,14 +428,14 @@ class CassandraStore:
         Raises:
             Invalid: There is no keyspace, or a table deletes what is in it.
         """
-        place = self._connection.place
+        address = self._connection.address
         with self._connection.asked(self.name):
-            tables = dict(self._connection.run(_TABLES, place.keyspace))
-            if not self._connection.run(_KEYSPACES, place.keyspace):
+            tables = dict(self._connection.run(_TABLES, address.keyspace))
+            if not self._connection.run(_KEYSPACES, address.keyspace):
                 raise Invalid(
-                    f"there is no keyspace {place.keyspace} in Cassandra",
-                    where=str(place),
-                    hint=f"run CREATE KEYSPACE {place.keyspace} WITH replication ="
+                    f"there is no keyspace {address.keyspace} in Cassandra",
+                    where=str(address),
+                    hint=f"run CREATE KEYSPACE {address.keyspace} WITH replication ="
                     " {'class': 'NetworkTopologyStrategy', '<data center>': 3} there, with as many copies as"
                     " it shall have",
                 )
@@ -442,10 +443,10 @@ class CassandraStore:
                 if tables.get(name):
                     raise Invalid(
                         f"Cassandra deletes what is in the table {name}, and state would be lost",
-                        where=str(place),
+                        where=str(address),
                         found=f"default_time_to_live = {tables[name]}",
                         expected="0",
-                        hint=f"run ALTER TABLE {place.keyspace}.{name} WITH default_time_to_live = 0 there",
+                        hint=f"run ALTER TABLE {address.keyspace}.{name} WITH default_time_to_live = 0 there",
                     )
                 if name not in tables:
                     self._connection.run(f"CREATE TABLE IF NOT EXISTS @.{name} {columns}")
@@ -477,7 +478,7 @@ class CassandraReader:
     """A query's state in Cassandra, as `QueryReader` has it.
 
     Args:
-        place: The database.
+        address: The database.
         query_id: The query.
         prefix: What all names of stores begin with.
 
@@ -485,10 +486,10 @@ class CassandraReader:
         Unsupported: The library is not installed.
     """
 
-    def __init__(self, place: CassandraPlace, query_id: str, prefix: str) -> None:
-        self._connection = place.connect()
+    def __init__(self, address: CassandraAddress, query_id: str, prefix: str) -> None:
+        self._connection = open_cassandra(address)
         self._index, self._query = index_of(prefix, query_id), note_of(prefix, query_id)
-        self.place = str(place)
+        self.place = str(address)
         self.query_id = query_id
 
     def listing(self) -> StoreListing:

@@ -11,15 +11,15 @@ from typing import Final
 from holdfast.config.database_stores import Cassandra, Redis
 from holdfast.config.spark_defaults import CASSANDRA_PROVIDER, REDIS_PROVIDER
 from holdfast.errors import Invalid
-from holdfast.external import cassandra_place, redis_place
-from holdfast.external.cassandra_place import CassandraPlace
+from holdfast.external import cassandra_address, redis_connection
+from holdfast.external.cassandra_address import CassandraAddress
 from holdfast.external.cassandra_store import CassandraDatabase
 from holdfast.external.named_addresses import addresses_in, named_databases
-from holdfast.external.redis_place import RedisPlace
+from holdfast.external.redis_connection import RedisAddress
 from holdfast.external.redis_store import RedisDatabase
 from holdfast.external.store_port import ExternalStore, StateDatabase
 
-_Parse = Callable[[str, Mapping[str, str]], RedisPlace | CassandraPlace]
+_Parse = Callable[[str, Mapping[str, str]], RedisAddress | CassandraAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class _Product:
 
 _REDIS: Final = _Product(
     "Redis",
-    redis_place.ADDRESS,
-    redis_place.redis_place,
-    lambda address: RedisDatabase(redis_place.redis_place(address)),
+    redis_connection.ADDRESS,
+    redis_connection.redis_address,
+    lambda address: RedisDatabase(redis_connection.redis_address(address)),
 )
 _CASSANDRA: Final = _Product(
     "Cassandra",
-    cassandra_place.ADDRESS,
-    cassandra_place.cassandra_place,
-    lambda address: CassandraDatabase(cassandra_place.cassandra_place(address)),
+    cassandra_address.ADDRESS,
+    cassandra_address.cassandra_address,
+    lambda address: CassandraDatabase(cassandra_address.cassandra_address(address)),
 )
 _BY_SCHEME: Final[Mapping[str, _Product]] = {"cassandra": _CASSANDRA, "redis": _REDIS, "rediss": _REDIS}
 _BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, REDIS_PROVIDER: _REDIS}
@@ -77,15 +77,15 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
         Invalid: The operator has not named it, or it is not valid.
     """
     product = _product_at(address)
-    place = product.parse(address, {})
+    wanted = product.parse(address, {})
     listed = addresses_in(os.environ if environ is None else environ, product.variable)
     if len(listed) == 1:
         return  # this address replaces the one that was read
     named = [one for one in named_databases() if _BY_SCHEME.get(one.partition("://")[0]) is product]
     for one in (*listed, *named):
-        if place.endpoints <= product.parse(address, {product.variable: one}).endpoints:
+        if wanted.endpoints <= product.parse(address, {product.variable: one}).endpoints:
             return
-    shown = str(place)
+    shown = str(wanted)
     raise Invalid(
         f"refused to connect to a {product.name} server that only a file names",
         where=where,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
-from holdfast.external.redis_place import ADDRESS, RedisPlace
+from holdfast.external.redis_connection import ADDRESS, RedisAddress, RedisConnection, open_redis
 from holdfast.external.shared_state import SharedHead, StoreListing
 from holdfast.external.store_port import (
     BUCKETS,
@@ -27,10 +27,6 @@ from holdfast.external.store_port import (
     require_layout,
     store_in_use,
 )
-
-if TYPE_CHECKING:
-    from redis import Redis
-
 
 _LAYERS: Final = """local head = KEYS[1]
 local function plan_of(text)
@@ -159,34 +155,32 @@ class RedisDatabase:
         Unsupported: The library is not installed.
     """
 
-    def __init__(self, place: RedisPlace) -> None:
-        self._place = place
-        self._client = place.connect()
+    def __init__(self, address: RedisAddress) -> None:
+        self._connection = open_redis(address)
 
     def ping(self) -> None:
         """See `Database`."""
-        with self._place.asked(""):
-            self._client.ping()
+        with self._connection.asked(""):
+            self._connection.client.ping()
 
     def store(self, name: str) -> RedisStore:
         """See `Database`."""
-        return RedisStore(self._place, self._client, name)
+        return RedisStore(self._connection, name)
 
 
 class RedisStore:
     """A store of state in Redis.
 
     Args:
-        place: The database.
-        client: Its client; it may be shared.
+        connection: The connection to the database; it may be shared.
         name: The store.
     """
 
-    def __init__(self, place: RedisPlace, client: Redis, name: str) -> None:
-        self._place = place
-        self._client: Any = client
+    def __init__(self, connection: RedisConnection, name: str) -> None:
+        self._connection = connection
+        self._client = connection.client
         self.name = name
-        self.where = f"{place}, store {name}"
+        self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
         """See `ExternalStore`; one request. The size is the memory that the data takes in Redis."""
@@ -222,12 +216,12 @@ class RedisStore:
             buckets: dict[int, dict[bytes, bytes]] = {}
             for field, value in some:
                 buckets.setdefault(bucket_of(field), {})[field] = _MARK + value
-            with self._place.asked(self.name), self._client.pipeline(transaction=False) as pipeline:
+            with self._connection.asked(self.name), self._client.pipeline(transaction=False) as pipeline:
                 for bucket, mapping in buckets.items():
                     pipeline.hset(f"{self.name}:d:{bucket}", mapping=mapping)
                 pipeline.execute()
             count += len(some)
-        with self._place.asked(self.name):
+        with self._connection.asked(self.name):
             self._client.sadd(index, self.name)
         noted = [
             part
@@ -261,7 +255,7 @@ class RedisStore:
     def _fields(self, version: int, look: StoreLook) -> Iterator[tuple[bytes, bytes]]:
         for first in range(0, BUCKETS, _SCANNED_TOGETHER):
             buckets = range(first, min(first + _SCANNED_TOGETHER, BUCKETS))
-            with self._place.asked(self.name), self._client.pipeline(transaction=False) as pipeline:
+            with self._connection.asked(self.name), self._client.pipeline(transaction=False) as pipeline:
                 script = self._client.register_script(SCAN)
                 for bucket in buckets:
                     script(keys=[self.name], args=[version, "", bucket], client=pipeline)
@@ -278,7 +272,7 @@ class RedisStore:
                 yield from ((field, value[1:]) for field, value in over.items() if value)
 
     def _run(self, script: str, *arguments: object) -> Any:
-        with self._place.asked(self.name):
+        with self._connection.asked(self.name):
             return self._client.register_script(script)(keys=[self.name], args=list(arguments))
 
 
@@ -290,7 +284,7 @@ class RedisReader:
     """A query's state in Redis, as `QueryReader` has it.
 
     Args:
-        place: The database.
+        address: The database.
         query_id: The query.
         prefix: What all keys in the database begin with.
 
@@ -298,16 +292,16 @@ class RedisReader:
         Unsupported: The library is not installed.
     """
 
-    def __init__(self, place: RedisPlace, query_id: str, prefix: str) -> None:
-        self._place = place
-        self._client: Any = place.connect()
+    def __init__(self, address: RedisAddress, query_id: str, prefix: str) -> None:
+        self._connection = open_redis(address)
+        self._client = self._connection.client
         self._index, self._query = index_of(prefix, query_id), note_of(prefix, query_id)
-        self.place = str(place)
+        self.place = str(address)
         self.query_id = query_id
 
     def listing(self) -> StoreListing:
         """See `QueryReader`."""
-        with self._place.asked(self._index), self._client.pipeline(transaction=False) as pipeline:
+        with self._connection.asked(self._index), self._client.pipeline(transaction=False) as pipeline:
             pipeline.smembers(self._index)
             pipeline.hget(self._query, "generation")
             names, generation = pipeline.execute()
@@ -315,21 +309,20 @@ class RedisReader:
 
     def facts(self, store: str) -> Mapping[str, str]:
         """See `QueryReader`."""
-        with self._place.asked(store):
+        with self._connection.asked(store):
             found = self._client.hmget(store, *_FACTS)
         return {fact: value.decode() for fact, value in zip(_FACTS, found, strict=True) if value is not None}
 
     def moment(self, stores: Sequence[str]) -> RedisMoment:
         """See `QueryReader`."""
-        with self._place.asked(self._query), self._client.pipeline(transaction=False) as pipeline:
+        with self._connection.asked(self._query), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hmget(self._query, "batch", "run", "generation")
             pipeline.scard(self._index)
             for name in stores:
                 pipeline.hmget(name, *_HEAD)
             (batch, run, generation), count, *heads = pipeline.execute()
         return RedisMoment(
-            self._place,
-            self._client,
+            self._connection,
             tuple(stores),
             count,
             (generation or b"").decode(),
@@ -342,8 +335,7 @@ class RedisReader:
 class RedisMoment:
     """Redis's data on a query and some of its stores; see `DatabaseMoment`."""
 
-    _place: RedisPlace
-    _client: Redis
+    _connection: RedisConnection
     _names: tuple[str, ...]
     stores: int
     generation: str
@@ -353,9 +345,9 @@ class RedisMoment:
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
         """See `Moment`."""
         buckets = by_bucket(fields)
-        client: Any = self._client
+        client = self._connection.client
         script = client.register_script(READ)
-        with self._place.asked(self._names[0]), client.pipeline(transaction=False) as pipeline:
+        with self._connection.asked(self._names[0]), client.pipeline(transaction=False) as pipeline:
             for name in self._names:
                 for bucket, some in buckets.items():
                     script(keys=[name], args=[version, "", bucket, *some], client=pipeline)
@@ -366,7 +358,7 @@ class RedisMoment:
             if isinstance(answer, Exception):
                 if "HOLDFAST missing" in str(answer):
                     return None
-                with self._place.asked(self._names[0]):
+                with self._connection.asked(self._names[0]):
                     raise answer
             found.update((field, value[1:]) for field, value in zip(some, answer, strict=True) if value)
         return found

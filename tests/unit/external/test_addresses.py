@@ -6,9 +6,10 @@ import pytest
 from loopback import free_ports
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.external.cassandra_place import cassandra_place
+from holdfast.external.cassandra_address import cassandra_address
+from holdfast.external.cassandra_connection import open_cassandra
 from holdfast.external.databases import database_at
-from holdfast.external.redis_place import redis_place
+from holdfast.external.redis_connection import redis_address
 
 CASSANDRA = "HOLDFAST_CASSANDRA_ADDRESS"
 REDIS = "HOLDFAST_REDIS_ADDRESS"
@@ -26,7 +27,7 @@ REDIS = "HOLDFAST_REDIS_ADDRESS"
 )
 def test_another_way_to_the_same_redis(address: str, given: dict[str, str], expected: str) -> None:
     """The checkpoint says where the executors found it, and the environment how it is reached from here."""
-    assert str(redis_place(address, given)) == expected
+    assert str(redis_address(address, given)) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_another_way_to_the_same_redis(address: str, given: dict[str, str], expe
     ],
 )
 def test_another_way_to_the_same_cassandra(address: str, given: dict[str, str], expected: str) -> None:
-    assert str(cassandra_place(address, given)) == expected
+    assert str(cassandra_address(address, given)) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_another_way_to_the_same_cassandra(address: str, given: dict[str, str], 
 )
 def test_what_is_no_address_of_cassandra(address: str) -> None:
     with pytest.raises(Invalid, match="this is no address of Cassandra") as refused:
-        cassandra_place(address, {})
+        cassandra_address(address, {})
     assert "sesame" not in str(refused.value)
 
 
@@ -75,17 +76,17 @@ def test_the_scheme_says_which_database_it_is() -> None:
 
 
 def test_a_consistency_that_loses_writes_is_refused() -> None:
-    place = cassandra_place("a", {})
+    address = cassandra_address("a", {})
     with pytest.raises(Invalid, match=r"(?s)no consistency .* LOCAL_QUORUM or QUORUM"):
-        place.connect({"HOLDFAST_CASSANDRA_CONSISTENCY": "ONE"})
+        open_cassandra(address, {"HOLDFAST_CASSANDRA_CONSISTENCY": "ONE"})
 
 
 def test_one_connection_for_all_who_come_in_alike() -> None:
-    place = cassandra_place("a", {})
+    address = cassandra_address("a", {})
     secret = {"HOLDFAST_CASSANDRA_USER": "shop", "HOLDFAST_CASSANDRA_PASSWORD": "sesame"}
-    one, other = place.connect({}), place.connect(secret)
-    assert place.connect({}) is one
-    assert place.connect(secret) is other is not one
+    one, other = open_cassandra(address, {}), open_cassandra(address, secret)
+    assert open_cassandra(address, {}) is one
+    assert open_cassandra(address, secret) is other is not one
     assert "sesame" not in f"{other!r} {vars(other)}"
 
 

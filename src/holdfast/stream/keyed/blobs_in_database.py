@@ -15,9 +15,9 @@ from holdfast.config.database_stores import (
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS, PROVIDER_KEY
 from holdfast.config.units import Size, parse_duration, parse_size
 from holdfast.errors import Invalid, Unsupported
+from holdfast.external import cassandra_connection, redis_connection
 from holdfast.external.databases import address_of_backend
 from holdfast.external.named_addresses import name_database
-from holdfast.external.redis_place import redis_place
 from holdfast.formats.providers import DATABASES
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
 
 
 def _redis(redis: Redis) -> RedisBlobServer:
-    from holdfast.worker.state.redis_blobs import RedisBlobServer, client_library
+    from holdfast.worker.state.redis_blobs import RedisBlobServer
 
-    client_library()
-    place = redis_place(redis.address, {})
+    redis_connection.client_library()
+    address = redis_connection.redis_address(redis.address, {})
     return RedisBlobServer(
-        place.host,
-        place.port,
+        address.host,
+        address.port,
         redis.database,
         redis.user,
         redis.password or os.environ.get(REDIS_PASSWORD_VARIABLE),
@@ -84,9 +84,9 @@ def _redis(redis: Redis) -> RedisBlobServer:
 
 
 def _cassandra(cassandra: Cassandra) -> CassandraBlobServer:
-    from holdfast.worker.state.cassandra_blobs import CassandraBlobServer, client_library
+    from holdfast.worker.state.cassandra_blobs import CassandraBlobServer
 
-    client_library()
+    cassandra_connection.client_library()
     return CassandraBlobServer(
         cassandra.contact_points,
         cassandra.keyspace,
@@ -95,8 +95,8 @@ def _cassandra(cassandra: Cassandra) -> CassandraBlobServer:
         cassandra.password or os.environ.get(CASSANDRA_PASSWORD_VARIABLE),
         cassandra.tls,
         cassandra.trust_store,
-        cassandra.replication,
         cassandra.consistency,
+        cassandra.replication,
         cassandra.prefix,
         parse_duration(cassandra.patience),
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.external.redis_connection import RedisAddress, RedisConnection
 from holdfast.worker.state.blob_store import BlobName, BlobWrites, ReplacedBlobs, RetryPatience, blob_key
 
 # An answer that has stopped for so long does not come any more.
@@ -22,37 +23,18 @@ Command = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RedisBlobServer:
-    """The address of a Redis, and its settings.
+class RedisBlobServer(RedisAddress):
+    """The address of a Redis with blobs, and how it is used.
 
     Attributes:
-        host: Its host.
-        port: Its port.
-        database: The number of the database.
-        user: The user's name, where it asks for one.
-        password: The password.
-        tls: Whether the connection is encrypted.
-        authorities: A file with the certificates that are trusted, as PEM; those of the system by default.
-        prefix: What all keys begin with.
-        patience_ms: How long it is asked again where it does not answer.
+        prefix: The prefix of all keys.
+        patience_ms: The time for which requests are retried.
     """
 
-    host: str
-    port: int
-    database: int = 0
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    authorities: str | None = None
     prefix: str = "holdfast"
     patience_ms: int = 60_000
 
     product: ClassVar[str] = "Redis"
-
-    @property
-    def address(self) -> str:
-        """For messages."""
-        return f"Redis at {self.host}:{self.port}, database {self.database}"
 
     def connect(self) -> RedisBlobs:
         """A connection of its own, which is made when it is first asked.
@@ -60,7 +42,7 @@ class RedisBlobServer:
         Raises:
             Unsupported: The client is not installed.
         """
-        return RedisBlobs(RedisConnection(self))
+        return RedisBlobs(RedisRequests(self))
 
     def described(self) -> dict[str, Any]:
         """Return the description for an operator's note, without the password."""
@@ -79,13 +61,13 @@ class RedisBlobs:
     """Blobs in a Redis; what is asked of it is said by `BlobDatabase`.
 
     Args:
-        connection: The way to it.
+        requests: The requests to it.
     """
 
     product: ClassVar[str] = RedisBlobServer.product
 
-    def __init__(self, connection: RedisConnection) -> None:
-        self._connection = connection
+    def __init__(self, requests: RedisRequests) -> None:
+        self._requests = requests
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
         """Note names, then write the blobs, and say what was replaced long ago: one round trip."""
@@ -98,7 +80,7 @@ class RedisBlobs:
             commands.append(("MSET", *(part for pair in writes.blobs.items() for part in pair)))
         limits = ("-inf", f"({writes.before}", "LIMIT", 0, _DELETED)
         commands += [("ZRANGEBYSCORE", _index(home, group), *limits) for group in writes.folded]
-        answers = self._connection.ask(commands)[len(commands) - len(writes.folded) :]
+        answers = self._requests.ask(commands)[len(commands) - len(writes.folded) :]
         return [
             ReplacedBlobs(group, tuple(bytes(name).decode() for name in names), writes.before)
             for group, names in zip(writes.folded, answers, strict=True)
@@ -109,7 +91,7 @@ class RedisBlobs:
         """The blobs of these names, None for one that is missing: one round trip."""
         if not names:
             return []
-        (blobs,) = self._connection.ask([("MGET", *(name.key for name in names))])
+        (blobs,) = self._requests.ask([("MGET", *(name.key for name in names))])
         return list(blobs)
 
     def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
@@ -119,20 +101,20 @@ class RedisBlobs:
             # The index last: a blob that exists stays in it.
             commands.append(("UNLINK", *(blob_key(home, gone.group, name) for name in gone.names)))
             commands.append(("ZREM", _index(home, gone.group), *gone.names))
-        self._connection.ask(commands)
+        self._requests.ask(commands)
 
 
 def _index(home: str, group: int) -> str:
     return f"{home}:{group}"
 
 
-class RedisConnection:
-    """A connection that outlives batches, and is recreated where it has broken.
+class RedisRequests:
+    """Requests over one connection, retried while the patience lasts.
 
     Every command that is sent may be sent twice.
 
     Args:
-        server: Where to.
+        server: The database.
         clock: Seconds that pass, for the server's patience.
         pause: Waits for a number of seconds.
 
@@ -147,25 +129,9 @@ class RedisConnection:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        redis = client_library()
-        self._errors: Any = redis.exceptions
-        self._server = server
+        self._connection = RedisConnection(server, answer_s=_SILENCE_S)
         self._patience = RetryPatience(server.patience_ms, clock, pause)
         self._checked = False
-        secured = {"ssl": True, "ssl_ca_certs": server.authorities} if server.tls else {}
-        self._client: Any = redis.Redis(
-            host=server.host,
-            port=server.port,
-            db=server.database,
-            username=server.user,
-            password=server.password,
-            socket_timeout=_SILENCE_S,
-            socket_connect_timeout=_SILENCE_S,
-            socket_keepalive=True,
-            protocol=2,
-            retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
-            **secured,
-        )
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one go, and give their answers.
@@ -178,15 +144,15 @@ class RedisConnection:
             return []
         return self._patience.ask(
             lambda: self._once(commands),
-            (self._errors.RedisError, OSError),
+            (self._connection.errors.RedisError, OSError),
             refusal=self._refusal,
-            silent=self._silent,
+            silent=self._connection.silence,
         )
 
     def _once(self, commands: Sequence[Command]) -> list[Any]:
         if not self._checked:
             self._require_all_kept()
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self._connection.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         answers: list[Any] = pipeline.execute(raise_on_error=False)
@@ -198,13 +164,13 @@ class RedisConnection:
     def _require_all_kept(self) -> None:
         """Refuse a server that deletes keys of its own accord, where it tells."""
         try:
-            policy = self._client.info("memory").get("maxmemory_policy", "")
-        except self._errors.NoPermissionError:
+            policy = self._connection.client.info("memory").get("maxmemory_policy", "")
+        except self._connection.errors.NoPermissionError:
             policy = ""
         if str(policy).startswith("allkeys"):
             raise Invalid(
                 "this Redis deletes keys when its memory is full, and state would be lost",
-                where=self._server.address,
+                where=str(self._connection.address),
                 found=f"maxmemory-policy {policy}",
                 expected="maxmemory-policy noeviction",
                 hint="set it there: CONFIG SET maxmemory-policy noeviction, and in its configuration file",
@@ -212,56 +178,16 @@ class RedisConnection:
         self._checked = True
 
     def _refusal(self, error: Exception) -> HoldfastError | None:
-        """Return the error if a retry cannot help; the text of a reply has no secret in it."""
-        errors = self._errors
-        where, found = self._server.address, str(error)
-        if isinstance(error, errors.OutOfMemoryError):
-            return Unavailable(
-                "the memory of Redis is full, so the batch was not committed",
-                where=where,
-                found=found,
-                hint="raise maxmemory there, or let state expire sooner: see TTL",
-            )
-        if isinstance(error, (errors.AuthenticationError, errors.NoPermissionError)):
-            return Invalid(
-                "Redis refuses the user or the password",
-                where=where,
-                found=found,
-                hint="give hf.Redis(user=…, password=…), or set HOLDFAST_REDIS_PASSWORD before the start",
-            )
-        passing = (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError, errors.TryAgainError)
-        if isinstance(error, errors.ResponseError) and not isinstance(error, passing):
-            return Invalid(
-                "Redis refuses a command",
-                where=where,
-                found=found,
-                hint="see that it is version 6.2 or later, is no cluster, and lets this user read and write",
-            )
-        return None
-
-    def _silent(self, error: Exception) -> Unavailable:
-        return Unavailable(
-            "Redis does not answer",
-            where=self._server.address,
-            found=f"{type(error).__name__}: {error}",
-            hint="see that it runs, and that every executor reaches it; a batch that failed can run again",
-        )
-
-
-def client_library() -> Any:
-    """The client for Redis, loaded when it is first needed.
-
-    Raises:
-        Unsupported: It is not installed.
-    """
-    try:
-        import redis
-        import redis.backoff
-        import redis.retry
-    except ImportError as error:
-        raise Unsupported(
-            "the Python client for Redis is not installed",
+        """Return the error if a retry cannot help."""
+        refused = self._connection.refusal(error)
+        errors = self._connection.errors
+        if refused is not None or not isinstance(error, errors.ResponseError):
+            return refused
+        if isinstance(error, (errors.ReadOnlyError, errors.TryAgainError)):
+            return None
+        return Invalid(
+            "Redis refuses a command",
+            where=str(self._connection.address),
             found=str(error),
-            hint="pip install 'holdfast[redis]' for the driver and the workers of every executor",
-        ) from error
-    return redis
+            hint="see that it is version 6.2 or later, is no cluster, and lets this user read and write",
+        )

@@ -1,0 +1,105 @@
+"""The address of a Cassandra; passwords come from the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
+from holdfast.errors import Invalid
+from holdfast.external.named_addresses import sole_address
+
+ADDRESS: Final = "HOLDFAST_CASSANDRA_ADDRESS"
+USER: Final = "HOLDFAST_CASSANDRA_USER"
+CERTIFICATES: Final = "HOLDFAST_CASSANDRA_CA"
+CONSISTENCY: Final = "HOLDFAST_CASSANDRA_CONSISTENCY"
+
+_SCHEME: Final = "cassandra://"
+_PORT: Final = 9042
+_POINT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\],]+)(?::(\d{1,5}))?")
+_KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_DEFAULT_KEYSPACE: Final = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraAddress:
+    """A keyspace of a cluster, with the credentials.
+
+    Attributes:
+        contact_points: Host and port of one node or several, with commas between them; the client finds the
+            others.
+        keyspace: The keyspace with the tables.
+        local_datacenter: The data center whose nodes are asked; that of the contact points by default.
+        user: The user's name, if the server asks for one.
+        password: The password.
+        tls: Whether connections are encrypted.
+        authorities: A PEM file with the trusted certificates; those of the system by default.
+        consistency: LOCAL_QUORUM or QUORUM.
+    """
+
+    contact_points: str
+    keyspace: str = _DEFAULT_KEYSPACE
+    local_datacenter: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    authorities: str | None = None
+    consistency: str = "LOCAL_QUORUM"
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.contact_points}/{self.keyspace}"
+
+    @property
+    def endpoints(self) -> frozenset[tuple[str, int]]:
+        """Host and port of each node that a password is sent to first."""
+        return frozenset(self.nodes)
+
+    @property
+    def nodes(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each contact point."""
+        points = (_POINT.fullmatch(point.strip()) for point in self.contact_points.split(","))
+        return tuple((point[1].strip("[]"), int(point[2] or _PORT)) for point in points if point is not None)
+
+
+def cassandra_address(address: str, environ: Mapping[str, str] | None = None) -> CassandraAddress:
+    """Return the keyspace at an address such as `cassandra://one.example:9042,two.example:9042/holdfast`.
+
+    If HOLDFAST_CASSANDRA_ADDRESS in the environment has one address, that address replaces this one; if it
+    has no keyspace, this one's is kept.
+
+    Raises:
+        Invalid: The address is not valid, or has a password in it.
+    """
+    environ = os.environ if environ is None else environ
+    given = sole_address(environ, ADDRESS)
+    where, text = (ADDRESS, given) if given else ("the address of Cassandra", address)
+    points, keyspace = _parts(text)
+    if given and keyspace is None:
+        _, keyspace = _parts(address)
+    hosts = [_POINT.fullmatch(point.strip()) for point in points.split(",")]
+    found = [(host[1].strip("[]"), int(host[2] or _PORT)) for host in hosts if host is not None]
+    keyspace = _DEFAULT_KEYSPACE if keyspace is None else keyspace
+    if (
+        len(found) < len(hosts)
+        or not all(0 < port < 1 << 16 for _, port in found)
+        or not _KEYSPACE.fullmatch(keyspace)
+    ):
+        raise Invalid(
+            "this is no address of Cassandra",
+            where=where,
+            found="one with a user or password in it" if "@" in text else text,
+            expected="cassandra://HOST:PORT,HOST:PORT/KEYSPACE",
+            hint=f"a password is in {PASSWORD}, a user in {USER}",
+        )
+    return CassandraAddress(
+        ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found), keyspace
+    )
+
+
+def _parts(text: str) -> tuple[str, str | None]:
+    """Contact points and keyspace."""
+    points, _, keyspace = text.removeprefix(_SCHEME).partition("/")
+    return points, keyspace.strip("/") or None

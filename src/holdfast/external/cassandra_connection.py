@@ -1,0 +1,457 @@
+"""The connection to a Cassandra that commands and workers share."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE as PASSWORD
+from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.external.cassandra_address import ADDRESS, CERTIFICATES, CONSISTENCY, USER, CassandraAddress
+
+# What reads and writes ask for, and what transactions do with it, as the state stores of Spark have it.
+_SERIAL: Final = {"LOCAL_QUORUM": "LOCAL_SERIAL", "QUORUM": "SERIAL"}
+_ASKED_TOGETHER: Final = 32
+# Connections are made again after as many seconds, twice as many each time.
+_RECONNECT_S: Final = (0.2, 5)
+# As the protocol has it.
+_TOO_MANY_TOMBSTONES: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraLimits:
+    """The limits of a connection, which commands and tasks have of their own.
+
+    Attributes:
+        protocol: The version of the protocol.
+        answer_s: The time after which a missing answer is an error.
+        connect_s: The time in which a connection has to be made.
+        heartbeat_s: How often an idle connection is tried, as the client notices no end in the middle of an
+            answer.
+        more: Further arguments of the client's `Cluster`.
+    """
+
+    protocol: int
+    answer_s: float
+    connect_s: float
+    heartbeat_s: float = 30
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Errors of reads have their reasons from this version on.
+_COMMANDS: Final = CassandraLimits(
+    protocol=5,
+    answer_s=10,
+    connect_s=10,
+    # No statement of commands depends on what others change of the tables.
+    more={"schema_event_refresh_window": -1},
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CassandraSession:
+    """A session of the client's, with its prepared statements.
+
+    In statements `@` represents the keyspace.
+
+    Attributes:
+        cql: The session.
+        keyspace: The keyspace.
+        prepared: The prepared statements by their text.
+        end: Ends the session, in the background.
+    """
+
+    cql: Any
+    keyspace: str
+    prepared: dict[str, Any]
+    end: Callable[[], object]
+
+    def statement(self, cql: str) -> Any:
+        """Return a prepared statement."""
+        statement = self.prepared.get(cql)
+        if statement is None:
+            statement = self.prepared[cql] = self.cql.prepare(cql.replace("@", self.keyspace))
+            # All that is asked may be asked twice, but for transactions.
+            statement.is_idempotent = True
+        return statement
+
+    def bound(self, cql: str, values: Sequence[object]) -> Any:
+        """Return a statement with its values."""
+        return self.statement(cql).bind(values)
+
+    def together(self, statements: Sequence[Any]) -> list[Any]:
+        """Return the answers to statements that are asked at the same time."""
+        from cassandra.concurrent import execute_concurrent
+
+        asked = execute_concurrent(self.cql, [(each, None) for each in statements], _ASKED_TOGETHER)
+        return [result for _, result in asked]
+
+    def run(self, cql: str, values: Sequence[object] = ()) -> list[Any]:
+        """Run a statement of the schema at one node, the same for all clients.
+
+        That node runs such statements one after the other. Two nodes could each make a table of one name, and
+        the rows that one of them got would be lost.
+        """
+        return list(self.cql.execute(cql.replace("@", self.keyspace), values or None, host=self.first_node()))
+
+    def first_node(self) -> Any:
+        """Return the node for statements of the schema; None if no node is known to be up."""
+        nodes = [node for node in self.cql.get_pool_state() if node.is_up]
+        return min(nodes, key=lambda node: str(node.host_id), default=None)
+
+
+class CassandraConnection:
+    """A session with a cluster, made with the first request; threads may share it, and processes may not.
+
+    The session ends with the connection.
+
+    Args:
+        address: The keyspace.
+        limits: The limits of the connection.
+        prepare: Prepares a new session.
+
+    Raises:
+        Unsupported: The client is not installed.
+    """
+
+    def __init__(
+        self,
+        address: CassandraAddress,
+        limits: CassandraLimits,
+        prepare: Callable[[CassandraSession], None] = lambda _: None,
+    ) -> None:
+        self.library = client_library()
+        self.address = address
+        self._limits = limits
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._session: CassandraSession | None = None
+
+    def ask(self, cql: str, *values: object, serially: bool = False) -> Any:
+        """The rows of a statement, as tuples. Serially: what is under way in transactions is ended first."""
+        session = self.session()
+        bound = session.bound(cql, values)
+        if serially:
+            bound.consistency_level = self._level(_SERIAL[self.address.consistency])
+        return session.cql.execute(bound)
+
+    def ask_all(self, questions: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
+        """The rows of many statements, which are asked at the same time."""
+        session = self.session()
+        return session.together([session.bound(cql, values) for cql, values in questions])
+
+    def write_all(self, batches: Sequence[Sequence[tuple[str, Sequence[object]]]]) -> None:
+        """Write statements; those of a batch are of one partition and cost one write."""
+        from cassandra.query import BatchStatement, BatchType
+
+        session = self.session()
+        statements = []
+        for some in batches:
+            batch = BatchStatement(BatchType.UNLOGGED)
+            for cql, values in some:
+                batch.add(session.bound(cql, values))
+            statements.append(batch)
+        session.together(statements)
+
+    def transact(self, cql: str, *values: object) -> bool:
+        """Return whether a conditional statement was applied; False also if that is unknown."""
+        from cassandra import OperationTimedOut, WriteTimeout
+
+        session = self.session()
+        bound = session.bound(cql, values)
+        bound.is_idempotent = False
+        try:
+            return bool(session.cql.execute(bound).was_applied)
+        except (OperationTimedOut, WriteTimeout):
+            return False
+
+    def run(self, cql: str, *values: str) -> list[Any]:
+        """Run a statement of the schema."""
+        return self.session().run(cql, values)
+
+    @contextmanager
+    def asked(self, store: str) -> Iterator[None]:
+        """Turn the client's errors in this block into those that a person can act on.
+
+        Raises:
+            Unavailable: No node answers, or not enough do.
+            Invalid: They refuse the user, the password or a statement.
+            Corrupt: The tables of the store are missing.
+        """
+        before = self._session
+        try:
+            yield
+        except self.library.failures as error:
+            if isinstance(error, self.library.cluster.NoHostAvailable):
+                # It would find its nodes again in a while, and a new session finds them at once.
+                self.end(before)
+            raise self._store_error(error, f"{self.address}, store {store}") from error
+
+    def refusal(self, error: Exception) -> HoldfastError | None:
+        """Return the error for a failure that no retry changes, None for any other.
+
+        The text of an answer has no secret in it.
+        """
+        cassandra = self.library.cassandra
+        for cause in (error, *_causes(error).values()):
+            if isinstance(cause, (cassandra.AuthenticationFailed, cassandra.Unauthorized)):
+                return Invalid(
+                    "Cassandra refuses the user or the password",
+                    where=str(self.address),
+                    found=self._line(cause),
+                    hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Cassandra(user=…) for"
+                    " jobs, and has to read and change tables of this keyspace, and to make those that are"
+                    " missing",
+                )
+            if isinstance(cause, (cassandra.RequestValidationException, self.library.syntax_error)):
+                return Invalid(
+                    "Cassandra refuses a statement",
+                    where=str(self.address),
+                    found=self._line(cause),
+                    hint="see that the tables of the keyspace are those of Holdfast; a value has to fit into"
+                    " half a segment of the commit log",
+                )
+        return None
+
+    def silence(self, error: Exception) -> Unavailable:
+        """Return the error for a failure that a retry may change."""
+        found = "; ".join(f"{node}: {self._line(cause)}" for node, cause in _causes(error).items())
+        if isinstance(error, self.library.cassandra.UnresolvableContactPoints):
+            found = "no address for these names"
+        return Unavailable(
+            "Cassandra does not answer",
+            where=str(self.address),
+            found=found or self._line(error),
+            hint="see that a majority of the copies runs, and all nodes can be reached from here and, for"
+            f" a job, from every executor; {ADDRESS} names another address of it for commands, and"
+            f" {CERTIFICATES} the certificates of one with TLS",
+        )
+
+    def session(self) -> CassandraSession:
+        """Return the session, which is made if there is none."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._open()
+            return self._session
+
+    def end(self, session: CassandraSession | None = None) -> None:
+        """End this session unless another thread has; None means the open one.
+
+        The next request makes a new one.
+        """
+        with self._lock:
+            ended = self._session if session in (None, self._session) else None
+            self._session = None if ended is not None else self._session
+        if ended is not None:
+            ended.end()
+
+    def _store_error(self, error: Exception, where: str) -> HoldfastError:
+        cassandra = self.library.cassandra
+        if isinstance(error, cassandra.InvalidRequest) and "does not exist" in str(error):
+            return Corrupt(
+                "the state is not in Cassandra",
+                where=where,
+                found=self._line(error),
+                expected="the keyspace and the tables of state",
+                hint=f"see that the address is right, or set {ADDRESS}; if the tables were dropped, bring"
+                " their data back or restore a savepoint",
+            )
+        if isinstance(error, cassandra.ReadFailure) and (
+            _TOO_MANY_TOMBSTONES in (getattr(error, "error_code_map", None) or {}).values()
+        ):
+            return Unavailable(
+                "Cassandra has met more deletions in a part of a store than it allows",
+                where=where,
+                found="more than tombstone_failure_threshold",
+                hint="repair and compact the table state_rows there",
+            )
+        return self.refusal(error) or self.silence(error)
+
+    def _open(self) -> CassandraSession:
+        cluster = self._cluster()
+        try:
+            cql = cluster.connect()
+        except BaseException:
+            cluster.shutdown()
+            raise
+        # The client ends what is left when the process does.
+        end = weakref.finalize(self, _shut_down, cluster)
+        end.atexit = False
+        session = CassandraSession(cql, self.address.keyspace, {}, end)
+        try:
+            self._prepare(session)
+        except BaseException:
+            end()
+            raise
+        return session
+
+    def _cluster(self) -> Any:
+        address, limits, library = self.address, self._limits, self.library
+        policies = library.policies
+        profile = library.cluster.ExecutionProfile(
+            load_balancing_policy=policies.TokenAwarePolicy(
+                policies.DCAwareRoundRobinPolicy(address.local_datacenter or "")
+            ),
+            consistency_level=self._level(address.consistency),
+            serial_consistency_level=self._level(_SERIAL[address.consistency]),
+            request_timeout=limits.answer_s,
+            row_factory=library.query.tuple_factory,
+        )
+        login = None
+        if address.user is not None:
+            login = library.auth.PlainTextAuthProvider(address.user, address.password or "")
+        return library.cluster.Cluster(
+            list(address.nodes),
+            auth_provider=login,
+            ssl_context=self._trusting() if address.tls else None,
+            execution_profiles={library.cluster.EXEC_PROFILE_DEFAULT: profile},
+            protocol_version=limits.protocol,
+            connect_timeout=limits.connect_s,
+            control_connection_timeout=limits.connect_s,
+            idle_heartbeat_interval=limits.heartbeat_s,
+            idle_heartbeat_timeout=limits.connect_s,
+            reconnection_policy=policies.ExponentialReconnectionPolicy(*_RECONNECT_S),
+            sockopts=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
+            monitor_reporting_enabled=False,
+            application_name="holdfast",
+            **limits.more,
+        )
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.address.authorities)
+        except OSError as error:
+            raise Invalid(
+                "the file with the certificate authority of Cassandra cannot be read",
+                where=str(self.address.authorities),
+                found=str(error),
+                expected="a PEM file",
+                hint=f"name one with {CERTIFICATES} for commands, and with hf.Cassandra(…, trust_store=…) one"
+                " that each executor has",
+            ) from error
+
+    def _level(self, name: str) -> Any:
+        return self.library.cassandra.ConsistencyLevel.name_to_value[name]
+
+    def _line(self, error: object) -> str:
+        """Return an error of the client in one line."""
+        if isinstance(error, self.library.cassandra.OperationTimedOut):
+            return f"no answer within {self._limits.answer_s:g} s"
+        return " ".join(str(error).split()) or type(error).__name__
+
+
+class CassandraLibrary:
+    """The modules of the client, and its errors."""
+
+    def __init__(self) -> None:
+        import cassandra
+        import cassandra.auth
+        import cassandra.cluster
+        import cassandra.connection
+        import cassandra.policies
+        import cassandra.protocol
+        import cassandra.query
+
+        self.cassandra: Any = cassandra
+        self.auth: Any = cassandra.auth
+        self.cluster: Any = cassandra.cluster
+        self.policies: Any = cassandra.policies
+        self.query: Any = cassandra.query
+        self.syntax_error: Any = cassandra.protocol.SyntaxException
+        self.failures: tuple[type[Exception], ...] = (
+            cassandra.DriverException,
+            cassandra.cluster.NoHostAvailable,
+            cassandra.connection.ConnectionBusy,
+            cassandra.connection.ConnectionException,
+            cassandra.protocol.ErrorMessage,
+            OSError,
+        )
+
+
+def client_library() -> CassandraLibrary:
+    """Return the client for Cassandra, which is loaded when it is first needed.
+
+    Raises:
+        Unsupported: It is not installed, or cannot work with this Python.
+    """
+    try:
+        import cassandra
+
+        return CassandraLibrary()
+    except ImportError as error:
+        raise _no_client(error) from error
+    except cassandra.DependencyException as error:
+        # The client finds no way to read from several sockets.
+        raise _no_client(error) from error
+
+
+# Several sessions with one cluster would cost threads and connections.
+_CONNECTIONS: Final[weakref.WeakValueDictionary[CassandraAddress, CassandraConnection]] = (
+    weakref.WeakValueDictionary()
+)
+_LOCK: Final = threading.Lock()
+
+
+def open_cassandra(
+    address: CassandraAddress, environ: Mapping[str, str] | None = None
+) -> CassandraConnection:
+    """Return the connection with the credentials of the environment; all callers share it.
+
+    Nothing is sent yet.
+
+    Raises:
+        Invalid: The environment asks for an unknown consistency.
+        Unsupported: The client is not installed.
+    """
+    environ = os.environ if environ is None else environ
+    consistency = environ.get(CONSISTENCY) or "LOCAL_QUORUM"
+    if consistency not in _SERIAL:
+        raise Invalid(
+            "this is no consistency that state can be read with",
+            where=CONSISTENCY,
+            found=consistency,
+            expected=" or ".join(_SERIAL),
+            hint="take the one that the query has: hf.Cassandra(consistency=…)",
+        )
+    certificates = environ.get(CERTIFICATES) or None
+    opened = replace(
+        address,
+        user=environ.get(USER) or None,
+        password=environ.get(PASSWORD) or None,
+        tls=certificates is not None,
+        authorities=certificates,
+        consistency=consistency,
+    )
+    with _LOCK:
+        connection = _CONNECTIONS.get(opened)
+        if connection is None:
+            connection = _CONNECTIONS[opened] = CassandraConnection(opened, _COMMANDS)
+        return connection
+
+
+def _no_client(error: Exception) -> Unsupported:
+    return Unsupported(
+        "the Python client for Cassandra is not installed, or does not work with this Python",
+        found=str(error),
+        hint="pip install 'holdfast[cassandra]', for a job also for the workers of every executor",
+    )
+
+
+def _causes(error: Exception) -> Mapping[object, object]:
+    """Return the error of each node, if none could answer."""
+    nodes = getattr(error, "errors", None)
+    return nodes if isinstance(nodes, Mapping) else {}
+
+
+def _shut_down(cluster: Any) -> None:
+    # At once, so that it does not continue while Python ends.
+    cluster.scheduler.is_shutdown = True
+    # Not here: it waits for the client's threads, and may be called in one of them.
+    threading.Thread(target=cluster.shutdown, name="end of Cassandra's session", daemon=True).start()

@@ -1,0 +1,240 @@
+"""The address of a Redis, and the connection to it that commands and workers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast.config.database_stores import REDIS_PASSWORD_VARIABLE as PASSWORD
+from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
+from holdfast.external.named_addresses import sole_address
+
+ADDRESS: Final = "HOLDFAST_REDIS_ADDRESS"
+USER: Final = "HOLDFAST_REDIS_USER"
+CERTIFICATES: Final = "HOLDFAST_REDIS_CA"
+_PORT: Final = 6379
+# Commands wait so long for an answer, and send a request again so often.
+_ANSWER_S: Final = 10
+_ASKED_AGAIN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """One database of a Redis, with the credentials.
+
+    Attributes:
+        host: The host of the server.
+        port: The port of the server.
+        database: The number of the database.
+        user: The user's name, if the server asks for one.
+        password: The password.
+        tls: Whether the connection is encrypted.
+        authorities: A PEM file with the trusted certificates; those of the system by default.
+    """
+
+    host: str
+    port: int
+    database: int = 0
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    authorities: str | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+
+    @property
+    def endpoints(self) -> frozenset[tuple[str, int, bool]]:
+        """Host, port and TLS of each server that a password is sent to."""
+        return frozenset({(self.host, self.port, self.tls)})
+
+
+class RedisConnection:
+    """A connection to a Redis, made with the first request; threads may share it.
+
+    Args:
+        address: The database.
+        answer_s: The time after which a missing answer is an error.
+        asked_again: How often the client sends a request again whose answer was lost.
+        name: The name of the connection in the server's list of clients.
+
+    Raises:
+        Unsupported: The client is not installed.
+    """
+
+    def __init__(
+        self, address: RedisAddress, *, answer_s: float, asked_again: int = 0, name: str | None = None
+    ) -> None:
+        redis = client_library()
+        self.address = address
+        self.errors: Any = redis.exceptions
+        certificates = {"ssl_ca_certs": address.authorities} if address.authorities else {}
+        self.client: Any = redis.Redis(
+            host=address.host,
+            port=address.port,
+            db=address.database,
+            username=address.user,
+            password=address.password,
+            socket_timeout=answer_s,
+            socket_connect_timeout=answer_s,
+            socket_keepalive=True,
+            protocol=2,
+            client_name=name,
+            retry=redis.retry.Retry(redis.backoff.ExponentialBackoff(cap=1, base=0.1), asked_again),
+            ssl=address.tls,
+            **(certificates if address.tls else {}),
+        )
+
+    def refusal(self, error: Exception) -> HoldfastError | None:
+        """Return the error for a failure that no retry changes, None for any other.
+
+        The text of an answer has no secret in it.
+        """
+        text = str(error)
+        answered = isinstance(error, self.errors.ResponseError)
+        if isinstance(error, (self.errors.AuthenticationError, self.errors.NoPermissionError)) or (
+            answered and (text.startswith("NOAUTH") or "Authentication required" in text)
+        ):
+            return Invalid(
+                "Redis refuses the user or the password",
+                where=str(self.address),
+                found=text,
+                hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Redis(user=…) for jobs, and"
+                " has to be allowed scripts, hashes, sets, sorted sets and MEMORY USAGE",
+            )
+        # A script that is short of memory fails with an error of its own, which quotes this word.
+        if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
+            return Unavailable(
+                "the memory of Redis is full, so nothing was written",
+                where=str(self.address),
+                found=text,
+                hint="raise maxmemory there, or let state expire sooner: see TTL",
+            )
+        return None
+
+    def silence(self, error: Exception) -> Unavailable:
+        """Return the error for a failure that a retry may change."""
+        return Unavailable(
+            "Redis does not answer",
+            where=str(self.address),
+            found=f"{type(error).__name__}: {error}",
+            hint="see that it runs, and can be reached from here and, for a job, from every executor;"
+            f" {ADDRESS} names another address of it for commands",
+        )
+
+    @contextmanager
+    def asked(self, store: str) -> Iterator[None]:
+        """Turn the client's errors in this block into those that a person can act on.
+
+        Raises:
+            Unavailable: The server does not answer, or takes no more.
+            Invalid: It refuses the user or the password.
+            Corrupt: It has something else under the names of the store.
+        """
+        errors = self.errors
+        try:
+            yield
+        except (errors.ConnectionError, errors.TimeoutError, errors.ResponseError) as error:
+            raise self._store_error(error, store) from error
+
+    def _store_error(self, error: Exception, store: str) -> HoldfastError:
+        refused = self.refusal(error)
+        if refused is not None:
+            return refused
+        if not isinstance(error, self.errors.ResponseError):
+            return self.silence(error)
+        text = str(error)
+        if isinstance(error, self.errors.ReadOnlyError) or "READONLY" in text or "MISCONF" in text:
+            return Unavailable(
+                "Redis takes no more", where=str(self.address), found=text, hint="make room there"
+            )
+        return Corrupt(
+            "Redis has something else under the name of a store",
+            where=f"{self.address}, store {store}",
+            found=text,
+            hint="restore a savepoint",
+        )
+
+
+def client_library() -> Any:
+    """Return the client for Redis, which is loaded when it is first needed.
+
+    Raises:
+        Unsupported: It is not installed.
+    """
+    try:
+        import redis
+        import redis.backoff
+        import redis.retry
+    except ImportError as error:
+        raise Unsupported(
+            "the Python client for Redis is not installed",
+            found=str(error),
+            hint="pip install 'holdfast[redis]', for a job also for the workers of every executor",
+        ) from error
+    return redis
+
+
+def open_redis(address: RedisAddress, environ: Mapping[str, str] | None = None) -> RedisConnection:
+    """Return a connection with the credentials of the environment; nothing is sent yet.
+
+    Raises:
+        Unsupported: The client is not installed.
+    """
+    return RedisConnection(
+        with_credentials(address, environ), answer_s=_ANSWER_S, asked_again=_ASKED_AGAIN, name="holdfast"
+    )
+
+
+def with_credentials(address: RedisAddress, environ: Mapping[str, str] | None = None) -> RedisAddress:
+    """Return the address with the credentials of the environment."""
+    environ = os.environ if environ is None else environ
+    return replace(
+        address,
+        user=environ.get(USER) or None,
+        password=environ.get(PASSWORD) or None,
+        authorities=environ.get(CERTIFICATES) or None,
+    )
+
+
+def redis_address(address: str, environ: Mapping[str, str] | None = None) -> RedisAddress:
+    """Return the database at an address such as `redis://redis.example:6379/0`.
+
+    If HOLDFAST_REDIS_ADDRESS in the environment has one address, that address replaces this one.
+
+    Raises:
+        Invalid: The address is not valid, or has a password in it.
+    """
+    environ = os.environ if environ is None else environ
+    given = sole_address(environ, ADDRESS)
+    where, text = (ADDRESS, given) if given else ("the address of Redis", address)
+    if "://" not in text:
+        text = f"{address.partition('://')[0] if given else 'redis'}://{text}"
+        if given:
+            text += f"/{urlsplit(address).path.strip('/') or 0}"
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port or _PORT
+        database = parts.path.strip("/") or "0"
+    except ValueError:
+        host, port, database, parts = None, _PORT, "", urlsplit("")
+    if (
+        host is None
+        or parts.scheme not in ("redis", "rediss")
+        or "@" in parts.netloc
+        or parts.query
+        or not (database.isascii() and database.isdigit())
+    ):
+        raise Invalid(
+            "this is no address of Redis",
+            where=where,
+            found="one with a user or password in it" if "@" in text else text,
+            expected="redis://HOST:PORT/DATABASE, or rediss:// for TLS",
+            hint=f"a password is in {PASSWORD}, a user in {USER}",
+        )
+    return RedisAddress(host, port, int(database), tls=parts.scheme == "rediss")
