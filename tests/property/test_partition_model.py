@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import Moment, Outcome
-from holdfast.worker.state import partition, tables, upkeep
+from holdfast.worker.state import group_tables, group_writes, tables, upkeep
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.layout import Layout, form_of, group_of, range_of
 from holdfast.worker.state.local_copies import Copies
@@ -119,8 +119,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FOLD_BYTES", 900)
     monkeypatch.setattr(upkeep, "FOLD_CHANGES", 3)
     monkeypatch.setattr(upkeep, "FOLD_BUDGET", 1)
-    monkeypatch.setattr(partition, "PAGE_ROWS", 2)
-    monkeypatch.setattr(partition, "LOAD_BYTES", 500)
+    monkeypatch.setattr(group_writes, "PAGE_ROWS", 2)
+    monkeypatch.setattr(group_tables, "LOAD_BYTES", 500)
 
 
 @given(st.lists(STEP, min_size=1, max_size=12))

@@ -23,7 +23,7 @@ from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.testing import Harness
 from holdfast.worker.runtime.broadcast import Broadcast
-from holdfast.worker.state import partition
+from holdfast.worker.state import group_writes
 
 EVENTS = "who string, n long"
 
@@ -255,7 +255,7 @@ class More(Count):
 @pytest.fixture
 def unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No group is folded, as in a batch that has too many others to fold: it keeps rows of both versions."""
-    monkeypatch.setattr(partition, "chosen", lambda *_: set())
+    monkeypatch.setattr(group_writes, "chosen", lambda *_: set())
 
 
 @pytest.mark.usefixtures("unfolded")

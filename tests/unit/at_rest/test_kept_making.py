@@ -26,7 +26,7 @@ from holdfast.changes.keyed.store_rows import KeyChange
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.storage.local import LocalStorage
 from holdfast.worker.runtime.broadcast import Broadcast
-from holdfast.worker.state import partition
+from holdfast.worker.state import group_writes
 
 EVENTS = "who string, n long, ts timestamp"
 
@@ -243,7 +243,7 @@ class Renamed(hf.Keyed):
 @pytest.mark.parametrize("then", [1, 3, 9])
 def test_what_was_removed_under_a_new_name_stays_removed(then: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # No group is folded, as in a batch that has too many others to fold.
-    monkeypatch.setattr(partition, "chosen", lambda *_: set())
+    monkeypatch.setattr(group_writes, "chosen", lambda *_: set())
     before = Shop(Former(), by="who", events=EVENTS, output="said string", key_groups=2)
     before.send(*({"who": who, "n": n, "ts": None} for who in ("ann", "bob", "cyd") for n in (1, 2)))
     before.restart(Renamed())

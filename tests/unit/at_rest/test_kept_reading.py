@@ -25,7 +25,7 @@ from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.formats.logs.notes import PlanNote, QueryPlan
 from holdfast.storage.memory import MemoryStorage
 from holdfast.worker.runtime.broadcast import Broadcast
-from holdfast.worker.state import partition
+from holdfast.worker.state import group_writes
 
 EVENTS = "shop string, till int, amount long, drink string"
 GOLDEN = KEYED[0]
@@ -255,7 +255,7 @@ class Other(hf.Keyed):
 
 def test_rows_of_several_versions_of_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     # No group is folded, as in a batch that has too many others to fold.
-    monkeypatch.setattr(partition, "chosen", lambda *_: set())
+    monkeypatch.setattr(group_writes, "chosen", lambda *_: set())
     made = Shop(Narrow(), by="who", events="who string", output="said string", key_groups=1)
     made.send({"who": "ann"}, {"who": "bob"})
     made.restart(Wider())

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import Unsupported
 from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
-from holdfast.worker.state import partition, tables
+from holdfast.worker.state import group_tables, pass_changes, tables
 from holdfast.worker.state import upkeep as folding
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.layout import ROWS, Layout, form_of
@@ -182,7 +182,7 @@ def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables, "SEGMENT_BYTES", 1 << 20)
-    monkeypatch.setattr(partition, "SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(pass_changes, "SEGMENT_BYTES", 1 << 20)
     store = MemoryStore()
     fits = "x" * 1_000_000
     put(task(store, TEXTS), ["a", "b"], s_note=pa.array([fits, fits]))
@@ -199,9 +199,9 @@ def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
 
 
 def test_a_group_of_many_bytes_is_written_and_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (tables, partition):
+    for room in (tables, pass_changes):
         monkeypatch.setattr(room, "SEGMENT_BYTES", 5_000)
-    monkeypatch.setattr(partition, "MOST_AT_ONCE", 9_000)
+    monkeypatch.setattr(group_tables, "MOST_AT_ONCE", 9_000)
     store = MemoryStore()
     names = [chr(number) for number in range(65, 85)]
     texts = [name * 1_500 for name in names]

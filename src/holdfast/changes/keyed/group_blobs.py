@@ -14,8 +14,8 @@ from holdfast.checkpoints.keyed import KeyGroup, Part, parts_of
 from holdfast.errors import Unsupported
 from holdfast.formats.key_groups import NEVER, Meta
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
+from holdfast.worker.state.group_writes import PAGE_ROWS
 from holdfast.worker.state.layout import ROWS, BlobSchema, encode, range_of
-from holdfast.worker.state.partition import PAGE_ROWS
 from holdfast.worker.state.tables import Run, concatenated, pages, sorted_run
 from holdfast.worker.state.upkeep import Census
 

@@ -1,0 +1,156 @@
+"""The rows of a partition's key groups as tables, of the version that the store has.
+
+A group is taken from the working copy if that has the store's version, and is read from the store if not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.worker.arrays import numbers
+from holdfast.worker.state.layout import KEY_PREFIX, ROWS, Layout, group_of, range_of
+from holdfast.worker.state.loading import Loader
+from holdfast.worker.state.tables import Levels, Run, concatenated, sorted_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdfast.formats.key_groups import Meta
+    from holdfast.worker.arrays import Hashes
+    from holdfast.worker.interface import Moment
+    from holdfast.worker.state.local_copies import Copies
+    from holdfast.worker.state.store import PartitionStore
+    from holdfast.worker.state.upkeep import Counts
+
+# Groups are read from the store so many bytes at a time.
+LOAD_BYTES = 24 << 20
+# Loaded rows of more bytes are taken in blob by blob: Arrow has no column of more than 2 GiB.
+MOST_AT_ONCE = 1 << 30
+
+
+@dataclass(slots=True)
+class OpenGroup:
+    """A key group that a pass has opened.
+
+    Attributes:
+        meta: Its record in the store; None for a group without state.
+        counts: What it held when it was opened.
+        changes: The changed rows by table.
+        older: The former forms that its blobs are in.
+        fold: True if it must get a new base now.
+    """
+
+    meta: Meta | None
+    counts: Counts
+    changes: dict[str, pa.RecordBatch] = field(default_factory=dict)
+    older: dict[str, Any] = field(default_factory=dict)
+    fold: bool = False
+
+
+class GroupTables:
+    """The tables of a partition with the rows of its groups.
+
+    Args:
+        layout: What fixes the operator's state.
+        store: The store with the committed state.
+        copies: The working copy, or None to read every group from the store.
+
+    Attributes:
+        levels: The tables by name.
+        versions: The token of each group whose rows are in the tables.
+        loader: Reads groups from the store.
+    """
+
+    def __init__(self, layout: Layout, store: PartitionStore, copies: Copies | None) -> None:
+        self._layout = layout
+        self.loader = Loader(layout, store)
+        self.levels: dict[str, Levels] = {}
+        self.versions: dict[int, bytes] = {}
+        if copies is not None:
+            self.levels, self.versions = copies.read(layout.form.tables)
+        if not self.levels:
+            self.levels = {name: Levels(schema) for name, schema in layout.form.tables.items()}
+
+    def groups_of(self, h: Hashes) -> NDArray[np.int64]:
+        """The groups of hashes; they ascend as the hashes do."""
+        return group_of(h, self._layout.key_groups)
+
+    def range_of(self, group: int) -> tuple[int, int | None]:
+        """Return the first hash of a group, and the first behind it."""
+        return range_of(group, self._layout.key_groups)
+
+    def runs_of(self, group: int) -> dict[str, Run]:
+        """Return the rows of a group by table."""
+        bounds = self.range_of(group)
+        return {name: levels.between(*bounds) for name, levels in self.levels.items()}
+
+    def load(
+        self, stale: Sequence[tuple[int, Meta]], opened: Mapping[int, OpenGroup], moment: Moment
+    ) -> None:
+        """Read groups from the store, some at a time, each table's rows in one go.
+
+        Raises:
+            Invalid: Their rows cannot be read as today's.
+            Corrupt: What the store gives cannot be read.
+        """
+        cold = not self.versions
+        waiting: list[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]] = []
+        size = 0
+        for group, meta in stale:
+            loaded = self.loader.load(group, moment)
+            self._check_placement(loaded.batches.get(ROWS, ()))
+            opened[group].older, opened[group].fold = loaded.older, loaded.timed
+            waiting.append((group, meta, loaded.batches))
+            size += meta.base_bytes + meta.log_bytes
+            if size >= LOAD_BYTES:
+                self._adopt(waiting, cold=cold)
+                waiting, size = [], 0
+        self._adopt(waiting, cold=cold)
+
+    def forget(self, group: int) -> None:
+        """Drop the rows of a group."""
+        for levels in self.levels.values():
+            levels.drop(*self.range_of(group))
+        self.versions.pop(group, None)
+
+    def _adopt(
+        self, loaded: Sequence[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]], *, cold: bool
+    ) -> None:
+        if not loaded:
+            return
+        for name, levels in self.levels.items():
+            batches = [batch for _, _, found in loaded for batch in found.get(name, ())]
+            if not cold:
+                for group, _, _ in loaded:
+                    levels.drop(*self.range_of(group))
+            if not batches:
+                continue
+            if sum(batch.nbytes for batch in batches) > MOST_AT_ONCE:
+                # Of one group, since groups are adopted some at a time: too much to be put together.
+                for batch in batches:
+                    levels.put(batch)
+                levels.settle(sys.maxsize)
+                continue
+            run = sorted_run(concatenated(batches)).alive()
+            if cold:
+                levels.extend(run)
+            else:
+                levels.put(run.batch)
+                levels.settle(len(run) + levels.rows)
+        for group, meta, _ in loaded:
+            self.versions[group] = meta.token
+
+    def _check_placement(self, batches: Iterable[pa.RecordBatch]) -> None:
+        placement = self._layout.placement
+        if placement is None:
+            return
+        names = [name for name in self._layout.form.tables[ROWS].names if name.startswith(KEY_PREFIX)]
+        for batch in batches:
+            keys = pa.Table.from_batches([batch.select(names)]).rename_columns(list(self._layout.key_names))
+            placement.check(keys, numbers(batch.column("h")))
