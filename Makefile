@@ -13,7 +13,7 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench docs output lock clean
+.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench codes docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -103,6 +103,10 @@ docs: $(READY)  ## write the generated reference pages
 output: $(READY)  ## write what the verbs print to tests/golden, to be read and committed
 	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/output_scenes.py
 	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/live_scenes.py
+
+codes: $(READY)  ## give each new error its code
+	@$(BIN)/python scripts/error_codes.py
+	@$(BIN)/ruff format -q src
 
 lock: $(READY)  ## resolve the lock file anew
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \

@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holdfast.config.units import counted
 from holdfast.errors import BY_KIND
 from holdfast.extras import MissingPackage
+from holdfast.ownership.election import LeadershipLost
 
+BY_NAME = {kind.__name__: kind for kind in BY_KIND.values()}
 _KINDS = {kind.__name__: kind.__name__ for kind in BY_KIND.values()} | {
-    MissingPackage.__name__: "Unsupported"
+    MissingPackage.__name__: "Unsupported",
+    LeadershipLost.__name__: "Conflict",
 }
 UNKNOWN = "{…}"
 _PLACEHOLDER = re.compile(r"\{[^}]*\}")
@@ -26,9 +30,11 @@ class RaisedError:
     """One place of the source that makes an error; a part that it does not give is empty."""
 
     kind: str
+    code: str
     room: str
     place: str
     fact: str
+    found: str
     expected: str
     hint: str
     has_details: bool
@@ -40,7 +46,7 @@ class RaisedError:
 
     def row(self) -> str:
         """The line of a table."""
-        return f"| {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
+        return f"| `{self.code}` | {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
 
 
 @functools.cache
@@ -60,6 +66,28 @@ def raised_errors(package: Path) -> tuple[RaisedError, ...]:
         for (file, tree), own in zip(trees.items(), constants.values(), strict=True)
         for error in _errors_in(tree, file.relative_to(package), {**_imported(tree, constants), **own})
     )
+
+
+def error_codes(errors: Iterable[RaisedError], former: Mapping[str, Any]) -> dict[str, Any]:
+    """What `holdfast explain` prints of each code: texts, what was expected, what to do.
+
+    Args:
+        errors: The errors of the source.
+        former: The answer of before; a code that no error has any more stays in it.
+    """
+    listed: dict[str, Any] = {}
+    for error in errors:
+        if not error.code.startswith("HF-"):
+            continue
+        entry = listed.setdefault(
+            error.code, {"kind": BY_NAME[error.kind].kind, "room": error.room.rstrip("/")}
+        )
+        for name in ("fact", "found", "expected", "hint"):
+            text = " ".join(getattr(error, name).split())
+            if text and text not in entry.setdefault(f"{name}s", []):
+                entry[f"{name}s"].append(text)
+    retired = {code: {**entry, "retired": True} for code, entry in former.items() if code not in listed}
+    return dict(sorted({**listed, **retired}.items()))
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
@@ -106,9 +134,11 @@ def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) 
         for fact in _facts(node.args[0], functions.get(id(node)), tree) or [node.args[0]]:
             yield RaisedError(
                 kind=_KINDS[_name(node.func)],
+                code=_text(given["code"], {}) if "code" in given else "",
                 room=room,
                 place=f"{file.as_posix()}:{node.lineno}",
                 fact=_text(fact, constants),
+                found=texts["found"],
                 expected=texts["expected"],
                 hint=texts["hint"],
                 has_details=None in given or any(texts.values()),

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from advice_catalogue import advice_page
 from cli_runner import cli_in
-from error_catalogue import raised_errors
+from error_catalogue import error_codes, raised_errors
 from json_catalogue import json_page
 from lint_catalogue import lint_page
 from spark_catalogue import sparks_page
@@ -24,6 +25,7 @@ from holdfast.observe.rules import RULES
 REFERENCE = Path(__file__).parent / "reference"
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "holdfast"
+CODES = PACKAGE / "error_codes.json"
 BENCHES = ROOT / "benchmarks" / "holdfast_bench"
 VERBS = (
     "demo",
@@ -47,6 +49,7 @@ VERBS = (
     "skew",
     "ttl",
     "doctor",
+    "explain",
     "completion",
     "bench",
 )
@@ -166,7 +169,9 @@ def errors() -> str:
     text = (
         "Every error is a `HoldfastError` of one of these kinds. It says what is wrong, where, what\n"
         "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
-        "`error`, `kind`, `exit_code`, `where`, `found`, `expected` and `hint`.\n\n"
+        "`error`, `kind`, `exit_code`, `code`, `where`, `found`, `expected` and `hint`.\n"
+        "The code of an error stays when its text changes; `holdfast explain CODE` explains it, and so does\n"
+        "`hf.explain_code` in Python.\n\n"
         "Below is every error by kind, then by the room of the code that raises it. `{name}` stands for a\n"
         "value that the message fills in, and a slash separates texts of which the message has one.\n"
         "An error that passes on the text of another one is not listed again.\n"
@@ -179,7 +184,9 @@ def errors() -> str:
         for room in sorted({error.room for error in of_kind}):
             lines = sorted({error.row() for error in of_kind if error.room == room})
             parts.append(f"### {kind.__name__} in {room}\n")
-            parts.append("| Error | Expected | What to do |\n|---|---|---|\n" + "\n".join(lines) + "\n")
+            parts.append(
+                "| Code | Error | Expected | What to do |\n|---|---|---|---|\n" + "\n".join(lines) + "\n"
+            )
     return "\n".join(parts)
 
 
@@ -255,7 +262,15 @@ def _block(*arguments: str) -> str:
     return f"```\n{said.stdout.rstrip()}\n```\n"
 
 
+def codes() -> str:
+    """What `holdfast explain` prints of each error."""
+    former = json.loads(CODES.read_text(encoding="utf-8")) if CODES.exists() else {}
+    listed = error_codes(raised_errors(PACKAGE), former)
+    return json.dumps(listed, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
+    CODES.write_text(codes(), encoding="utf-8")
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")

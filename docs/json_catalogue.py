@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from holdfast.advice.advice import AdviceReport
+from holdfast.advice.codes import CodeExplanation
 from holdfast.advice.cost_report import CostReport
 from holdfast.advice.findings import LintReport
 from holdfast.advice.plan_forecast import Forecast
@@ -124,6 +125,7 @@ ERROR = Answer(
         "error": (str, "What is wrong, in a sentence."),
         "kind": (str, "The kind of the error: see [Errors](errors.md)."),
         "exit_code": (int, "The exit code of the verb."),
+        "code": (str | None, "The stable code of the error: see `holdfast explain CODE`."),
         "where": (str | None, "The file, setting or address that it is about."),
         "found": (str | None, "What was there."),
         "expected": (str | None, "What would have been right."),
@@ -254,6 +256,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "lint": (Answer(shapes=(LintReport,)),),
     "cost": (Answer(shapes=(CostReport,)), Answer("of a plan", shapes=(Forecast,))),
     "advise": (Answer(shapes=(AdviceReport,)),),
+    "explain": (Answer(shapes=(CodeExplanation,)),),
     "skew": (
         Answer(
             "Of a job",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast import jobs as jobs
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
+    from holdfast.advice.codes import explain_code
     from holdfast.advice.cost_api import cost, forecast_cost
     from holdfast.advice.prices import Prices
     from holdfast.at_rest.state_api import StatesAtRest, state
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.advice.codes": ("explain_code",),
     "holdfast.advice.cost_api": (
         "cost",
         "forecast_cost",
@@ -372,6 +374,7 @@ __all__ = [
     "every",
     "evolve",
     "explain",
+    "explain_code",
     "exponential",
     "failure_rate",
     "fixed_delay",

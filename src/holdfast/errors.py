@@ -24,6 +24,7 @@ class HoldfastError(Exception):
 
     Args:
         fact: One sentence without a full stop: what is wrong.
+        code: The stable code of the error, such as `HF-E2001`; `holdfast explain CODE` explains it.
         where: The file, setting or address that it is about.
         found: What was there.
         expected: What would have been right.
@@ -38,6 +39,7 @@ class HoldfastError(Exception):
         self,
         fact: str,
         *,
+        code: str | None = None,
         where: str | None = None,
         found: str | None = None,
         expected: str | None = None,
@@ -45,13 +47,14 @@ class HoldfastError(Exception):
     ) -> None:
         super().__init__(fact)
         self.fact = fact
+        self.code = code
         self.where = where
         self.found = found
         self.expected = expected
         self.hint = hint
 
     def __str__(self) -> str:
-        lines = [self.fact]
+        lines = [self.fact if self.code is None else f"{self.fact} [{self.code}]"]
         if self.where and not self.fact.endswith(f" {self.where}"):
             lines.append(f"  in {self.where}")
         if self.found is not None and self.expected is not None:
@@ -68,8 +71,14 @@ class HoldfastError(Exception):
         return _rebuild, (type(self), self.fact, self.facts())
 
     def facts(self) -> dict[str, str | None]:
-        """Everything but the sentence, as it is rendered in JSON."""
-        return {"where": self.where, "found": self.found, "expected": self.expected, "hint": self.hint}
+        """Return everything but the sentence, as it is rendered in JSON."""
+        return {
+            "code": self.code,
+            "where": self.where,
+            "found": self.found,
+            "expected": self.expected,
+            "hint": self.hint,
+        }
 
     def as_dict(self) -> dict[str, str | int | None]:
         """The one JSON shape of an error, on the command line and over HTTP."""

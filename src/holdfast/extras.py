@@ -135,6 +135,7 @@ def _extra_of(package: str, *, for_jobs: bool) -> str:
 def _missing(package: str, extra: str, where: str | None = None) -> MissingPackage:
     return MissingPackage(
         "a package that this needs is not installed",
+        code="HF-E7062",
         where=where,
         found=f"no {package}",
         hint=f"pip install 'holdfast[{extra}]'",

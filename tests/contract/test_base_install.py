@@ -212,7 +212,7 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
 
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr == (
-        "error: a package that this needs is not installed\n"
+        "error: a package that this needs is not installed [HF-E7062]\n"
         "  found no pyspark\n"
         "hint: pip install 'holdfast[spark]'\n"
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 from command import PROGRAM, Holdfast, environment
-from error_catalogue import raised_errors
+from error_catalogue import BY_NAME, raised_errors
 from flink_client import FlinkClient
 from loopback import free_ports
 from shown_commands import FILE
@@ -209,6 +209,21 @@ def test_the_catalogue_of_errors_reads_them_from_the_source(tmp_path: Path) -> N
         ("Conflict", "it is held / it was held", "", "", True),
         ("Corrupt", "half of it is gone", "", "", False),
     ]
+
+
+def test_every_error_has_a_code_of_its_kind_and_errors_with_other_texts_have_others() -> None:
+    """`make codes` gives a new error its code."""
+    texts: dict[str, set[str]] = {}
+    for error in raised_errors(ROOT / "src" / "holdfast"):
+        passed_on = error.is_passed_on or "{fact}" in error.fact or error.code == "{code}"
+        assert passed_on or error.code.startswith("HF-E"), error.place
+        if error.code.startswith("HF-E"):
+            exit_code = BY_NAME[error.kind].exit_code
+            assert error.code[4] == ("9" if exit_code == 70 else str(exit_code)), error.place
+            texts.setdefault(error.code, set()).add(error.kind)
+    assert len(texts) > 900
+    made = generator()
+    assert made.CODES.read_text(encoding="utf-8") == made.codes()
 
 
 def test_every_error_of_a_verb_says_more_than_its_fact() -> None:

@@ -29,7 +29,7 @@ def test_its_driver_says_the_same_and_no_job_is_left(
     target = "job.py" if text is None else write(tmp_path, text)
     said = holdfast("run", target)
     assert said.returncode == code
-    assert f"error: {fact}\n" in said.stderr
+    assert f"error: {fact} [HF-E" in said.stderr
     assert "Traceback" not in said.stderr
     assert json.loads(holdfast("list", "--json").stdout) == {"jobs": []}
 
@@ -47,12 +47,12 @@ def test_a_bad_option_is_one_clear_error(
 ) -> None:
     said = holdfast("run", write(tmp_path, ONE), *option)
     assert said.returncode == 2
-    assert f"error: {fact}\n" in said.stderr
+    assert f"error: {fact} [HF-E" in said.stderr
 
 
 def test_no_java_is_told_before_anything_starts(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("run", write(tmp_path, ONE), environ={"JAVA_HOME": str(tmp_path)})
     assert said.returncode == 2
-    assert "error: JAVA_HOME holds no Java\n" in said.stderr
+    assert "error: JAVA_HOME holds no Java [HF-E" in said.stderr
     assert "pip install 'holdfast[java]'" in said.stderr
     assert "Traceback" not in said.stderr

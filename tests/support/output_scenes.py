@@ -114,6 +114,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("status", ("status shop", "stop shop --dry-run", "cancel shop --dry-run")),
     ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --to rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
+    ("explain", ("explain HF-E3001", "explain HF102", "explain HF-E9")),
     ("init", ("init begun --dry-run", "init begun", "init begun")),
     (
         "offsets",

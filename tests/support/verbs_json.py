@@ -121,6 +121,7 @@ def calls() -> tuple[str, ...]:
         "lint checkpoint",
         "lint linted.py",
         "advise keyed",
+        "explain HF-E3001",
         "advise --rate 100 --keys 1000",
         "ttl keyed --what-if 24h",
     )

@@ -30,6 +30,7 @@ def topics_of(names: Iterable[str]) -> frozenset[Topic]:
     if wrong:
         raise Invalid(
             "there is no such topic",
+            code="HF-E2001",
             found=", ".join(map(repr, wrong)),
             expected=", ".join(known),
             hint="name some of them, with commas between",
@@ -48,6 +49,7 @@ def planned_of(rate: float | None, keys: int | None, value_bytes: int | None) ->
     if rate is None or keys is None:
         raise Invalid(
             "a plan has a rate and keys",
+            code="HF-E2002",
             found="no rate" if rate is None else "no keys",
             expected="--rate ROWS a second and --keys N; --value-bytes is 100 where it is not given",
             hint="holdfast advise --rate 5000 --keys 1000000",

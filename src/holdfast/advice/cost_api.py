@@ -182,6 +182,7 @@ def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
         raise batch_not_kept(place.storage, checkpoint.committed, place.batch_id)
     raise Invalid(
         "what a checkpoint costs is told of its newest batch alone",
+        code="HF-E2003",
         where=place.storage.uri,
         found=f"batch {place.batch_id}",
         expected=f"batch {checkpoint.batch_id}, or none",

@@ -107,7 +107,7 @@ def _sides(where: str) -> Mapping[str, Any]:
     path = Path(where)
     try:
         if not path.exists():
-            raise NotFound("there is no file of measurements", where=where, hint=_HINT)
+            raise NotFound("there is no file of measurements", code="HF-E3002", where=where, hint=_HINT)
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             raise _wrong(where, "no file, or one that is too large", "JSON of `holdfast bench backends`")
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -151,7 +151,12 @@ def _positive(value: Any) -> float:
 
 def _wrong(where: str, found: str, expected: str) -> Invalid:
     return Invalid(
-        "these are no measurements of backends", where=where, found=found, expected=expected, hint=_HINT
+        "these are no measurements of backends",
+        code="HF-E2004",
+        where=where,
+        found=found,
+        expected=expected,
+        hint=_HINT,
     )
 
 

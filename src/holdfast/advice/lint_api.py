@@ -73,10 +73,16 @@ def _lint_source(path: Path, place: str) -> LintReport:
     if path.suffix == _SUFFIX and path.is_dir():
         return lint_checkpoint(place)
     if not _is_there_as_file(path):
-        raise NotFound("there is no such file", where=place, hint="name a file of Python, or a checkpoint")
+        raise NotFound(
+            "there is no such file",
+            code="HF-E3003",
+            where=place,
+            hint="name a file of Python, or a checkpoint",
+        )
     if path.suffix != _SUFFIX or not path.is_file():
         raise Invalid(
             "this is neither code nor a checkpoint",
+            code="HF-E2005",
             where=place,
             expected="FILE.py, or the directory of a checkpoint",
             hint="name the file that has the query, or the directory with `offsets` and `commits`",

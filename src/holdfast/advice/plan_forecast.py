@@ -181,4 +181,10 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
 
 
 def _refused(name: str, found: object, expected: str) -> Invalid:
-    return Invalid(f"a plan's {name} is wrong", found=str(found), expected=expected, hint="give another one")
+    return Invalid(
+        f"a plan's {name} is wrong",
+        code="HF-E2006",
+        found=str(found),
+        expected=expected,
+        hint="give another one",
+    )

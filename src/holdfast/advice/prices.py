@@ -125,15 +125,26 @@ def _content(file: Path, where: str) -> dict[str, Any]:
     try:
         if not file.exists():
             raise NotFound(
-                "there is no file of prices", where=where, hint="name a file, or leave --prices out"
+                "there is no file of prices",
+                code="HF-E3004",
+                where=where,
+                hint="name a file, or leave --prices out",
             )
         if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
-            raise Invalid("this is no file of prices", where=where, expected="a small TOML file", hint=_HINT)
+            raise Invalid(
+                "this is no file of prices",
+                code="HF-E2007",
+                where=where,
+                expected="a small TOML file",
+                hint=_HINT,
+            )
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
         found = error.strerror if isinstance(error, OSError) else str(error)
-        raise Invalid("the file of prices cannot be read", where=where, found=found, hint=_HINT) from error
+        raise Invalid(
+            "the file of prices cannot be read", code="HF-E2008", where=where, found=found, hint=_HINT
+        ) from error
     return content
 
 
@@ -160,7 +171,7 @@ def _price(given: Any, name: str, units: Mapping[str, float], where: str) -> flo
 
 
 def _wrong(fact: str, where: str, found: str, expected: str) -> Invalid:
-    return Invalid(fact, where=where, found=found, expected=expected, hint=_HINT)
+    return Invalid(fact, code="HF-E2009", where=where, found=found, expected=expected, hint=_HINT)
 
 
 # Less than this is as good as nothing.

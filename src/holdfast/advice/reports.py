@@ -65,13 +65,18 @@ def _read(file: Path) -> LintConfiguration:
     except OSError as error:
         raise Invalid(
             "the configuration cannot be read",
+            code="HF-E2010",
             where=str(file),
             found=error.strerror,
             hint="let this user read it",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            "the configuration is not TOML", where=str(file), found=str(error), hint="mend the file"
+            "the configuration is not TOML",
+            code="HF-E2011",
+            where=str(file),
+            found=str(error),
+            hint="mend the file",
         ) from error
     table: Any = content
     for name in TABLE.split("."):
@@ -99,6 +104,7 @@ def _read(file: Path) -> LintConfiguration:
 def _wrong(file: Path, what: str, found: str, expected: str) -> Invalid:
     return Invalid(
         "the configuration of lint is wrong",
+        code="HF-E2012",
         where=f"{file}: {what}",
         found=found,
         expected=expected,

@@ -267,6 +267,7 @@ def measure(storage: Storage) -> MeasuredCheckpoint:
     if checkpoint.external is not None:
         raise Unsupported(
             "what state in a database costs is not known here",
+            code="HF-E7001",
             where=checkpoint.uri,
             found=f"state in {checkpoint.external.database or 'a database'}",
             expected="state in files",

@@ -91,14 +91,22 @@ def check_target(target: Path) -> None:
     if target.suffix not in (PARQUET, *LINES):
         raise Invalid(
             "the name does not say what kind of file it is to be",
+            code="HF-E2017",
             found=str(target),
             expected=f"a name that ends in {PARQUET} or {LINES[0]}",
             hint="`.parquet` is smaller; `.jsonl` can be read by eye",
         )
     if target.exists():
-        raise Conflict("the file is there already", where=str(target), hint="name another one, or remove it")
+        raise Conflict(
+            "the file is there already",
+            code="HF-E4001",
+            where=str(target),
+            hint="name another one, or remove it",
+        )
     if not target.parent.is_dir():
-        raise Unavailable("there is no such directory", where=str(target.parent), hint="make it first")
+        raise Unavailable(
+            "there is no such directory", code="HF-E5001", where=str(target.parent), hint="make it first"
+        )
 
 
 def export(rows: pa.RecordBatchReader, target: Path) -> int:
@@ -131,11 +139,15 @@ def _beside(target: Path) -> Iterator[Path]:
         os.link(part, target)
     except FileExistsError as error:
         raise Conflict(
-            "the file is there already", where=str(target), hint="name another one, or remove it"
+            "the file is there already",
+            code="HF-E4001",
+            where=str(target),
+            hint="name another one, or remove it",
         ) from error
     except OSError as error:
         raise Unavailable(
             "the file cannot be written",
+            code="HF-E5002",
             where=str(target),
             found=str(error),
             hint="name a file on another disk, or in a directory that may be written to",

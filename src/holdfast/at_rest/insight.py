@@ -626,9 +626,15 @@ def what_if(
         Corrupt: A file or a row is damaged.
     """
     if (ttl_ms is None) == (watermark_ms is None):
-        raise Invalid("ask about a time to live, or about a watermark's delay", hint="give one of the two")
+        raise Invalid(
+            "ask about a time to live, or about a watermark's delay",
+            code="HF-E2018",
+            hint="give one of the two",
+        )
     if by is not None and state is None:
-        raise Invalid("a column is one of a certain state", found=by, hint="name the state too")
+        raise Invalid(
+            "a column is one of a certain state", code="HF-E2019", found=by, hint="name the state too"
+        )
     asked: NamedState | None = None
     if state is None:
         operators = pick_operators(reader.operators, operator)

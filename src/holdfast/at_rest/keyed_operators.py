@@ -108,6 +108,7 @@ class KeyedOperator:
                 return state
         raise NotFound(
             "the operator has no such state",
+            code="HF-E3005",
             where=f"operator {self.name}",
             found=name,
             expected=", ".join(state.name for state in self.states) or "none: it has no state",
@@ -119,6 +120,7 @@ def belongs_to_no_key(where: str, state: str) -> Invalid:
     """The error for rows of a broadcast stream that are asked for or changed by key."""
     return Invalid(
         "the rows of a broadcast stream belong to no key",
+        code="HF-E2020",
         where=f"{where}, state {state}",
         hint="every key group has a copy of all of them: send the stream other rows to change them",
     )

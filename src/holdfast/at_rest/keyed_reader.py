@@ -170,6 +170,7 @@ def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise Unsupported(
             "a state has rows of a former type that were not brought into today's yet",
+            code="HF-E7002",
             where=f"state {name}",
             found=str(column.type),
             expected=str(kind),
@@ -329,6 +330,7 @@ class KeyedStateReader:
         if taken:
             raise Invalid(
                 "a key column has the name of a column beside it",
+                code="HF-E2021",
                 where=self.where,
                 found=", ".join(sorted(taken)),
                 hint="read it key by key, as `holdfast state get` does",
@@ -383,6 +385,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
     except Unfit as error:
         raise Invalid(
             "a key does not have the type of its column",
+            code="HF-E2022",
             where=f"{where}, key column {column.name}",
             found=repr(value),
             expected=type_text(column.type),
@@ -425,6 +428,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
         return list(key)
     raise Invalid(
         "a key has a value for each key column",
+        code="HF-E2023",
         where=where,
         found=repr(key),
         expected=", ".join(f"{field.name} {type_text(field.type)}" for field in schema),

@@ -346,6 +346,9 @@ def spark_type(type_: pa.DataType) -> DataType:
         name = "micros"
     if name is None:
         raise Unsupported(
-            "state of this type cannot be shown", found=str(type_), hint="read the key in the query itself"
+            "state of this type cannot be shown",
+            code="HF-E7003",
+            found=str(type_),
+            hint="read the key in the query itself",
         )
     return Atom(name)

@@ -241,6 +241,7 @@ def damaged_row(where: str, found: str) -> Corrupt:
     """The error for a row that cannot be of its state's type."""
     return Corrupt(
         "a row of state is damaged",
+        code="HF-E6001",
         where=where,
         found=found,
         hint="see what else is damaged with `holdfast checkpoint verify`, and restore a savepoint",
@@ -331,6 +332,7 @@ def typed_key(
     except _Unfit as unfit:
         raise Invalid(
             f"the key's {name} is not of its type",
+            code="HF-E2024",
             where=where,
             found=unfit.found,
             expected=unfit.expected,
@@ -359,7 +361,12 @@ def key_hint(columns: Struct, sample: Sample) -> str:
 def refused(fact: str, where: str, given: str, columns: Struct, sample: Sample) -> Invalid:
     """The error for a key that does not fit its columns."""
     return Invalid(
-        fact, where=where, found=given[:200], expected=key_text(columns), hint=key_hint(columns, sample)
+        fact,
+        code="HF-E2025",
+        where=where,
+        found=given[:200],
+        expected=key_text(columns),
+        hint=key_hint(columns, sample),
     )
 
 

@@ -156,6 +156,7 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
     if by not in able:
         raise Invalid(
             "there is no such column of times",
+            code="HF-E2026",
             where=state.full_name,
             found=by,
             expected=", ".join(able) or "none: no column of this state is a timestamp",
@@ -359,10 +360,11 @@ class SparkSource:
     def _codec(self, state: NamedState) -> StateCodec:
         codec = state.codec
         if codec is None:
-            raise Internal("a state of Spark's has no codec", where=state.full_name)
+            raise Internal("a state of Spark's has no codec", code="HF-E9001", where=state.full_name)
         if codec.values.avro:
             raise Unsupported(
                 "state that is encoded as Avro is not read from its files",
+                code="HF-E7004",
                 where=state.full_name,
                 hint="hf.state(…).frame(…) has Spark read it",
             )

@@ -71,6 +71,7 @@ def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
 def _no_select(query: str) -> Invalid:
     return Invalid(
         "state is only asked, by one statement",
+        code="HF-E2027",
         found=query[:200],
         expected="a SELECT",
         hint="write one SELECT; named parts may stand before it, as in `with t as (…) select …`",
@@ -224,6 +225,7 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
     except duckdb.InterruptException as error:
         raise Unavailable(
             "the query took too long",
+            code="HF-E5003",
             found=f"more than {timeout_s:g} s",
             hint="ask for less, or take a savepoint and ask that with `holdfast state scan --sql`",
         ) from error
@@ -257,12 +259,14 @@ def _as_ours(
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
             "the query needs more memory than it may take",
+            code="HF-E5004",
             found=_first(error),
             expected=_MEMORY,
             hint="ask for less, or export the state with `holdfast state scan --to FILE` and ask that",
         )
     return Invalid(
         "the query cannot be answered",
+        code="HF-E2028",
         where=query[:200],
         found=_first(error),
         expected=f"the states {', '.join(tables)}" if tables else None,

@@ -116,6 +116,7 @@ def pick(
     if not name and len(fits) != 1:
         raise Invalid(
             "name the state",
+            code="HF-E2029",
             found=f"{len(fits)} states",
             expected=listed or "a query that keeps state",
             hint="put one of them in front of the key, as in `holdfast state get CHECKPOINT STATE KEY`",
@@ -125,6 +126,7 @@ def pick(
             f"there is no state {name!r}"
             if operator is None
             else f"there is no state {name!r} of {operator!r}",
+            code="HF-E3006",
             expected=listed or "a query that keeps state",
             hint="see them with `holdfast state list`",
         )
@@ -132,6 +134,7 @@ def pick(
         numbered = ", ".join(f"{owner.operator_id}.{state.name}" for owner, state in fits)
         raise Invalid(
             f"several operators have a state {name!r}",
+            code="HF-E2030",
             expected=numbered,
             hint="name the operator too: its number or its name, a dot, and the state",
         )
@@ -148,6 +151,7 @@ def pick_operators(operators: Sequence[NamedOperator], operator: str | int | Non
     if operator is not None and not chosen:
         raise NotFound(
             f"there is no operator {operator!r}",
+            code="HF-E3007",
             expected=", ".join(f"{each.operator_id} {each.name}" for each in operators)
             or "a query that keeps state",
             hint="see them with `holdfast state list`",

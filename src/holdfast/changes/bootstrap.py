@@ -103,6 +103,7 @@ def offset_of(given: Any) -> Beginning:
 def _no_offset(given: str) -> Invalid:
     return Invalid(
         "where a source begins is not JSON",
+        code="HF-E2031",
         found=given,
         expected='its offset, such as {"orders":{"0":1234}} of Kafka',
         hint="`holdfast checkpoint show` shows the offsets of a query that has run",
@@ -176,6 +177,7 @@ def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
     if len(offsets.offsets) != len(beginnings):
         raise Invalid(
             "the query has another number of sources",
+            code="HF-E2032",
             found=str(len(beginnings)),
             expected=str(len(offsets.offsets)),
             hint="say for each of its sources where it begins",
@@ -266,6 +268,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     if has != expected:
         raise Invalid(
             "the table does not have the columns of its state",
+            code="HF-E2033",
             where=f"state {state.full_name}",
             found=", ".join(table.column_names),
             expected=", ".join(f"{column.name} {column.type}" for column in wanted),
@@ -276,6 +279,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Invalid(
             "a value does not fit the type of its column",
+            code="HF-E2034",
             where=f"state {state.full_name}",
             found=str(error).splitlines()[0],
             hint="cast the column, or leave out the rows that do not fit",
@@ -289,6 +293,7 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
             "this state cannot be made of a table: Spark keeps more beside it than its rows say",
+            code="HF-E7005",
             where=f"state {state.full_name}",
             found=f"{operator.named.operator_kind}, {state.form.value}"
             + (", with a time to live" if state.ttl else ""),
@@ -330,6 +335,7 @@ def _check_once(state: NamedState, table: pa.Table, keys: Sequence[bytes]) -> No
     row = table.slice(keys.index(again), 1).to_pylist()[0]
     raise Invalid(
         "a key is there twice",
+        code="HF-E2035",
         where=f"state {state.full_name}",
         found=", ".join(f"{name}={row.get(name)!r}" for name in state.key.names),
         hint="group the table by its key columns",
@@ -354,6 +360,7 @@ def _put_keyed(
         if keyed.operator.placed:
             raise Unsupported(
                 "a function of the program's places the keys, and only that knows their groups",
+                code="HF-E7006",
                 where=f"operator {operator.name}",
                 hint="give the query a history, which it reads itself",
             )
@@ -500,12 +507,15 @@ def plan_bootstrap(
     if told is bool(states):
         raise Invalid(
             "there are both a history and states" if told else "there is no history",
+            code="HF-E2036",
             where="history=…, states=…",
             expected="a batch DataFrame with the columns of a source, or a table for each state",
             hint="give one of the two",
         )
     if watermark_ms is not None and told:
-        raise Invalid("a history has its own watermark", where="watermark=…", hint="leave it out")
+        raise Invalid(
+            "a history has its own watermark", code="HF-E2037", where="watermark=…", hint="leave it out"
+        )
     histories = tuple(
         None if past is None else like_source(past, schema, _called(number, read_))
         for number, (past, (read_, schema)) in enumerate(zip(given, sources, strict=True))
@@ -547,6 +557,7 @@ def bootstrap_query(
     if not read(checkpoint).operators:
         raise Invalid(
             "the query keeps no state, so there is nothing to be warm with",
+            code="HF-E2038",
             where=query.name,
             hint="start it as it is; where its sources begin is for their own options",
         )
@@ -588,6 +599,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
         lines = [line for line in error.text.splitlines() if line.strip()]
         raise Failed(
             "the query failed over its history",
+            code="HF-E1001",
             where=query.name,
             found=next((line for line in reversed(lines) if line.startswith("Caused by: ")), lines[0])[:300],
             hint="run it over a few rows of the history by hand to see where",
@@ -622,6 +634,7 @@ def _table(given: Any, name: str) -> pa.Table:
         return pa.Table.from_pandas(given, preserve_index=False)
     raise Invalid(
         "this is no table",
+        code="HF-E2039",
         where=f"states={{{name!r}: …}}",
         found=type(given).__name__,
         expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
@@ -638,6 +651,7 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
         if len(sources) != 1:
             raise Invalid(
                 "the query has several sources, and it is not said which is meant",
+                code="HF-E2040",
                 where=where,
                 expected=f"a dictionary by {_choices(sources)}",
                 hint=f"write {what}={{0: …, 1: …}}",
@@ -662,6 +676,7 @@ def _index(name: Any, sources: Sequence[tuple[SourceRead, StructType]], where: s
         return kinds.index(name)
     raise Invalid(
         "the query has no such source",
+        code="HF-E2041",
         where=where,
         found=str(name),
         expected=_choices(sources),
@@ -697,6 +712,7 @@ def _beginning(
         return after_kafka(last)
     raise Invalid(
         "it is not known where this source begins",
+        code="HF-E2042",
         where=_called(number, read_),
         expected=f"its offset in `start`, or {AT_FIRST!r} for where its own options say",
         hint=f"give start={{{number}: …}}",
@@ -708,6 +724,7 @@ def _paths(number: int, read_: SourceRead, past: DataFrame | None) -> list[str]:
     if not paths:
         raise Invalid(
             "it is not known which files count as read: the history is not of files",
+            code="HF-E2043",
             where=_called(number, read_),
             expected=f"their paths in `start`, or {AT_FIRST!r} if none does",
             hint=f'give start={{{number}: ["PATH", …]}}',

@@ -304,6 +304,7 @@ class StateChange:
         if not self._steps:
             raise Invalid(
                 "this change has no step",
+                code="HF-E2044",
                 where=source.uri,
                 expected="at least one step, such as .partitions(64) or .code('new.py')",
             )

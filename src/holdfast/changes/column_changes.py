@@ -184,6 +184,7 @@ def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where
     if change.drops_keys and new.kind == SESSIONS:
         raise Unsupported(
             "sessions cannot be kept by fewer columns: those of several keys would overlap",
+            code="HF-E7007",
             where=where,
             found=f"{described(old)}; {described(new)} in the new code",
             hint="let the sessions end under the old code, or start empty with --drop",
@@ -286,6 +287,7 @@ class _Columns:
         initial = shlex.quote(f"{next(iter(names))}={'VALUE' if keys else '0'}")
         raise Invalid(
             "it is not said what a new column has for the rows that are there",
+            code="HF-E2045",
             where=self._where,
             found=", ".join(f"{column.label} {column.type_text}" for column in self._missing),
             hint=f"give --initial {initial}"
@@ -375,6 +377,7 @@ class _Columns:
             except ValueError as error:
                 raise Invalid(
                     "a new column cannot start with this",
+                    code="HF-E2046",
                     where=self._where,
                     found=f"{column.label}={told}: {error}",
                     expected=f"a value of type {column.type_text}, or null",
@@ -383,6 +386,7 @@ class _Columns:
             if value is None and not column.nullable:
                 raise Invalid(
                     "a new column cannot start with null",
+                    code="HF-E2047",
                     where=self._where,
                     found=f"{column.label} {column.type_text}, which has no nulls",
                     hint=f"give a value: --initial {column.label}=0",
@@ -400,6 +404,7 @@ class _Columns:
     def _lossy(self, old: StateColumn, new: StateColumn) -> Unsupported:
         return Unsupported(
             "a column cannot be brought into its new type without a loss",
+            code="HF-E7008",
             where=self._where,
             found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
             expected="the same type, or a wider one",
@@ -409,6 +414,7 @@ class _Columns:
     def _redefined(self, old: StateColumn, new: StateColumn) -> Invalid:
         return Invalid(
             "a grouping column has its name still and is another expression",
+            code="HF-E2048",
             where=self._where,
             found=f"{old.label} was {old.expression}, and is {new.expression} in the new code",
             hint=f"say --map {old.label}={new.label} if the values in the state are what the new code would"
@@ -430,6 +436,7 @@ class _Columns:
             rest = "or give the code that made the state with --old"
         return Invalid(
             f"which {what} is which cannot be told",
+            code="HF-E2049",
             where=self._where,
             found=f"{', '.join(map(name, old))} in the state",
             expected=f"{', '.join(map(name, new))} in the new code",
@@ -481,6 +488,7 @@ def refuse_merge(
     if inexact:
         return Unsupported(
             "rows get the same key, and what they have cannot be put together exactly",
+            code="HF-E7009",
             where=f"{where}, operator {change.old.named.label}",
             found=f"{found}; {', '.join(inexact)}",
             expected="counts, sums of whole or decimal numbers, smallest and largest values",
@@ -488,6 +496,7 @@ def refuse_merge(
         )
     return Invalid(
         "rows get the same key",
+        code="HF-E2050",
         where=f"{where}, operator {change.old.named.label}",
         found=found,
         expected="keys that stay different",

@@ -375,6 +375,7 @@ def source_of(
     if to is None:
         raise Invalid(
             "a checkpoint is never edited itself: a savepoint of it is",
+            code="HF-E2068",
             where=checkpoint.uri,
             found="no directory for savepoints",
             hint="name one: --to DIR, or `to=` in Python",
@@ -410,6 +411,7 @@ def require_stopped(checkpoint: Storage) -> None:
     if progress.uncommitted is not None:
         raise Conflict(
             "a batch is planned and not committed: it runs now, or will run again",
+            code="HF-E4003",
             where=checkpoint.uri,
             found=f"batch {progress.uncommitted}",
             expected=f"none after batch {progress.batch_id}",
@@ -441,6 +443,7 @@ def _sql(value: Any) -> str:
         return json.dumps(value)
     raise Invalid(
         "this is neither SQL nor a number",
+        code="HF-E2069",
         found=repr(value)[:200],
         expected="text with an expression, or a number",
         hint="give text as SQL: `\"'gold'\"`",

@@ -116,6 +116,7 @@ class StateAtRest:
         if self.found.confs.get(_STRICT, "true") != "true":
             raise Unsupported(
                 "which partition a key belongs to is not certain in this checkpoint",
+                code="HF-E7016",
                 where=self.source.uri,
                 found=f"{_STRICT}={self.found.confs[_STRICT]}",
                 expected="true, as every Spark since 3.3 fixes it",
@@ -141,6 +142,7 @@ class StateAtRest:
             if states[operator.operator_id].values.avro:
                 return Unsupported(
                     "where keys that are encoded as Avro go is not known here",
+                    code="HF-E7017",
                     where=where,
                     found=f"operator {operator.named.label}",
                     hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
@@ -178,6 +180,7 @@ def state_at_rest(
     if found.batch_id is None or (needs_state and not found.operators):
         raise Invalid(
             "there is no state to be moved",
+            code="HF-E2070",
             where=source.uri,
             found="no committed batch" if found.batch_id is None else "a query without stateful operators",
             hint="restore it as it is; a query without state takes the number of the session that starts it",
@@ -185,6 +188,7 @@ def state_at_rest(
     if source.savepoint_id is None and found.uncommitted is not None:
         raise Conflict(
             "a batch is planned and not committed: it runs now, or will run again",
+            code="HF-E4003",
             where=source.uri,
             found=f"batch {found.uncommitted}",
             expected=f"none after batch {found.batch_id}",
@@ -214,6 +218,7 @@ def require_same_rows(before: Sequence[StateContent], after: Sequence[StateConte
         return
     raise Internal(
         "the rows of a state have changed, and nothing was written",
+        code="HF-E9003",
         where=where,
         found=f"{lost[0].state.shown}: {counted(lost[0].rows, 'row')}",
         expected="the same rows before and after",

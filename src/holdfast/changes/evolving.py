@@ -204,6 +204,7 @@ def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -
                 if now is None or not fits(other, one):
                     raise Unsupported(
                         f"the state of {old.named.operator_kind} cannot be brought into another form",
+                        code="HF-E7021",
                         where=f"{where}, operator {old.named.label}",
                         found=f"({text_of(one)}), and ({text_of(other)}) in the new code"
                         if now is not None
@@ -252,6 +253,7 @@ class RowConversion:
             if is_list:
                 raise Corrupt(
                     "a row of state is damaged",
+                    code="HF-E6001",
                     where=codec.where,
                     found="a list of values",
                     expected="one value for each key",
@@ -302,6 +304,7 @@ class RowConversion:
             elif not source.column.nullable:
                 raise Unsupported(
                     "a row has a null where the new code has none",
+                    code="HF-E7022",
                     where=self._codec.where,
                     found=source.column.label,
                     hint="let the new code allow nulls in it, or change these rows with"
@@ -492,6 +495,7 @@ def _prove(
         if not right:
             raise Internal(
                 "the rows of a state are not what they should be, and nothing was written",
+                code="HF-E9009",
                 where=plan.source,
                 found=f"operator {new.named.label}: {counted(rows, 'row')}",
                 hint="the source is as it was; please report this with the query's operators",

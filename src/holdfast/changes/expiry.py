@@ -235,6 +235,7 @@ def _shaped(value: Any, left: list[Any], stamps: Any) -> Any:
 def _differs(where: str) -> Internal:
     return Internal(
         "a key group without what has expired is not what it should be, and no savepoint was made",
+        code="HF-E9010",
         where=where,
         hint="take a savepoint without `--drop-expired`, and please report this",
     )
@@ -322,6 +323,7 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
         if left:
             raise Unsupported(
                 "Spark has left something in its own state that has expired, which is not dropped here",
+                code="HF-E7023",
                 where=f"state {state.full_name}",
                 found=counted(left, "row"),
                 expected="none: Spark removes them at the end of each batch",

@@ -53,6 +53,7 @@ class KeepNewerThan:
             known = [f"{state}: {', '.join(columns)}" for state, columns in times.items() if columns]
             raise Invalid(
                 f"no state has a column {self.column!r} with a timestamp or a date",
+                code="HF-E2073",
                 where=checkpoint.uri,
                 found="; ".join(known) or "no column with a timestamp or a date",
                 hint="`holdfast state list` shows the columns of each state",
@@ -85,6 +86,7 @@ def micros_of(when: datetime | date | str) -> int:
         if parsed is None:
             raise Invalid(
                 f"invalid point in time {when!r}",
+                code="HF-E2074",
                 expected="a date or a time in ISO 8601, such as 2026-11-01 or 2026-11-01T06:00:00Z",
             )
         when = parsed

@@ -100,6 +100,7 @@ class Wishes:
         word, name = left
         raise Invalid(
             "this stands for nothing that changes",
+            code="HF-E2102",
             where=f"--{word}",
             found=f"{name}={self.renames[name]}" if word == "map" else name,
             expected=", ".join(sorted(set(known))) or "nothing: the states are as they were",
@@ -164,6 +165,7 @@ def match_operators(
         if numbers[there].kind != operator.kind:
             raise Invalid(
                 "two operators that do not do the same are not the same",
+                code="HF-E2103",
                 where=where,
                 found=f"{operator.named.label}, and {numbers[there].named.label} in the new code",
                 hint="leave that --map out",
@@ -171,6 +173,7 @@ def match_operators(
         if there in pairs.values():
             raise Invalid(
                 "two operators are said to be one",
+                code="HF-E2104",
                 where=where,
                 found=numbers[there].named.label,
                 hint="name it in one --map only",
@@ -244,6 +247,7 @@ def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], w
     one, other = old[0], new[0]
     return Invalid(
         "which operator is which cannot be told",
+        code="HF-E2105",
         where=where,
         found="; ".join(f"{described(operator)} in the state" for operator in old),
         expected="one of " + "; ".join(f"{described(operator)} in the new code" for operator in new),

@@ -130,6 +130,7 @@ def _starts_spark(state: StateAtRest, partitions: int) -> bool:
         if operator.gathered:
             raise Unsupported(
                 "Spark's repartitioning would lose the state of an operator that goes by no key",
+                code="HF-E7029",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}, beside others",
                 hint="keep the number of partitions, or let the aggregate without keys be a query of its own",

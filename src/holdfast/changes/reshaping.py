@@ -253,6 +253,7 @@ def _regrouped(
     if lost is not None:
         raise Internal(
             "the keys of an operator do not have what they had, and nothing was written",
+            code="HF-E9013",
             where=plan.source,
             found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",
             hint="the source is as it was; please report this",
@@ -305,6 +306,7 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
             return None
         raise Invalid(
             "this backend is no database",
+            code="HF-E2106",
             where=where,
             found=f"--database, and --backend {backend}",
             hint=f"leave --database out, or give --backend {' or '.join(_OUTSIDE)}",
@@ -320,6 +322,7 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
     if not known.database:
         raise Invalid(
             f"it is not said which {known.kind} the state is to be moved to",
+            code="HF-E2107",
             where=where,
             hint="give --database with its address",
         )
@@ -336,6 +339,7 @@ def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
     if not found:
         raise Invalid(
             "there are no key groups: the query has no keyed state of Holdfast's",
+            code="HF-E2108",
             where=uri,
             hint="leave --key-groups out; --partitions is for every query",
         )
@@ -355,6 +359,7 @@ def _planned(
     if (backend, partitions, state_format, key_groups, database) == (None, None, None, None, None):
         raise Invalid(
             "it is not said what the state is to be moved to",
+            code="HF-E2109",
             expected="a backend, a number of partitions or of key groups, or a format",
             hint="give --backend, --partitions, --key-groups or --state-format",
         )
@@ -376,6 +381,7 @@ def _backend(name: str | None) -> str | None:
         return _NAMES[text.lower()]
     raise Unsupported(
         "state cannot be moved to this backend",
+        code="HF-E7030",
         found=text,
         expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
         hint="any other store needs a provider of its own, and tools of its own",
@@ -392,6 +398,7 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
     if rocksdb and wanted == 2:
         raise Unsupported(
             "the Spark that wrote this checkpoint does not know this state-checkpoint format",
+            code="HF-E7031",
             where=where,
             found="format 2, which came with Spark 4.0",
             expected="1",
@@ -399,6 +406,7 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
         )
     raise Invalid(
         "this backend does not have this state-checkpoint format",
+        code="HF-E2110",
         found=f"format {wanted}",
         expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
         hint="leave --state-format out",
@@ -419,6 +427,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
             )
             raise Unsupported(
                 f"{heap} cannot hold this operator: {why}",
+                code="HF-E7032",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",
                 expected=ROCKSDB,
@@ -429,6 +438,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
                 "rows that are encoded as Avro stay in the backend that they are in",
+                code="HF-E7033",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",
                 hint="leave --backend out",

@@ -289,6 +289,7 @@ class OperatorRewrite:
         except (struct.error, ValueError, IndexError) as error:
             raise Corrupt(
                 "a row of state is damaged",
+                code="HF-E6001",
                 where=self._where,
                 found=str(error),
                 hint="`holdfast checkpoint verify` names the batches that can still be restored",

@@ -163,6 +163,7 @@ def _snapshots(checkpoint: Storage, batch_id: int) -> frozenset[str]:
                 if len(chain) != 1 or not chain[0].kind.whole or chain[0].version != batch_id + 1:
                     raise Internal(
                         "a maintenance batch has not written the whole state of a store",
+                        code="HF-E9014",
                         where=full(checkpoint.uri, store.folder),
                         found=", ".join(file.name for file in chain) or "no file",
                         expected=f"a snapshot of version {batch_id + 1}",
@@ -185,6 +186,7 @@ def no_batch(checkpoint: Storage) -> NotFound:
     """The error for a checkpoint that has no state to be changed."""
     return NotFound(
         "no batch is committed",
+        code="HF-E3015",
         where=checkpoint.uri,
         hint="let the query finish a batch; `holdfast checkpoint show` says which it has committed",
     )
@@ -229,6 +231,7 @@ class WorkingCopy:
         if copy != batch_id:
             raise Conflict(
                 "the query has gone on since this was planned",
+                code="HF-E4004",
                 where=source.uri,
                 found=f"batch {copy}",
                 expected=f"batch {batch_id}",

@@ -390,7 +390,9 @@ class ListedCheckpoint(ReadOnly):
         return self._tree.size(path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal("a listing of a checkpoint is never written", where=full(self.uri, path))
+        raise Internal(
+            "a listing of a checkpoint is never written", code="HF-E9015", where=full(self.uri, path)
+        )
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:
@@ -520,6 +522,7 @@ def read_query_id(storage: Storage, logs: Logs) -> str:
         if logs.offered or logs.committed:
             raise Corrupt(
                 "the checkpoint has lost its query id",
+                code="HF-E6004",
                 where=layout.METADATA,
                 found="no such file",
                 expected="the id of its query",
@@ -590,6 +593,7 @@ def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
         error.fact,
         where=full(storage.uri, error.where or ""),
         found=error.found,
+        code=error.code,
         expected=error.expected,
         hint=error.hint
         or f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",

@@ -127,6 +127,7 @@ def require_state(
         path, what = evidence.lost[0]
         raise Corrupt(
             "the checkpoint has lost state",
+            code="HF-E6005",
             where=full(storage.uri, path),
             found=what,
             hint="restore it from a savepoint or another copy; see what else is wrong with "
@@ -335,6 +336,7 @@ class _Cut:
         if not logs.committed and logs.offered and logs.offered[-1] > 0 and not Logs(storage).committed:
             raise Corrupt(
                 "the checkpoint has lost its commit log",
+                code="HF-E6006",
                 where=full(storage.uri, layout.COMMITS),
                 found=f"no commit, though batch {logs.offered[-1]} was planned",
                 expected="the commit of every batch before it",
@@ -449,6 +451,7 @@ class _Cut:
         if last - base > _MOST_ENTRIES:
             raise Corrupt(
                 "a source's log cannot be as long as it says",
+                code="HF-E6007",
                 where=full(self._storage.uri, f"{layout.SOURCES}/{source}"),
                 found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
                 hint="see what else is wrong with"
@@ -611,6 +614,7 @@ def _sources(original: Storage, other: Storage) -> Iterator[str]:
 def _missing(checkpoint: Storage, file: LogFile) -> NotFound:
     return NotFound(
         "a batch cannot be run again",
+        code="HF-E3016",
         where=full(checkpoint.uri, file.render()),
         found="no such file",
         hint="`holdfast checkpoint verify` says what else is missing",

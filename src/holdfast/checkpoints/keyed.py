@@ -112,6 +112,7 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
     if note is None:
         raise Invalid(
             "keyed state of this checkpoint is in a database, and nothing says which it is",
+            code="HF-E2111",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
             f"{cassandra_address.ADDRESS}=cassandra://HOST:PORT/KEYSPACE and {CASSANDRA_PASSWORD_VARIABLE}",
@@ -165,7 +166,11 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
         return replace(server, authorities=authorities)
     except TypeError as error:
         raise Corrupt(
-            "the note of an operator cannot be read", where=where, found=str(error), hint=SEE_DAMAGE
+            "the note of an operator cannot be read",
+            code="HF-E6003",
+            where=where,
+            found=str(error),
+            hint=SEE_DAMAGE,
         ) from error
 
 
@@ -227,7 +232,11 @@ class KeyGroup:
         """
         if self.meta is None:
             raise Corrupt(
-                "a key group has no record", where=where, found=f"key group {self.group}", hint=SEE_DAMAGE
+                "a key group has no record",
+                code="HF-E6008",
+                where=where,
+                found=f"key group {self.group}",
+                hint=SEE_DAMAGE,
             )
         return Meta.decode(self.meta)
 
@@ -245,7 +254,11 @@ class KeyGroup:
     def unreadable(self, where: str, error: Exception) -> Corrupt:
         """The error for what is not a key group."""
         return Corrupt(
-            "a key group cannot be read", where=where, found=f"{self.group}: {error}", hint=SEE_DAMAGE
+            "a key group cannot be read",
+            code="HF-E6009",
+            where=where,
+            found=f"{self.group}: {error}",
+            hint=SEE_DAMAGE,
         )
 
 
@@ -473,6 +486,7 @@ def group_of_key(codec: StateCodec, key: bytes) -> int:
     if not 0 <= group < MOST_GROUPS:
         raise Corrupt(
             "no key group is stored under this number",
+            code="HF-E6010",
             where=codec.where,
             found=str(number),
             hint=SEE_DAMAGE,
@@ -683,6 +697,8 @@ def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
     try:
         found = [timer_of(key, at) for key, at in decode(text).items()]
     except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise Corrupt("the timers of a key cannot be read", found=repr(text), hint=SEE_DAMAGE) from error
+        raise Corrupt(
+            "the timers of a key cannot be read", code="HF-E6011", found=repr(text), hint=SEE_DAMAGE
+        ) from error
     timers = [KeyTimer(timer.name, timer.clock, timer.at_ms) for timer in found]
     return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))

@@ -280,6 +280,7 @@ def read_again(
 def _ambiguous(where: str, found: str) -> Unsupported:
     return Unsupported(
         "which log belongs to which source cannot be told",
+        code="HF-E7034",
         where=where,
         found=found,
         expected="a stream that is read twice beside others that have other offsets",

@@ -219,6 +219,7 @@ class RecordFile:
         except OSError as error:
             raise Unavailable(
                 "the record of good batches cannot be read",
+                code="HF-E5005",
                 where=str(self.path),
                 found=error.strerror,
                 hint=_READABLE,
@@ -237,6 +238,7 @@ class RecordFile:
             except (ValueError, TypeError, KeyError) as error:  # noqa: PERF203 - ends the loop
                 raise Corrupt(
                     "the record of good batches is damaged",
+                    code="HF-E6013",
                     where=f"{self.path}, line {number}",
                     hint="if the checkpoint is good, begin a new record with `holdfast watch --anew`",
                 ) from error
@@ -332,6 +334,7 @@ def in_use(path: Path) -> Conflict:
     """The error for a record that somebody else writes."""
     return Conflict(
         "another process records the batches of this checkpoint",
+        code="HF-E4005",
         where=str(path),
         hint="a job under `holdfast run` is recorded by itself; one `holdfast watch` at a time is enough",
     )
@@ -367,6 +370,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def _unwritable(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
         "the record of good batches cannot be written",
+        code="HF-E5006",
         where=str(path),
         found=error.strerror or str(error),
         hint=_WRITABLE,
@@ -433,6 +437,7 @@ class WrittenBy(JsonShape):
             settings = ", ".join(self.unknown_settings)
             raise Unsupported(
                 "a newer Spark wrote this than the one that is installed, which may not read its state",
+                code="HF-E7035",
                 where=self.checkpoint,
                 found=self.text + (f"; Spark {self.installed} does not know {settings}" if settings else ""),
                 expected=f"Spark {self.installed} or older",

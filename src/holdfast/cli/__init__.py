@@ -24,6 +24,7 @@ from holdfast.cli import (
     demo,
     doctor,
     drill,
+    explain,
     fork,
     help_text,
     interrupts,
@@ -121,6 +122,7 @@ def _require_text(words: list[str]) -> None:
     except UnicodeDecodeError as error:
         raise Invalid(
             "an argument is no text in UTF-8",
+            code="HF-E2112",
             found=" ".join(ascii(word) for word in words if not word.isprintable()),
             hint="rename what it names",
         ) from error
@@ -130,6 +132,7 @@ def _wrong_call(error: Any) -> Invalid:
     """Convert the library's error about unreadable arguments into one of ours."""
     return Invalid(
         error.format_message().removesuffix("."),
+        code="HF-E2113",
         hint=None if error.ctx is None else f"see `{error.ctx.command_path} --help`",
     )
 
@@ -139,7 +142,9 @@ def _translate_error(error: Exception) -> HoldfastError:
     if isinstance(error, OSError) and error.errno is not None:
         where = error.filename if isinstance(error.filename, str) else None
         if where is None and _is_nowhere():
-            return NotFound("the working directory is gone", hint="change to one that is there")
+            return NotFound(
+                "the working directory is gone", code="HF-E3022", hint="change to one that is there"
+            )
         kind = Invalid if error.errno in _WRONG_PATHS else Unavailable
         return kind(
             "the system does not do what it was asked",
@@ -149,6 +154,7 @@ def _translate_error(error: Exception) -> HoldfastError:
         )
     return missing_package(error) or Internal(
         "something went wrong inside Holdfast",
+        code="HF-E9016",
         found=f"{type(error).__name__}: {error}",
         hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
     )
@@ -255,6 +261,9 @@ app.command("advise", short_help="Say what would be better for a checkpoint, a j
 app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
 app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
 app.command("doctor", short_help="Check what can run here, and show the defaults of jobs.")(doctor.doctor)
+app.command("explain", short_help="Explain the code of an error, of a lint rule or of advice.")(
+    explain.explain
+)
 app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
     completion.completion
 )

@@ -73,7 +73,10 @@ def export(
     files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
     if to.exists() and not to.is_dir():
         raise Conflict(
-            "a file is where a directory should be", where=str(to), hint="name another one with --to"
+            "a file is where a directory should be",
+            code="HF-E4006",
+            where=str(to),
+            hint="name another one with --to",
         )
     for name, (_, mark) in files.items():
         _check(to / name, mark)
@@ -145,6 +148,7 @@ def _check(path: Path, mark: str) -> None:
     if not ours:
         raise Conflict(
             "a file is in the way",
+            code="HF-E4007",
             where=str(path),
             found="a file that no export has written",
             hint="move it, or name another directory with --to",
@@ -159,6 +163,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
     except OSError as error:
         raise Invalid(
             "the directory cannot be made",
+            code="HF-E2114",
             where=str(folder),
             found=error.strerror or str(error),
             hint="name another one with --to",

@@ -134,6 +134,7 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
         if query not in checkpoints:
             raise NotFound(
                 f"job {details.status.job.name!r} has no query {query!r}",
+                code="HF-E3023",
                 found=", ".join(checkpoints),
                 hint=f"name one of them, or see them with `holdfast status {details.status.job.name}`",
             )
@@ -141,6 +142,7 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
     if len(checkpoints) > 1:
         raise Invalid(
             f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
+            code="HF-E2115",
             found=", ".join(checkpoints),
             expected="the checkpoint of one of them",
             hint=f"name one of {', '.join(checkpoints.values())}",
@@ -187,6 +189,7 @@ def catalog_for(given: str, home: str | None) -> str:
     if place is None:
         raise Invalid(
             "a savepoint of this checkpoint needs a directory",
+            code="HF-E2116",
             found=f"none, and {uri} has nothing beside it",
             hint="name the directory behind the checkpoint",
         )
@@ -226,6 +229,7 @@ def job_details(given: str, home: str | None) -> JobDetails:
     except NotFound as error:
         raise NotFound(
             f"there is neither a directory nor a job {given!r}",
+            code="HF-E3024",
             where=error.where,
             found=error.found,
             hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",

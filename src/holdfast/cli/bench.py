@@ -113,6 +113,7 @@ def _check_installed() -> None:
     if find_spec("holdfast_bench") is None:
         raise Unsupported(
             "the benchmarks are not part of an installed package",
+            code="HF-E7040",
             where="holdfast bench",
             expected="a checkout of Holdfast's source, installed as editable",
             hint="clone the repository and run `make bench` in it",

@@ -45,11 +45,14 @@ def check_for_spark(
         if context.params.get(name):
             raise Invalid(
                 _STATE_ALONE,
+                code="HF-E2117",
                 where=f"--{name.rstrip('_')}",
                 hint=f"holdfast check --spark {spark} SAVEPOINT",
             )
     if target.partition(":")[0].endswith(".py"):
-        raise Invalid(_STATE_ALONE, where=target, hint=f"holdfast check --spark {spark} SAVEPOINT")
+        raise Invalid(
+            _STATE_ALONE, code="HF-E2117", where=target, hint=f"holdfast check --spark {spark} SAVEPOINT"
+        )
     address = checkpoint_of(whole_address(context, target), home, query)
     report = hf.check_spark(address, spark, query=query, home=options.settings(home).real_home)
     output.show(report, json, _show_spark)
@@ -163,6 +166,7 @@ def check(
     if against is None:
         raise Invalid(
             "what the code is to be checked against is missing",
+            code="HF-E2118",
             where="--against",
             expected="a savepoint, a checkpoint or a job",
             hint=f"holdfast check {target} --against SAVEPOINT",

@@ -89,6 +89,7 @@ def cost(
     if savepoints and (place is None or is_savepoint(place)):
         raise Invalid(
             "--savepoints names the directories of a checkpoint's savepoints",
+            code="HF-E2119",
             found="no checkpoint" if place is None else place,
             expected="a checkpoint or a job",
             hint="leave --savepoints out, or name the checkpoint",
@@ -98,6 +99,7 @@ def cost(
         if given:
             raise Invalid(
                 "a checkpoint has its own figures",
+                code="HF-E2120",
                 found=f"{place} and {', '.join(given)}",
                 expected="a checkpoint, or a plan",
                 hint="leave one of both out",
@@ -107,6 +109,7 @@ def cost(
     if rate is None or keys is None:
         raise Invalid(
             "there is nothing to tell the cost of",
+            code="HF-E2121",
             found=", ".join(given) or "neither a checkpoint nor a plan",
             expected="CHECKPOINT, JOB or SP; or --rate and --keys of a plan",
             hint="holdfast cost checkpoints/visits, or holdfast cost --rate 5000 --keys 1000000",

@@ -57,14 +57,19 @@ def demo(
     if example not in EXAMPLES:
         raise NotFound(
             "there is no such example",
+            code="HF-E3025",
             found=example,
             expected=", ".join(EXAMPLES),
             hint=f"holdfast demo {EXAMPLES[0]}",
         )
     if keep is not None and keep.exists() and not keep.is_dir():
-        raise Conflict("a file is where a directory should be", where=str(keep), hint="name another one")
+        raise Conflict(
+            "a file is where a directory should be", code="HF-E4006", where=str(keep), hint="name another one"
+        )
     if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise Conflict("the folder is not empty", where=str(keep), hint="name one that is new or empty")
+        raise Conflict(
+            "the folder is not empty", code="HF-E4008", where=str(keep), hint="name one that is new or empty"
+        )
     require_package("pyspark")
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
@@ -228,6 +233,7 @@ def _place(folder: Path | None) -> Path:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(
                 "this is not an empty directory",
+                code="HF-E4009",
                 where=str(folder),
                 hint="name one that is new or empty, or none for a temporary one",
             )
@@ -242,6 +248,7 @@ def _written(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise Invalid(
             "the files of the tour cannot be written",
+            code="HF-E2122",
             where=str(folder),
             found=error.strerror or str(error),
             hint="name another directory: holdfast tour DIR",
@@ -300,6 +307,7 @@ def _walk(
     if code != step.exit_code:
         raise Failed(
             "a step of the tour did not end as it should",
+            code="HF-E1002",
             where=command,
             found=f"exit code {code}",
             expected=f"exit code {step.exit_code}",

@@ -194,6 +194,7 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
     if manager_of(master) is Manager.LOCAL:
         raise Invalid(
             "this is no cluster",
+            code="HF-E2123",
             where=f"--master {master}",
             expected="spark://HOST:PORT, yarn or k8s://…",
             hint="leave it out, or try this machine with `holdfast doctor --deep`",

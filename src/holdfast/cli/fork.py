@@ -208,18 +208,21 @@ def fork(  # noqa: PLR0917 - each is an option
     if table is not None:
         raise Invalid(
             "--table cannot be combined with --compare",
+            code="HF-E2124",
             where="--compare --table",
             hint="compare first, without CHECKPOINT; then fork with --table",
         )
     if database is not None:
         raise Invalid(
             "a comparison makes its fork where the state was",
+            code="HF-E2125",
             where="--compare --database",
             hint="leave --database out; or compare first, and fork to the other database then",
         )
     if drop_expired:
         raise Invalid(
             "a comparison runs from the savepoint as it is",
+            code="HF-E2126",
             where="--compare --drop-expired",
             hint="leave --compare out; or compare from one of `holdfast savepoint take --drop-expired`"
             " instead",
@@ -227,6 +230,7 @@ def fork(  # noqa: PLR0917 - each is an option
     if original is None:
         raise Invalid(
             "a savepoint holds no code, so the original code must be named too",
+            code="HF-E2127",
             where="--compare",
             expected="--original FILE.py[:JOB]",
             hint="name the job file that the savepoint's query runs",
@@ -234,6 +238,7 @@ def fork(  # noqa: PLR0917 - each is an option
     if dry_run:
         raise Invalid(
             "a comparison changes nothing, so there is nothing to leave out",
+            code="HF-E2128",
             where="--compare --dry-run",
             hint="leave out CHECKPOINT, and no fork is made",
         )
@@ -271,6 +276,7 @@ def _fork(
     if checkpoint is None:
         raise Invalid(
             "it is not said where the fork is to go",
+            code="HF-E2129",
             expected="holdfast fork SP CHECKPOINT",
             hint="name a directory that does not exist",
         )

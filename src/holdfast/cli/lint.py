@@ -62,6 +62,7 @@ def lint(
     if format_ not in _FORMATS or (json and format_ != "text"):
         raise Invalid(
             "this is not a format",
+            code="HF-E2130",
             where=f"--format {format_}",
             expected="--json, or --format text or sarif",
             hint="give one of them",

@@ -102,6 +102,7 @@ def set_(
     if len(ways) != 1:
         raise Invalid(
             "it is not said where a source is to go on" if not ways else "it is said twice where to go on",
+            code="HF-E2131",
             expected="one of --at T:P:N, --from FILE, --version V, --offset JSON",
             hint=_SHOWS,
         )
@@ -151,6 +152,7 @@ def skip(
     if bool(rows) == bool(files):
         raise Invalid(
             "it is not said what is to be left out",
+            code="HF-E2132",
             found="both" if rows else "neither",
             expected="--rows T:P:N, or --file FILE",
             hint=_SHOWS,
@@ -200,6 +202,7 @@ def translate(
     if bool(topics) == (mapping is not None):
         raise Invalid(
             "it is not said what the offsets are to be translated by",
+            code="HF-E2133",
             found="both" if topics else "neither",
             expected="--topic OLD=NEW, or --map FILE",
             hint="give one of the two",
@@ -209,7 +212,11 @@ def translate(
         old, equals, new = pair.partition("=")
         if not (equals and old and new):
             raise Invalid(
-                "this is no pair of topics", found=pair, expected="OLD=NEW", hint="name both topics"
+                "this is no pair of topics",
+                code="HF-E2134",
+                found=pair,
+                expected="OLD=NEW",
+                hint="name both topics",
             )
         changes.append(hf.RenameTopic(old, new))
     if mapping is not None:
@@ -227,20 +234,30 @@ def _text(file: str) -> str:
     path = Path(file)
     try:
         if not path.exists():
-            raise NotFound("there is no such file", where=file, hint="see that the path is right")
+            raise NotFound(
+                "there is no such file", code="HF-E3003", where=file, hint="see that the path is right"
+            )
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             raise _no_lines(file)
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise Invalid("a file is no text in UTF-8", where=file, hint="see that the path is right") from error
+        raise Invalid(
+            "a file is no text in UTF-8", code="HF-E2135", where=file, hint="see that the path is right"
+        ) from error
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         found = error.strerror if isinstance(error, OSError) else str(error)
-        raise Invalid("a file cannot be read", where=file, found=found, hint=_PIPED) from error
+        raise Invalid(
+            "a file cannot be read", code="HF-E2136", where=file, found=found, hint=_PIPED
+        ) from error
 
 
 def _no_lines(where: str) -> Invalid:
     return Invalid(
-        "this is no file of offsets", where=where, expected="a file of lines, at most 64 MiB", hint=_PIPED
+        "this is no file of offsets",
+        code="HF-E2137",
+        where=where,
+        expected="a file of lines, at most 64 MiB",
+        hint=_PIPED,
     )
 
 

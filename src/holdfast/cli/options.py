@@ -51,10 +51,16 @@ Home = Annotated[
 def on_this_machine(path: Path | None) -> Path | None:
     """A file or directory that a verb makes or reads on this machine: no URI, which would become a path."""
     if path is not None and any(ord(letter) < 32 for letter in str(path)):
-        raise Invalid("a path has no control characters", found=ascii(str(path)), hint="name another one")
+        raise Invalid(
+            "a path has no control characters",
+            code="HF-E2138",
+            found=ascii(str(path)),
+            hint="name another one",
+        )
     if path is not None and SCHEME.match(str(path)):
         raise Invalid(
             "this is no path on this machine",
+            code="HF-E2139",
             found=str(path),
             hint="name a local path; one with a colon in it is written with ./ before it",
         )
@@ -191,6 +197,7 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
         if not key or not equals:
             raise Invalid(
                 "this is not a setting",
+                code="HF-E2140",
                 where=f"{flag} {text}",
                 expected="KEY=VALUE",
                 hint=f"write {flag} KEY=VALUE, once for each",

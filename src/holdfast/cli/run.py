@@ -141,6 +141,7 @@ def run(
     if outcome.state is JobState.FAILED:
         raise Failed(
             "the job failed for good",
+            code="HF-E1003",
             where=target,
             found=outcome.reason,
             hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
@@ -213,6 +214,7 @@ def _fallback(given: str | None) -> Fallback | None:
     if given is not None and found is None:
         raise Invalid(
             "there is no such way back",
+            code="HF-E2141",
             where=f"--fall-back-to {given}",
             expected=" or ".join(FALLBACKS),
             hint="without it a damaged checkpoint ends the job, and nothing is replaced",
@@ -238,6 +240,7 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
         if query in found:
             raise Invalid(
                 "a query goes on from one savepoint",
+                code="HF-E2142",
                 where=f"-s {text}",
                 found=f"another one, {found[query]}",
                 hint="of several queries name each: -s QUERY=SP",

@@ -259,16 +259,20 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
     if every is not None and drop_expired:
         raise Invalid(
             "savepoints that are taken again and again have all state",
+            code="HF-E2143",
             found=f"--every {every} and --drop-expired",
             hint="take one with --drop-expired alone",
         )
     if every is None and keep is not None:
         raise Invalid(
-            "--keep deletes savepoints that --every has taken", hint="say how often, or leave it out"
+            "--keep deletes savepoints that --every has taken",
+            code="HF-E2144",
+            hint="say how often, or leave it out",
         )
     if every is not None and batch is not None:
         raise Invalid(
             "a batch can be taken once",
+            code="HF-E2145",
             found=f"--every {every} and --batch {batch}",
             hint="leave one of them out",
         )
@@ -303,6 +307,7 @@ def _refuse_no_catalog(catalog: str) -> None:
     if not is_catalog(storage):
         raise NotFound(
             "there are no savepoints here",
+            code="HF-E3026",
             where=storage.uri,
             hint="name the directory that `holdfast savepoint take CHECKPOINT DIR` was given",
         )

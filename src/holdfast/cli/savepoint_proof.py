@@ -315,6 +315,7 @@ def digest(
         if SAVEPOINTS not in catalog.list().names:
             raise NotFound(
                 "this is no directory of savepoints",
+                code="HF-E3027",
                 where=catalog.uri,
                 found=f"no {SAVEPOINTS} in it",
                 hint="name the directory that `holdfast savepoint take` was given, or a savepoint",
@@ -361,6 +362,7 @@ def label(
     if remove == (text is not None):
         raise Invalid(
             "a savepoint is given a label, or loses it",
+            code="HF-E2146",
             found="both" if remove else "no label",
             expected="LABEL or --remove",
             hint="holdfast savepoint label SP LABEL, or holdfast savepoint label SP --remove",

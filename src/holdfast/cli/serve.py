@@ -104,6 +104,7 @@ def server_settings(
     if token is not None and token_file is not None:
         raise Invalid(
             "a server has one token",
+            code="HF-E2147",
             found="--token and --token-file",
             expected="one of them",
             hint="use --token-file, which no process list shows",

@@ -54,6 +54,7 @@ class _Output(io.TextIOWrapper):
             raise error  # such as `head`, which has seen enough
         raise Unavailable(
             "standard output cannot be written",
+            code="HF-E5007",
             found=error.strerror,
             hint="free space where it goes to, or send it elsewhere; the verb itself may have done its work",
         ) from error
@@ -141,5 +142,5 @@ def confirm(question: str, does: str = "deletes something") -> None:
         Invalid: There is no terminal to ask on.
     """
     if not sys.stdin.isatty():
-        raise Invalid(f"this {does} and nobody can be asked", hint="answer with --yes")
+        raise Invalid(f"this {does} and nobody can be asked", code="HF-E2148", hint="answer with --yes")
     typer.confirm(question, abort=True, err=True)

@@ -88,6 +88,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
             raise
         raise Invalid(
             "name the state in front of the key: there are several",
+            code="HF-E2149",
             found=f"{word!r} alone",
             expected=f"one of {', '.join(map(shlex.quote, names))}",
             hint=f"for the first of them: `holdfast state get … {shlex.quote(names[0])} {shlex.quote(word)}`",
@@ -174,6 +175,7 @@ def scan(
     if sql is not None and (state is not None or where is not None):
         raise Invalid(
             "scan a state, with --where if need be, or ask in SQL",
+            code="HF-E2150",
             hint="holdfast state scan CHECKPOINT STATE, or holdfast state scan CHECKPOINT --sql 'select …'",
         )
     target = None if to is None else Path(to)
@@ -251,6 +253,7 @@ def missing(found: KeyState) -> NotFound:
     example = "" if sample is None else f"a key of this state: {shlex.quote(sample)}; "
     return NotFound(
         "there is no such key in this state",
+        code="HF-E3028",
         where=f"{found.state.full_name} at batch {found.batch_id}",
         found=output.compact(plain(found.key)),
         hint=f"{example}look for it with `holdfast state scan … --where`, or in other batches with"

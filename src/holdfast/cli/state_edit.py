@@ -96,7 +96,11 @@ def edit(
 
     check_label(label)
     if all_ and (where or key):
-        raise Invalid("--all picks every row, and --where and --key pick some", hint="leave one of them out")
+        raise Invalid(
+            "--all picks every row, and --where and --key pick some",
+            code="HF-E2151",
+            hint="leave one of them out",
+        )
     where = "true" if all_ else where
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(map(_row, insert or ())))
     address = checkpoint_of(source, home)
@@ -170,6 +174,7 @@ def _row(text: str) -> dict[str, Any]:
 def _no_row(text: str, problem: str) -> Invalid:
     return Invalid(
         "a row to insert is no JSON object",
+        code="HF-E2152",
         found=f"{text[:200]}: {problem}",
         expected='{"column": value, …}',
         hint="`holdfast state list` shows the columns; quote the JSON for the shell",
@@ -323,14 +328,20 @@ def _require_writable(target: Path) -> None:
         Invalid: Nobody may write there.
     """
     if target.exists():
-        raise Conflict("the certificate's file exists", where=str(target), hint="name a new one")
+        raise Conflict(
+            "the certificate's file exists", code="HF-E4010", where=str(target), hint="name a new one"
+        )
     if not target.absolute().parent.is_dir():
         raise NotFound(
-            "the certificate's directory does not exist", where=str(target), hint="make it, or name another"
+            "the certificate's directory does not exist",
+            code="HF-E3029",
+            where=str(target),
+            hint="make it, or name another",
         )
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise Invalid(
             "the certificate cannot be written there",
+            code="HF-E2153",
             where=str(target),
             found="no permission to write",
             hint="name a file in a directory of yours",

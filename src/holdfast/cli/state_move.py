@@ -81,6 +81,7 @@ def _require_code(to: str | None, code: Mapping[str, object]) -> None:
     if to is None and codes:
         raise Invalid(
             f"{', '.join(codes)} needs --to",
+            code="HF-E2154",
             expected="the new code",
             hint="give --to FILE.py[:JOB]",
         )

@@ -60,6 +60,7 @@ def ttl(
     if (what_if is None) == (watermark is None):
         raise Invalid(
             "ask about a time to live, or about a watermark's delay",
+            code="HF-E2018",
             hint="holdfast ttl CHECKPOINT --what-if 24h, or --watermark 2h",
         )
     ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)

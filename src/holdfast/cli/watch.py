@@ -95,6 +95,7 @@ def _require_checkpoint(storage: Storage) -> None:
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
         raise NotFound(
             "there is no checkpoint",
+            code="HF-E3017",
             where=storage.uri,
             hint="name the directory that holds `metadata`, `offsets` and `commits`",
         )
@@ -111,6 +112,7 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
         recorder.discard()
         raise Corrupt(
             "the checkpoint is damaged, and no record of it was begun",
+            code="HF-E6017",
             where=f"{storage.uri}/{problems[0].file}",
             found=problems[0].what,
             hint=f"`holdfast checkpoint verify {place_word(storage.uri)}` names all damage",
@@ -128,6 +130,7 @@ def _alerts(given: list[str] | None) -> Alerts:
     if wrong := [name for name in wanted if name not in known]:
         raise Invalid(
             "there is no such alert",
+            code="HF-E2155",
             where="--alert",
             found=", ".join(wrong),
             expected=", ".join(known),

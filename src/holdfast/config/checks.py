@@ -44,6 +44,7 @@ def check_periodic(owner: str, savepoints: object, every: object) -> None:
     if (savepoints is None) != (every is None):
         raise Invalid(
             "savepoints need a directory and a time",
+            code="HF-E2156",
             where=f"{owner}(…)",
             found=f"savepoints={savepoints!r}, savepoint_every={every!r}",
             hint='name both: savepoints="s3://bucket/sp", savepoint_every="1h"',
@@ -136,6 +137,7 @@ def refused(
     """
     return Invalid(
         f"cannot use this value for {setting}",
+        code="HF-E2157",
         where=setting if where is None else where,
         found=repr(value) if found is None else found,
         expected=expected,

@@ -310,4 +310,6 @@ def _size(conf: Mapping[str, str], key: str, default: str, *, bare: str) -> int:
 
 
 def _unreadable(key: str, found: str, expected: str) -> Invalid:
-    return Invalid("a Spark setting cannot be read", where=key, found=repr(found), expected=expected)
+    return Invalid(
+        "a Spark setting cannot be read", code="HF-E2158", where=key, found=repr(found), expected=expected
+    )

@@ -436,6 +436,7 @@ class TiKV(_DatabaseStore):
         if None in files and any(files):
             raise Invalid(
                 "TLS to TiKV needs three files",
+                code="HF-E2159",
                 where="TiKV(authority=…, certificate=…, key=…)",
                 found=", ".join(file for file in files if file),
                 expected="authority, certificate and key, or none of them",

@@ -234,6 +234,7 @@ def _look_up(written: str, raw: object) -> _Given:
         if close:
             raise Invalid(
                 "there is no such setting of Flink",
+                code="HF-E2160",
                 where="Checkpoint.from_flink",
                 found=written,
                 expected=close[0],
@@ -249,6 +250,7 @@ def _refuse_contradictions(given: list[_Given]) -> None:
         if setting.entry is not _NO_ENTRY and first.value != setting.value:
             raise Invalid(
                 "one setting of Flink is given under two names, with different values",
+                code="HF-E2161",
                 where="Checkpoint.from_flink",
                 found=f"{first.written} = {first.raw!r} and {setting.written} = {setting.raw!r}",
                 expected=f"only {setting.entry.name}",
@@ -262,6 +264,7 @@ def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.
     if "storage" not in fields:
         raise Invalid(
             "there is no place for the checkpoint",
+            code="HF-E2162",
             where="Checkpoint.from_flink",
             found="no execution.checkpointing.dir",
             expected="that key, or from_flink(…, storage=…)",
@@ -303,6 +306,7 @@ def _elections(given: list[_Given]) -> str | None:
     if quorum is None:
         raise Invalid(
             "there is no ZooKeeper to elect a leader in",
+            code="HF-E2163",
             where="high-availability.type",
             found="zookeeper",
             expected="high-availability.zookeeper.quorum, such as host:2181",

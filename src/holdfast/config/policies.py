@@ -275,6 +275,7 @@ class Exponential:
         if self.max_ms < self.initial_ms:
             raise Invalid(
                 "the longest pause is shorter than the first",
+                code="HF-E2164",
                 where="exponential(max=…)",
                 found=exact_duration(self.max_ms),
                 expected=f"at least {exact_duration(self.initial_ms)}, the value of initial",
@@ -462,6 +463,7 @@ class Recovery:
         if self.fallback is not None and self.fallback not in FALLBACKS:
             raise Invalid(
                 "there is no such way back",
+                code="HF-E2141",
                 where="recovery(fallback=…)",
                 found=repr(self.fallback),
                 expected="None, " + " or ".join(repr(fallback) for fallback in FALLBACKS),
@@ -470,6 +472,7 @@ class Recovery:
         if self.verify is None and self.fallback is not None:
             raise Invalid(
                 "a job that is to go back from a damaged checkpoint has to look for damage",
+                code="HF-E2165",
                 where="recovery(verify=…)",
                 found="None",
                 expected="a time, such as '1m'",
@@ -544,6 +547,7 @@ class Leading:
         if lease_ms < SHORTEST_MS:
             raise Invalid(
                 "the lease is too short",
+                code="HF-E2166",
                 where="lease",
                 found=exact_duration(lease_ms),
                 expected=f"{exact_duration(SHORTEST_MS)} or more",

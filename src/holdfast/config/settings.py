@@ -267,6 +267,7 @@ class Settings:
         source = self.sources.get("home")
         return Invalid(
             "the state home cannot be written",
+            code="HF-E2167",
             where=f"{self.home}" + ("" if source is None else f" (from {source})"),
             found=found,
             expected="a directory that this user may write",
@@ -326,6 +327,7 @@ def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -
     except RuntimeError as error:
         raise Invalid(
             f"there is no directory for the ~ in the setting {setting.name}",
+            code="HF-E2168",
             where=str(source),
             found=f"{text}, and no home directory of this user: HOME is not set",
             hint="name the whole path, or set HOME",
@@ -350,6 +352,7 @@ def _file(environ: Mapping[str, str], cwd: Path) -> Path | None:
     if named:
         raise NotFound(
             "there is no such settings file",
+            code="HF-E3030",
             where=f"{FILE_VARIABLE}={named}",
             found=f"no file at {path}",
             hint=f"unset {FILE_VARIABLE}, or create the file with a table [{TABLE}]",
@@ -363,6 +366,7 @@ def _table(path: Path) -> Mapping[str, object]:
     except OSError as error:
         raise Invalid(
             "the settings file cannot be read",
+            code="HF-E2169",
             where=str(path),
             found=error.strerror or str(error),
             hint=f"let this user read it, or name another with {FILE_VARIABLE}",
@@ -370,6 +374,7 @@ def _table(path: Path) -> Mapping[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(
             "the settings file is not TOML",
+            code="HF-E2170",
             where=str(path),
             found=str(error),
             hint=f'write settings as `home = "/data/holdfast"` below a line [{TABLE}]',
@@ -378,6 +383,7 @@ def _table(path: Path) -> Mapping[str, object]:
     if stray:
         raise Invalid(
             "the settings file has more than its table",
+            code="HF-E2171",
             where=str(path),
             found=", ".join(stray),
             expected=f"only the table [{TABLE}]",
@@ -385,7 +391,13 @@ def _table(path: Path) -> Mapping[str, object]:
         )
     table = content.get(TABLE, {})
     if not isinstance(table, dict):
-        raise Invalid(f"{TABLE} is not a table", where=str(path), found=repr(table), expected=f"[{TABLE}]")
+        raise Invalid(
+            f"{TABLE} is not a table",
+            code="HF-E2172",
+            where=str(path),
+            found=repr(table),
+            expected=f"[{TABLE}]",
+        )
     _only_known(table, f"[{TABLE}] of {path}")
     return table
 
@@ -396,6 +408,7 @@ def _only_known(given: Mapping[str, object], where: str) -> None:
         close = difflib.get_close_matches(unknown[0], _NAMES, n=1)
         raise Invalid(
             "there is no such setting",
+            code="HF-E2173",
             where=where,
             found=", ".join(unknown),
             expected=", ".join(_NAMES),

@@ -35,10 +35,16 @@ def spark_version() -> str:
     """
     version = installed("pyspark")
     if version is None:
-        raise NotFound("pyspark is not installed", where="this Python", hint="pip install 'holdfast[spark]'")
+        raise NotFound(
+            "pyspark is not installed",
+            code="HF-E3031",
+            where="this Python",
+            hint="pip install 'holdfast[spark]'",
+        )
     if not OLDEST <= minor(version) < TOO_NEW:
         raise Unsupported(
             "this Spark is not one that Holdfast knows",
+            code="HF-E7041",
             where="the installed pyspark",
             found=version,
             expected=RANGE,

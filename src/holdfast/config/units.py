@@ -256,5 +256,7 @@ def _whole(amount: Fraction, value: object, setting: str, shape: str, unit: str,
 
 def _finite(n: object, name: str) -> float:
     if isinstance(n, bool) or not isinstance(n, (int, float)) or not math.isfinite(n):
-        raise Invalid(f"cannot make a duration of {name}", found=repr(n), expected="a finite number")
+        raise Invalid(
+            f"cannot make a duration of {name}", code="HF-E2174", found=repr(n), expected="a finite number"
+        )
     return n

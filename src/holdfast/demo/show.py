@@ -164,6 +164,7 @@ class CoffeeShop:
             shutil.rmtree(place, ignore_errors=True)
             raise Unavailable(
                 "the day cannot be written",
+                code="HF-E5008",
                 where=str(place),
                 found=error.strerror,
                 hint="name another directory with --keep",
@@ -194,6 +195,7 @@ class CoffeeShop:
         if outcome.state is JobState.FAILED:
             raise Failed(
                 "the coffee shop's job failed",
+                code="HF-E1004",
                 where=str(home.job("coffee-shop")),
                 found=outcome.reason,
                 hint="the driver's log is there; `holdfast doctor --deep` tries Spark alone",

@@ -118,6 +118,7 @@ def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, 
     except Exception as error:
         raise Unavailable(
             f"a checkpoint cannot be {what}",
+            code="HF-E5009",
             where=str(path.toString()),
             found=java_message(error),
             hint=_ASK_STORAGE,

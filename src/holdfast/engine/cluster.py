@@ -90,12 +90,13 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
             top = place.parent if (place / "__init__.py").is_file() else place
             found.append(_archive(home, place.resolve().name, place, top))
         elif not place.exists():
-            raise NotFound("there is no such code", where="py_files", found=str(place))
+            raise NotFound("there is no such code", code="HF-E3033", where="py_files", found=str(place))
         elif place.suffix in (".py", *_ARCHIVES):
             found.append(place)
         else:
             raise Invalid(
                 "Python imports nothing from such a file",
+                code="HF-E2181",
                 where="py_files",
                 found=str(place),
                 expected="a .py file, a .zip or .egg archive, or a folder",
@@ -105,6 +106,7 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
     if doubled:
         raise Invalid(
             "two files of a job's code have one name, and executors keep all in one folder",
+            code="HF-E2182",
             where="py_files",
             found=", ".join(sorted(doubled)),
             hint="rename one, or put them into a package",

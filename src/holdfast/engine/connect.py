@@ -50,7 +50,11 @@ def refuse_connect(value: object, what: str, *, where: str, hint: str) -> None:
     """
     if is_connect(value):
         raise Unsupported(
-            f"{what} cannot be had over Spark Connect", where=where, found=type(value).__name__, hint=hint
+            f"{what} cannot be had over Spark Connect",
+            code="HF-E7042",
+            where=where,
+            found=type(value).__name__,
+            hint=hint,
         )
 
 
@@ -159,6 +163,7 @@ def read_bytes(spark: SparkSession, address: str) -> bytes | None:
 def _unavailable(address: str, error: Exception) -> Unavailable:
     return Unavailable(
         "the server of Spark Connect cannot read a file",
+        code="HF-E5010",
         where=address,
         found=next(iter(str(error).splitlines()), type(error).__name__),
         hint="see that the server runs and that it reaches the address, then start again",

@@ -293,13 +293,14 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if history.isStreaming:
-        raise Invalid("the history is a stream", where=where, hint="read it with spark.read")
+        raise Invalid("the history is a stream", code="HF-E2183", where=where, hint="read it with spark.read")
     has = {field.name: field.dataType for field in history.schema}
     for field in schema:
         found = has.get(field.name)
         if found is None or found.simpleString() != field.dataType.simpleString():
             raise Invalid(
                 "the history does not have the columns of its source",
+                code="HF-E2184",
                 where=where,
                 found=f"no column {field.name}" if found is None else f"{field.name} {found.simpleString()}",
                 expected=f"{field.name} {field.dataType.simpleString()}",
@@ -326,6 +327,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
         except Py4JJavaError as error:
             raise Invalid(
                 "a file that is to count as read is not there",
+                code="HF-E2185",
                 where=path,
                 hint="name the files as the history was read from, or leave those out that are gone",
             ) from error

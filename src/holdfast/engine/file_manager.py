@@ -168,6 +168,7 @@ def _keeps_old_files(spark: SparkSession, manager: str, checkpoint: str) -> Unsu
     return Unsupported(
         "the file manager that is set does not replace existing files: a batch that runs again would keep"
         " the state of its first run",
+        code="HF-E7043",
         where=checkpoint,
         found=f"{FILE_MANAGER_KEY} = {manager}, {LOCAL_FILE_SYSTEM_KEY} {system}",
         expected="a file manager that replaces a file",

@@ -42,6 +42,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     except Exception as error:
         raise Invalid(
             "the checkpoint's lock cannot be taken",
+            code="HF-E2186",
             where=str(path),
             found=java_message(error),
             hint=LET_WRITE,
@@ -58,6 +59,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     except Exception as error:
         raise Unavailable(
             f"the checkpoint's lock cannot be written: {java_message(error)}",
+            code="HF-E5011",
             where=str(path),
             hint="make room on that disk, then start again",
         ) from error

@@ -61,6 +61,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
     if manager is None:
         raise Unsupported(
             "this Spark cannot bring state into other partitions",
+            code="HF-E7054",
             found=f"Spark {spark.version}",
             expected="4.2 or newer",
             hint="`holdfast state migrate --partitions` needs no Spark for it",
@@ -89,6 +90,7 @@ def _refused(error: Exception) -> HoldfastError:
     )
     return Unsupported(
         "Spark refuses to bring this state into other partitions",
+        code="HF-E7055",
         found=told,
         hint="the checkpoint or savepoint is as it was; keep the number of partitions that it has",
     )

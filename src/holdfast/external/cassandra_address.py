@@ -89,6 +89,7 @@ def cassandra_address(address: str, environ: Mapping[str, str] | None = None) ->
     ):
         raise Invalid(
             "this is no address of Cassandra",
+            code="HF-E2193",
             where=where,
             found="one with a user or password in it" if "@" in text else text,
             expected="cassandra://HOST:PORT,HOST:PORT/KEYSPACE",

@@ -204,6 +204,7 @@ class CassandraConnection:
             if isinstance(cause, (cassandra.AuthenticationFailed, cassandra.Unauthorized)):
                 return Invalid(
                     "Cassandra refuses the user or the password",
+                    code="HF-E2194",
                     where=str(self.address),
                     found=self._line(cause),
                     hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Cassandra(user=…) for"
@@ -213,6 +214,7 @@ class CassandraConnection:
             if isinstance(cause, (cassandra.RequestValidationException, self.library.syntax_error)):
                 return Invalid(
                     "Cassandra refuses a statement",
+                    code="HF-E2195",
                     where=str(self.address),
                     found=self._line(cause),
                     hint="see that the tables of the keyspace are those of Holdfast; a value has to fit into"
@@ -227,6 +229,7 @@ class CassandraConnection:
             found = "no address for these names"
         return Unavailable(
             "Cassandra does not answer",
+            code="HF-E5016",
             where=str(self.address),
             found=found or self._line(error),
             hint="see that a majority of the copies runs, and all nodes can be reached from here and, for"
@@ -257,6 +260,7 @@ class CassandraConnection:
         if isinstance(error, cassandra.InvalidRequest) and "does not exist" in str(error):
             return Corrupt(
                 "the state is not in Cassandra",
+                code="HF-E6019",
                 where=where,
                 found=self._line(error),
                 expected="the keyspace and the tables of state",
@@ -268,6 +272,7 @@ class CassandraConnection:
         ):
             return Unavailable(
                 "Cassandra has met more deletions in a part of a store than it allows",
+                code="HF-E5017",
                 where=where,
                 found="more than tombstone_failure_threshold",
                 hint="repair and compact the table state_rows there",
@@ -330,6 +335,7 @@ class CassandraConnection:
         except OSError as error:
             raise Invalid(
                 "the file with the certificate authority of Cassandra cannot be read",
+                code="HF-E2196",
                 where=str(self.address.authorities),
                 found=str(error),
                 expected="a PEM file",
@@ -415,6 +421,7 @@ def open_cassandra(
     if consistency not in _SERIAL:
         raise Invalid(
             "this is no consistency that state can be read with",
+            code="HF-E2197",
             where=CONSISTENCY,
             found=consistency,
             expected=" or ".join(_SERIAL),
@@ -439,6 +446,7 @@ def open_cassandra(
 def _no_client(error: Exception) -> Unsupported:
     return Unsupported(
         "the Python client for Cassandra is not installed, or does not work with this Python",
+        code="HF-E7056",
         found=str(error),
         hint="pip install 'holdfast[cassandra]', for a job also for the workers of every executor",
     )

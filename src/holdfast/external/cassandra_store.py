@@ -349,6 +349,7 @@ class CassandraStore:
                 return after
         raise Unavailable(
             "Cassandra has not told whether a transaction was done",
+            code="HF-E5018",
             where=self.where,
             hint="begin again with the same command; nothing was lost",
         )
@@ -434,6 +435,7 @@ class CassandraStore:
             if not self._connection.run(_KEYSPACES, address.keyspace):
                 raise Invalid(
                     f"there is no keyspace {address.keyspace} in Cassandra",
+                    code="HF-E2198",
                     where=str(address),
                     hint=f"run CREATE KEYSPACE {address.keyspace} WITH replication ="
                     " {'class': 'NetworkTopologyStrategy', '<data center>': 3} there, with as many copies as"
@@ -443,6 +445,7 @@ class CassandraStore:
                 if tables.get(name):
                     raise Invalid(
                         f"Cassandra deletes what is in the table {name}, and state would be lost",
+                        code="HF-E2199",
                         where=str(address),
                         found=f"default_time_to_live = {tables[name]}",
                         expected="0",

@@ -88,6 +88,7 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
     shown = str(wanted)
     raise Invalid(
         f"refused to connect to a {product.name} server that only a file names",
+        code="HF-E2200",
         where=where,
         found=shown,
         expected=f"an address in {product.variable}, in --database, or in the backend of a job",
@@ -120,6 +121,7 @@ def _product_at(address: str) -> _Product:
     if not separator or scheme not in _BY_SCHEME:
         raise Invalid(
             "invalid database address",
+            code="HF-E2201",
             found="one with a user or password in it" if "@" in address else address or "none",
             expected="redis://HOST:PORT/N, rediss:// for TLS, or cassandra://HOST:PORT/KEYSPACE",
             hint="name the database with --database",

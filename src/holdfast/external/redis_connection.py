@@ -102,6 +102,7 @@ class RedisConnection:
         ):
             return Invalid(
                 "Redis refuses the user or the password",
+                code="HF-E2202",
                 where=str(self.address),
                 found=text,
                 hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Redis(user=…) for jobs, and"
@@ -111,6 +112,7 @@ class RedisConnection:
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
             return Unavailable(
                 "the memory of Redis is full, so nothing was written",
+                code="HF-E5019",
                 where=str(self.address),
                 found=text,
                 hint="raise maxmemory there, or let state expire sooner: see TTL",
@@ -121,6 +123,7 @@ class RedisConnection:
         """Return the error for a failure that a retry may change."""
         return Unavailable(
             "Redis does not answer",
+            code="HF-E5020",
             where=str(self.address),
             found=f"{type(error).__name__}: {error}",
             hint="see that it runs, and can be reached from here and, for a job, from every executor;"
@@ -151,10 +154,15 @@ class RedisConnection:
         text = str(error)
         if isinstance(error, self.errors.ReadOnlyError) or "READONLY" in text or "MISCONF" in text:
             return Unavailable(
-                "Redis takes no more", where=str(self.address), found=text, hint="make room there"
+                "Redis takes no more",
+                code="HF-E5021",
+                where=str(self.address),
+                found=text,
+                hint="make room there",
             )
         return Corrupt(
             "Redis has something else under the name of a store",
+            code="HF-E6020",
             where=f"{self.address}, store {store}",
             found=text,
             hint="restore a savepoint",
@@ -174,6 +182,7 @@ def client_library() -> Any:
     except ImportError as error:
         raise Unsupported(
             "the Python client for Redis is not installed",
+            code="HF-E7057",
             found=str(error),
             hint="pip install 'holdfast[redis]', for a job also for the workers of every executor",
         ) from error
@@ -232,6 +241,7 @@ def redis_address(address: str, environ: Mapping[str, str] | None = None) -> Red
     ):
         raise Invalid(
             "this is no address of Redis",
+            code="HF-E2203",
             where=where,
             found="one with a user or password in it" if "@" in text else text,
             expected="redis://HOST:PORT/DATABASE, or rediss:// for TLS",

@@ -169,7 +169,12 @@ class SharedState:
         """
         rows = self.rows(*key, **columns)
         if len(rows) > 1:
-            raise Invalid("the key has several rows", found=str(len(rows)), hint="ask for them with rows()")
+            raise Invalid(
+                "the key has several rows",
+                code="HF-E2204",
+                found=str(len(rows)),
+                hint="ask for them with rows()",
+            )
         return rows[0] if rows else None
 
     def rows(self, *key: Any, **columns: Any) -> list[SharedRow]:
@@ -200,6 +205,7 @@ class SharedState:
                 ]
         raise Conflict(
             "the state changes faster than it can be read",
+            code="HF-E4012",
             where=self.where,
             hint="ask again; retain=… of the query's backend says how many batches are kept",
         )
@@ -209,6 +215,7 @@ class SharedState:
         if len(key) > len(self.key_columns) or set(given) != set(self.key_columns):
             raise Invalid(
                 "these are not the columns of the key",
+                code="HF-E2205",
                 where=self.where,
                 found=", ".join(map(str, columns)) or f"{len(key)} values",
                 expected=", ".join(self.key_columns),
@@ -226,12 +233,14 @@ class SharedState:
         if not places:
             raise NotFound(
                 "there is no state of this query",
+                code="HF-E3038",
                 where=self.where,
                 hint="take the id from `holdfast checkpoint show`; it has state after its first batch",
             )
         if operator_id is None and len(operators) > 1:
             raise Invalid(
                 "the query has several operators with state",
+                code="HF-E2206",
                 where=self.where,
                 found=", ".join(map(str, operators)),
                 hint="name one: operator_id=…",
@@ -242,6 +251,7 @@ class SharedState:
             there = sorted({f"{match[1]}/{match[2]}" for match, _ in places})
             raise NotFound(
                 "the query has no such state",
+                code="HF-E3039",
                 where=self.where,
                 found=f"{wanted}/{store}",
                 expected=", ".join(there),
@@ -256,6 +266,7 @@ class SharedState:
         except KeyError:
             raise Unsupported(
                 "the state does not say what its rows are",
+                code="HF-E7058",
                 where=f"{self._reader.place}, store {names[0]}",
                 hint="let the query run a batch with this release of Holdfast",
             ) from None
@@ -280,6 +291,7 @@ class SharedState:
             if head is None:
                 raise NotFound(
                     "the state is gone",
+                    code="HF-E3040",
                     where=f"{self._reader.place}, store {name}",
                     hint="is the query new?",
                 )

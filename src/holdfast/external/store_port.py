@@ -39,6 +39,7 @@ def prefix_columns(encoder: str, where: str) -> int:
         return int(number)
     raise Unsupported(
         "how rows lie in this store is not known",
+        code="HF-E7059",
         where=where,
         found=f"encoder {encoder}" if encoder else "a store that does not say it",
         expected=f"{PLAIN}, or {_PREFIX}N",
@@ -206,6 +207,7 @@ def gone(database: str, where: str, hint: str) -> Corrupt:
     """The error for a store that is missing."""
     return Corrupt(
         f"the state is not in {database}",
+        code="HF-E6021",
         where=where,
         found="no such store",
         expected="the one that the checkpoint names",
@@ -222,6 +224,7 @@ def require_layout(layout: str, where: str) -> None:
     if layout != EXTERNAL_LAYOUT:
         raise Unsupported(
             "the state is of another release of Holdfast",
+            code="HF-E7060",
             where=where,
             found=f"layout {layout or 'unknown'}",
             expected=f"layout {EXTERNAL_LAYOUT}",
@@ -234,6 +237,7 @@ def not_kept(database: str, where: str, version: int, kept: Iterable[int]) -> No
     there = sorted(kept)
     return NotFound(
         f"{database} does not keep this version of the state any more",
+        code="HF-E3041",
         where=where,
         found=f"versions {there[0]} to {there[-1]}" if there else "none",
         expected=f"version {version}, which batch {version - 1} made",
@@ -245,6 +249,7 @@ def lacking(database: str, where: str, found: str, expected: str, hint: str) -> 
     """The error for a store that lacks a part."""
     return Corrupt(
         f"state in {database} is damaged: something else has deleted a part of it",
+        code="HF-E6022",
         where=where,
         found=found,
         expected=expected,
@@ -256,6 +261,7 @@ def store_in_use(database: str, where: str) -> Conflict:
     """The error for a store that is not to be made or deleted."""
     return Conflict(
         f"{database} has a store of this name, and a query uses it",
+        code="HF-E4013",
         where=where,
         hint="name a new directory; a store is never overwritten",
     )

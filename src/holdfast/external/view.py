@@ -79,6 +79,7 @@ def parse_description(data: bytes, where: str) -> tuple[str, str]:
     if not isinstance(database, str) or not isinstance(name, str):
         raise Corrupt(
             "the checkpoint does not say where its state is",
+            code="HF-E6023",
             where=where,
             expected="`database` and `store`",
             hint="put the file back from a copy, or restore a savepoint",
@@ -163,6 +164,7 @@ class ExternalView(ReadOnly):
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(
             "a checkpoint whose state is in a database cannot be changed in place",
+            code="HF-E7061",
             where=full(self.uri, path),
             hint="take a savepoint and change that; `holdfast restore` brings it back to the database",
         )

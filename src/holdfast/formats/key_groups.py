@@ -78,12 +78,14 @@ class Meta:
         except struct.error as error:
             raise Corrupt(
                 "a key group's record cannot be read",
+                code="HF-E6024",
                 found=str(error),
                 hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
             ) from error
         if magic not in (_PLAIN, _COUNTED):
             raise Corrupt(
                 "a key group's record is of a kind that is not known",
+                code="HF-E6025",
                 found=repr(magic),
                 hint="a newer Holdfast may have written it: use that version, or restore a savepoint",
             )

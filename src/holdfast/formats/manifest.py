@@ -171,6 +171,7 @@ def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: st
     if version != FORMAT:
         raise Unsupported(
             "this format of a savepoint is not known",
+            code="HF-E7070",
             where=where,
             found=f"format {version}",
             expected=f"format {FORMAT}",
@@ -357,6 +358,7 @@ def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
     if version != FORMAT:
         raise Unsupported(
             f"this format of {_CONTENT} is not known",
+            code="HF-E7071",
             where=where,
             found=f"format {version}",
             expected=f"format {FORMAT}",

@@ -104,6 +104,7 @@ def check_read(provider: str, where: str) -> None:
     if provider in READ_BY_SPARK_ALONE:
         raise Unsupported(
             "the state of this checkpoint is in a database that only Spark reads",
+            code="HF-E7072",
             where=where,
             found=provider,
             hint="its query can go on; one that needs savepoints, or commands that read state, has to start"
@@ -126,6 +127,7 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
     if provider in EXTERNAL_PROVIDERS:
         raise Unsupported(
             "this cannot be done to a checkpoint whose state is in a database",
+            code="HF-E7073",
             where=where,
             found=provider,
             hint="take a savepoint, which has the state in files, and do it to that",
@@ -133,6 +135,7 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
     if provider not in PROVIDERS:
         raise Unsupported(
             "the state of this provider cannot be read from files",
+            code="HF-E7074",
             where=where,
             found=provider,
             expected=" or ".join(PROVIDERS),

@@ -63,6 +63,7 @@ class Allowance:
         if size < 0 or size > self._left:
             raise Corrupt(
                 f"{self._what} unpacks to more than it may hold",
+                code="HF-E6028",
                 where=self._where,
                 found=f"more than {self._limit:,} bytes",
                 expected=f"at most {RATIO:,} for each of its own, or {FREE_BYTES:,}",
@@ -88,7 +89,7 @@ def damaged(what: str, where: str, found: object, expected: str | None = None) -
     """
     shown = found if isinstance(found, str) else repr(found)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
-    return Corrupt(f"{what} is damaged", where=where, found=shown, expected=expected)
+    return Corrupt(f"{what} is damaged", code="HF-E6029", where=where, found=shown, expected=expected)
 
 
 def decoded(data: bytes, what: str, where: str) -> str:
@@ -116,6 +117,7 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
     if number not in map(str, known):
         raise Unsupported(
             f"this version of {what} is not known",
+            code="HF-E7080",
             where=where,
             found=line[:_SHOWN],
             expected=", ".join(f"v{version}" for version in known),

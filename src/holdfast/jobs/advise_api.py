@@ -83,6 +83,7 @@ def advise(
     if planned is None or checkpoint is not None:
         raise Invalid(
             "advice is on a checkpoint, or on a plan",
+            code="HF-E2208",
             found="neither" if planned is None else "both",
             expected="the address of a checkpoint, or a rate and keys",
             hint="holdfast advise CHECKPOINT, or holdfast advise --rate 5000 --keys 1000000",

@@ -103,7 +103,7 @@ def error_of(error: Exception) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     return missing_package(error) or Internal(
-        "something went wrong inside Holdfast", found=f"{type(error).__name__}: {error}"
+        "something went wrong inside Holdfast", code="HF-E9016", found=f"{type(error).__name__}: {error}"
     )
 
 

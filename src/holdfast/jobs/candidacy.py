@@ -97,6 +97,7 @@ class LeaderRecord:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
                 "what the job's leader has put down for its successors cannot be read",
+                code="HF-E7081",
                 where=where,
                 found=str(error),
                 expected=f"format {FORMAT}",
@@ -295,7 +296,9 @@ class Candidacy:
             LeadershipLost: It leads no longer.
         """
         if self.lease is None:
-            raise LeadershipLost("this supervisor does not lead the job", where=self._election.address)
+            raise LeadershipLost(
+                "this supervisor does not lead the job", code="HF-E4014", where=self._election.address
+            )
         self.lease.require()
 
     def step_down(self, *, resign: bool) -> None:
@@ -339,6 +342,7 @@ class Candidacy:
         if known is not None and known.address != self.address and known.lives(now):
             raise Conflict(
                 f"job {self._job!r} is led by way of elections at another place",
+                code="HF-E4015",
                 where=str(self._path),
                 found=f"{known.holder}, elected at {known.address}",
                 expected=self.address,
@@ -373,6 +377,7 @@ class Candidacy:
             f"the registry knows a later leader of job {self._job!r} than the elections",
             where=self.address,
             found=error.found,
+            code=error.code,
             expected=error.expected,
             hint="the place of the elections was made anew, and its clock is behind: use another place",
         ) from error

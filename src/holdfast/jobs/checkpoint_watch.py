@@ -124,6 +124,7 @@ class CheckpointWatch:
         if SupervisorLock(StateHome(home), name).is_held():
             raise Conflict(
                 "a supervisor watches a job of this name already",
+                code="HF-E4016",
                 where=str(home),
                 found=name,
                 hint="its numbers are in `holdfast status`; give another name with --name",

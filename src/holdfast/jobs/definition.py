@@ -75,6 +75,7 @@ class Job:
         if not NAME.fullmatch(self.name):
             raise Invalid(
                 "a job's name cannot be used",
+                code="HF-E2209",
                 where="@holdfast.job(name=…)",
                 found=repr(self.name),
                 expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
@@ -85,6 +86,7 @@ class Job:
         if isinstance(self.trigger, RealTime) and self.checkpoint.min_pause_ms:
             raise Invalid(
                 "a job in real-time mode has no pause between its batches",
+                code="HF-E2210",
                 where="@holdfast.job(checkpoint=…)",
                 found=f"min_pause of {exact_duration(self.checkpoint.min_pause_ms)}",
                 expected="none",
@@ -216,6 +218,7 @@ def _code_paths(given: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(given, (str, os.PathLike)):
         raise Invalid(
             "py_files is a list of paths",
+            code="HF-E2211",
             where="@holdfast.job(py_files=…)",
             found=repr(given),
             hint=f"write py_files=[{os.fspath(given)!r}]",
@@ -248,6 +251,7 @@ def _check_signature(build: Callable[..., Any]) -> None:
     if not parameters or required:
         raise Invalid(
             "a job's function must take the session first, and its other parameters need defaults",
+            code="HF-E2212",
             where=f"{build.__module__}.{build.__qualname__}{inspect.signature(build)}",
             found=f"no default for {', '.join(required)}" if required else "no parameter",
             expected="def job(spark, day='today'): …",
@@ -278,6 +282,7 @@ def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:
 def _unknown(key: str, allowed: list[str]) -> Invalid:
     return Invalid(
         "no such setting",
+        code="HF-E2213",
         where=f"--set {key}=…",
         found=key,
         expected=", ".join(allowed),
@@ -295,6 +300,7 @@ def _converted(key: str, present: Any, text: str) -> Any:
     except (KeyError, ValueError):
         raise Invalid(
             "a value does not fit",
+            code="HF-E2214",
             where=f"--set {key}=…",
             found=repr(text),
             expected=f"{type(present).__name__}, as in {present!r}",

@@ -323,7 +323,8 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     """The same for an exception that was caught; `detail` is its traceback as text."""
     if isinstance(error, HoldfastError):
-        line = f"{error.fact} (hint: {error.hint})" if error.hint else error.fact
+        fact = error.fact if error.code is None else f"{error.fact} [{error.code}]"
+        line = f"{fact} (hint: {error.hint})" if error.hint else fact
         cause = cause_of_own(error.__traceback__).value
         return Failure(label, type(error).__name__, line, detail=str(error), cause=cause)
     text = str(error)

@@ -147,6 +147,7 @@ class GuardSettings:
         if address is None and beside.endswith(":/"):
             raise Invalid(
                 "there is no place for a lease beside the checkpoint",
+                code="HF-E2215",
                 where=checkpoint,
                 found="a whole bucket",
                 hint="put the checkpoint into a folder, or name a place: lease_at=…",
@@ -236,6 +237,7 @@ class GivenQuery:
         if place is None:
             raise Invalid(
                 "the query has no checkpoint, so there is nothing to guard",
+                code="HF-E2216",
                 where="hf.guard(…)",
                 hint='write .option("checkpointLocation", …), or give checkpoint=…',
             )
@@ -285,6 +287,7 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
     for found in damage:
         raise Corrupt(
             "the checkpoint is damaged, and the query was not started",
+            code="HF-E6030",
             where=f"{found.checkpoint}/{found.problem.file}",
             found=found.problem.what,
             hint=f"see all of it with `holdfast checkpoint verify {place_word(found.checkpoint)}`;"
@@ -298,7 +301,9 @@ def _session(frame: DataFrame | None) -> SparkSession:
 
     spark = running_session() if frame is None else frame.sparkSession
     if spark is None:
-        raise Unavailable("there is no session of Spark in this process", where="hf.guard(…)")
+        raise Unavailable(
+            "there is no session of Spark in this process", code="HF-E5023", where="hf.guard(…)"
+        )
     return spark
 
 
@@ -313,6 +318,7 @@ def _agreed(given: Any, written: str | None) -> str | None:
     if given is not None and written is not None and os.fspath(given).rstrip("/") != written.rstrip("/"):
         raise Invalid(
             "the query has another checkpoint than the guard was given",
+            code="HF-E2217",
             where="hf.guard(…, checkpoint=…)",
             found=written,
             expected=os.fspath(given),
@@ -336,6 +342,7 @@ def _usable(called: str | None) -> str | None:
 def _over_connect(query: object) -> HoldfastError:
     return Unsupported(
         "a query of Spark Connect runs in the server, and cannot be guarded from a client",
+        code="HF-E7082",
         where="hf.guard(…)",
         found=type(query).__name__,
         hint="guard it in a program with a classic session; hf.watch(query, checkpoint=…) measures it here",
@@ -345,6 +352,7 @@ def _over_connect(query: object) -> HoldfastError:
 def _no_query(query: object) -> HoldfastError:
     return Invalid(
         "this is no query",
+        code="HF-E2218",
         where="hf.guard(…)",
         found=type(query).__name__,
         expected="a DataStreamWriter, hf.sink(…), or a StreamingQuery",

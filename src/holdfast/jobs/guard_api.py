@@ -161,7 +161,11 @@ class Guard:
             Conflict: It has not.
         """
         if self._query is None:
-            raise Conflict("the query has not been started", hint="call start(), or use it as `with guard:`")
+            raise Conflict(
+                "the query has not been started",
+                code="HF-E4017",
+                hint="call start(), or use it as `with guard:`",
+            )
         return self._query
 
     @property
@@ -172,7 +176,11 @@ class Guard:
             Conflict: It has not.
         """
         if self._watch is None:
-            raise Conflict("the query has not been started", hint="call start(), or use it as `with guard:`")
+            raise Conflict(
+                "the query has not been started",
+                code="HF-E4017",
+                hint="call start(), or use it as `with guard:`",
+            )
         return self._watch
 
     @property
@@ -195,7 +203,7 @@ class Guard:
             Unsupported: No lease can be kept there, or the checkpoint needs what this Spark has not.
         """
         if self._ownership is not None:
-            raise Conflict("the query is guarded already", where=self._given.name)
+            raise Conflict("the query is guarded already", code="HF-E4018", where=self._given.name)
         try:
             self._begin(self._given)
         except BaseException:
@@ -259,7 +267,7 @@ class Guard:
         if settings.verify_ms is not None and given.running is None:
             require_whole(given, home, settings.verify_ms)
         if self._stop.is_set():
-            raise Conflict("told to stop before the query was started", where=given.name)
+            raise Conflict("told to stop before the query was started", code="HF-E4019", where=given.name)
         self._query = given.start(owned.term)
         self._watch = watch(
             self._query,
@@ -285,7 +293,7 @@ class Guard:
             self._judge()
         except Exception as error:  # whatever Py4J makes of a JVM that has ended
             said = f"{type(error).__name__}: {error}"
-            self._failed(Unavailable("the query is not heard of any more", found=said))
+            self._failed(Unavailable("the query is not heard of any more", code="HF-E5024", found=said))
         finally:
             self._let_go()
             self._ended.set()

@@ -213,9 +213,13 @@ def plan_stop(
     control = _control(home)
     if savepoint is False:
         if label is not None:
-            raise Invalid("a label is that of a savepoint", hint="take one with --savepoint")
+            raise Invalid("a label is that of a savepoint", code="HF-E2219", hint="take one with --savepoint")
         if drop_expired:
-            raise Invalid("only a savepoint can leave out what has expired", hint="take one with --savepoint")
+            raise Invalid(
+                "only a savepoint can leave out what has expired",
+                code="HF-E2220",
+                hint="take one with --savepoint",
+            )
         return StopPlan(control.running(job), {}, None)
     checkpoints = _checkpoints(control, job)
     details = control.details(job, batches=1)
@@ -264,6 +268,7 @@ def stop(
     if not ended.job.state.terminal:
         raise Conflict(
             f"the supervisor of job {ended.job.name!r} ended before the job did",
+            code="HF-E4020",
             found=ended.job.state.value,
             hint="its driver stops by itself; then take it with `holdfast savepoint take`",
         )
@@ -286,6 +291,7 @@ def stop(
                 f" {error.fact}",
                 where=error.where,
                 found=error.found,
+                code=error.code,
                 expected=error.expected,
                 hint=error.hint
                 or f"take it with `holdfast savepoint take {place_word(checkpoint)}"
@@ -350,6 +356,7 @@ def _checkpoints(control: Control, job: str) -> dict[str, str]:
     if not queries:
         raise Conflict(
             f"job {name!r} has not started a query yet",
+            code="HF-E4021",
             found="no query to take a savepoint of",
             hint=f"see `holdfast status {name}`, and try again when it runs",
         )

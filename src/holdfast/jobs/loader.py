@@ -82,7 +82,12 @@ def _require_file(path: Path) -> None:
     except OSError:  # no file has such a name
         is_there = is_file = False
     if not is_there:
-        raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
+        raise NotFound(
+            "there is no such job file",
+            code="HF-E3043",
+            where=str(path),
+            hint="name it as FILE.py or FILE.py:JOB",
+        )
     if path.suffix != ".py" or not is_file:
         raise _no_python(path)
     try:
@@ -90,6 +95,7 @@ def _require_file(path: Path) -> None:
     except OSError as error:
         raise Invalid(
             "the job file cannot be read",
+            code="HF-E2221",
             where=str(path),
             found=error.strerror,
             hint="let this user read it",
@@ -99,6 +105,7 @@ def _require_file(path: Path) -> None:
 def _no_python(path: Path) -> Invalid:
     return Invalid(
         "this is not a Python file",
+        code="HF-E2222",
         where=str(path),
         expected="FILE.py or FILE.py:JOB",
         hint="name the file that has the job's function",
@@ -110,6 +117,7 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
     if not jobs:
         raise Invalid(
             "the file holds no job",
+            code="HF-E2223",
             where=str(path),
             expected=_EXAMPLE,
             hint="put `@hf.job(…)` above the function that returns the sink",
@@ -120,6 +128,7 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
                 return job
         raise NotFound(
             f"the file holds no job {wanted!r}",
+            code="HF-E3044",
             where=str(path),
             found=names,
             hint=f"name one of them, as in {path.name}:{next(iter(jobs.values())).name}",
@@ -128,6 +137,7 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
         first = next(iter(jobs.values())).name
         raise Invalid(
             "the file holds several jobs and none was named",
+            code="HF-E2224",
             where=str(path),
             found=names,
             hint=f"name one, as in {path.name}:{first}",
@@ -152,6 +162,7 @@ def _run(path: Path) -> ModuleType:
     except SyntaxError as error:
         raise Invalid(
             "the job file does not compile",
+            code="HF-E2225",
             where=f"{error.filename or path}:{error.lineno}",
             found=f"{error.msg}: {(error.text or '').strip()}",
             hint=f"mend it, and see with `python -m py_compile {path.name}`",
@@ -160,6 +171,7 @@ def _run(path: Path) -> ModuleType:
         lacking = missing_package(error)
         raise Invalid(
             "the job file needs a module that is not installed",
+            code="HF-E2226",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
             hint=lacking.hint if lacking else _NOT_INSTALLED,
@@ -169,6 +181,7 @@ def _run(path: Path) -> ModuleType:
             raise
         raise Invalid(
             "the job file raised an error while it was loaded",
+            code="HF-E2227",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
             hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,

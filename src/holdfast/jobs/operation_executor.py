@@ -174,6 +174,7 @@ class OperationExecutor:
             return None
         return Conflict(
             f"nobody supervises job {job!r}, and only its supervisor can rescale it while it runs",
+            code="HF-E4022",
             hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
         )
 

@@ -111,6 +111,7 @@ class OperationContext(Generic[A]):
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"timed out waiting until {what}",
+                    code="HF-E5025",
                     found=f"not so after {timeout_s:.0f} s",
                     hint="see what the job does with `holdfast status`, then ask for this again",
                 )
@@ -148,6 +149,7 @@ def undone(operation: Operation, what: str) -> HoldfastError:
     """The error of an operation that a killed process has begun and nobody can finish."""
     return Conflict(
         "the server was killed in the middle of this, and it was undone",
+        code="HF-E4023",
         where=operation.operation_id,
         found=what,
         hint="ask for it again",
@@ -158,6 +160,7 @@ def no_query_yet(job: str) -> Conflict:
     """The error for a job of which no query has started."""
     return Conflict(
         f"job {job!r} has not started a query yet",
+        code="HF-E4024",
         found="no query",
         hint=f"see `holdfast status {job}`, and try again when it runs",
     )
@@ -167,6 +170,7 @@ def no_such_query(query: str, queries: Iterable[str]) -> Invalid:
     """The error for a query that a job does not have."""
     return Invalid(
         "the job has no such query",
+        code="HF-E2228",
         found=query,
         expected=", ".join(queries) or "no query",
         hint="see the job's queries with `holdfast status JOB`",
@@ -174,7 +178,9 @@ def no_such_query(query: str, queries: Iterable[str]) -> Invalid:
 
 
 def _server_ends() -> Unavailable:
-    return Unavailable("the server is ending", hint="the next one finishes this, or undoes it")
+    return Unavailable(
+        "the server is ending", code="HF-E5026", hint="the next one finishes this, or undoes it"
+    )
 
 
 _TOKEN_BYTES: Final = 8
@@ -242,6 +248,7 @@ class StopVerb:
         if state is not JobState.FINISHED:
             raise Conflict(
                 f"job {job!r} did not end well, and no savepoint of it was taken",
+                code="HF-E4025",
                 found=f"{state.value}: {details.status.job.reason or 'its supervisor is gone'}",
                 expected="a job that stopped after its batch",
                 hint=f"see `holdfast status {job}`; its checkpoint is as it was",
@@ -348,7 +355,9 @@ class _Savepoints:
             check_apart(checkpoint, catalog)
             if Logs(checkpoint).newest is None:
                 hint = "try again after one is"
-                raise NotFound("no batch is committed yet", where=query.checkpoint, hint=hint)
+                raise NotFound(
+                    "no batch is committed yet", code="HF-E3045", where=query.checkpoint, hint=hint
+                )
         ids(catalog)
 
     def _catalog(self) -> Storage:

@@ -471,6 +471,7 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
     if SupervisorLock(StateHome(place), name).is_held():
         raise Conflict(
             "a supervisor watches a job of this name already",
+            code="HF-E4016",
             where=str(place),
             found=name,
             hint="give the watch another name: hf.watch(query, name=…)",

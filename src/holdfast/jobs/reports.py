@@ -308,6 +308,7 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
         job = details.status.job.name
         raise NotFound(
             f"no batch of job {job!r} has watched its keys",
+            code="HF-E3049",
             where=job,
             found=f"{len(details.batches)} batches",
             hint="put hf.skew.watch(df, by=…, name=…) into its plan; for its state at rest see"

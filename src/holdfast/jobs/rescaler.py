@@ -111,6 +111,7 @@ def moves_of(
         if place is None:
             raise Unsupported(
                 "a running job is rescaled only where its checkpoint is on a local disk",
+                code="HF-E7086",
                 where=queries[query].checkpoint,
                 found=queries[query].checkpoint.partition(":")[0],
                 expected="file",
@@ -148,7 +149,7 @@ def place_of(uri: str) -> Path:
     """
     place = local_path(uri)
     if place is None:
-        raise Internal("this checkpoint is not on a local disk", where=uri)
+        raise Internal("this checkpoint is not on a local disk", code="HF-E9023", where=uri)
     return place
 
 
@@ -184,7 +185,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     life = life_of(Path(spec.home), spec.job)
     if not life.take():
-        channel.send(Refused(Conflict("an earlier rescale of the job has not ended yet", hint="ask again")))
+        channel.send(
+            Refused(
+                Conflict("an earlier rescale of the job has not ended yet", code="HF-E4032", hint="ask again")
+            )
+        )
         return
     die_with_peer(channel)
     run(spec, channel)
@@ -245,6 +250,7 @@ class Rescaler:
         for asked in self._operations.waiting(VERB, self._job):
             error = Conflict(
                 "the supervisor that was asked to rescale has ended before it began, and nothing was changed",
+                code="HF-E4033",
                 where=asked.operation_id,
                 found=f"job {self._job!r} under another supervisor",
                 hint="ask again",
@@ -295,6 +301,7 @@ class Rescaler:
         except OSError as error:
             raise Unavailable(
                 "the process that rescales cannot be started",
+                code="HF-E5028",
                 where=sys.executable,
                 found=error.strerror or str(error),
                 hint=_AGAIN,
@@ -306,7 +313,9 @@ class Rescaler:
             process.kill()
             process.reap()
         if last is None:
-            raise Internal("the process that rescales has ended without a word", where=str(log))
+            raise Internal(
+                "the process that rescales has ended without a word", code="HF-E9024", where=str(log)
+            )
         if isinstance(last, Refused):
             raise last.error
 
@@ -317,7 +326,11 @@ class Rescaler:
             selector.register(process.channel, selectors.EVENT_READ)
             while True:
                 if not attend():
-                    raise Conflict("the job was told to end, and is as it was", hint="run it, and ask again")
+                    raise Conflict(
+                        "the job was told to end, and is as it was",
+                        code="HF-E4034",
+                        hint="run it, and ask again",
+                    )
                 if not selector.select(_LOOK_S):
                     continue
                 messages = process.channel.receive()
@@ -337,6 +350,7 @@ def led_by(leader: Leader, job: str) -> Unsupported:
     """The error for a rescale of a job that has several supervisors."""
     return Unsupported(
         f"job {job!r} has several supervisors, and none of them rescales it while it runs",
+        code="HF-E7087",
         where=job,
         found=f"{leader.holder}, elected at {leader.address}",
         hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it on that",
@@ -442,6 +456,7 @@ def _check(move: CheckpointMove) -> None:
     if not verification.ok:
         raise Corrupt(
             "the rescaled checkpoint does not read as it should, and the old one is back in its place",
+            code="HF-E6031",
             where=f"{move.checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
             hint=_AGAIN,
@@ -450,6 +465,7 @@ def _check(move: CheckpointMove) -> None:
     if spread - {move.partitions}:
         raise Corrupt(
             "the rescaled checkpoint has another number of partitions, and the old one is back in its place",
+            code="HF-E6032",
             where=move.checkpoint,
             found=", ".join(str(partitions) for partitions in sorted(spread)),
             expected=str(move.partitions),

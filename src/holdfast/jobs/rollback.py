@@ -82,6 +82,7 @@ class CheckpointDamage:
             ways += f", `--fall-back-to batch` from batch {self.whole}"
         return Corrupt(
             f"the checkpoint of query {self.query!r} is damaged, so it was not started again",
+            code="HF-E6033",
             where=f"{self.checkpoint}/{self.problem.file}",
             found=self.problem.what,
             hint=f"see all of it with `holdfast checkpoint verify {place_word(self.checkpoint)}`; {ways}",
@@ -282,6 +283,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
     if not way.own and not any(_is_in(way.savepoint, catalog) for catalog in catalogs):
         raise Corrupt(
             f"{_WHAT} names a savepoint that is in none of the job's catalogs",
+            code="HF-E6034",
             where=str(_note_of(way)),
             found=way.savepoint,
             expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job, which has none'}",
@@ -292,6 +294,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
     if checkpoint != way.checkpoint:
         raise Corrupt(
             f"{_WHAT} names a savepoint of a different checkpoint",
+            code="HF-E6035",
             where=str(_note_of(way)),
             found=f"{way.savepoint}, which was taken of {checkpoint}",
             expected=f"a savepoint of {way.checkpoint}",
@@ -307,6 +310,7 @@ def _move_aside(way: Rollback) -> None:
     except OSError as error:
         raise Unavailable(
             "the damaged checkpoint cannot be moved aside",
+            code="HF-E5029",
             where=str(place),
             found=error.strerror,
             hint=f"see that {place.parent} can be written to, and run the job again",
@@ -343,6 +347,7 @@ def _make(way: Rollback) -> None:
     if place.is_symlink():
         raise Corrupt(
             "a symbolic link is where a checkpoint should be",
+            code="HF-E6036",
             where=str(place),
             expected="a directory, or nothing",
             hint="remove the link, and run the job again",
@@ -429,7 +434,9 @@ def _read(storage: Storage, place: Path) -> Rollback:
 
 
 def _damaged(note: str | Path, found: str, expected: str | None) -> Corrupt:
-    return Corrupt(f"{_WHAT} is damaged", where=str(note), found=found, expected=expected, hint=_DELETE)
+    return Corrupt(
+        f"{_WHAT} is damaged", code="HF-E6037", where=str(note), found=found, expected=expected, hint=_DELETE
+    )
 
 
 def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, int]:
@@ -461,4 +468,4 @@ def _of_savepoint(damage: CheckpointDamage, catalogs: Iterable[str], target: str
 
 def _no_way(damage: CheckpointDamage, target: str, why: str) -> Corrupt:
     error = damage.error(target)
-    return Corrupt(error.fact, where=error.where, found=f"{error.found}; {why}", hint=error.hint)
+    return Corrupt(error.fact, **(error.facts() | {"found": f"{error.found}; {why}"}))

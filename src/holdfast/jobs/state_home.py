@@ -104,6 +104,7 @@ def running_already(home: StateHome, job: str) -> Conflict:
     """The error for a job that another supervisor has to itself."""
     return Conflict(
         "this job is already running",
+        code="HF-E4035",
         where=str(home.path),
         found=f"a live supervisor of job {job!r}",
         hint=f"see it with `holdfast status {job}`, or stop it first",
@@ -114,6 +115,7 @@ def led_already(home: StateHome, job: str, leader: str, address: str) -> Conflic
     """The error for a job that one of several supervisors leads."""
     return Conflict(
         "this job is already running",
+        code="HF-E4035",
         where=str(home.path),
         found=f"a leader of job {job!r}: {leader}",
         hint=f"stand by for it with --ha {address}, or stop it first",

@@ -93,6 +93,7 @@ def _needs_extra() -> Iterator[None]:
     except ImportError as error:
         raise Unsupported(
             "OpenTelemetry is not installed",
+            code="HF-E7092",
             found=str(error),
             hint="install it with `pip install 'holdfast[opentelemetry]'`",
         ) from error

@@ -94,6 +94,7 @@ class MetricsServer:
         except (OSError, OverflowError) as error:
             raise Unavailable(
                 "cannot listen for Prometheus",
+                code="HF-E5031",
                 where=f"{host}:{port}",
                 found=str(error),
                 hint="name another port, or 0 for one that is free",

@@ -121,6 +121,7 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
         raise Unavailable(
             "an alert reached nobody",
+            code="HF-E5032",
             where=redacted_address(address),
             found=found,
             hint="it is tried again; check that this machine reaches the address",
@@ -144,12 +145,17 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
     if not 300 <= code < 400:
         if code >= 500 or code in _AGAIN:
             hint = "it is tried again; the log of whoever answers there says why"
-            return Unavailable("an alert was not taken", where=where, found=f"HTTP {code}", hint=hint)
+            return Unavailable(
+                "an alert was not taken", code="HF-E5033", where=where, found=f"HTTP {code}", hint=hint
+            )
         hint = "check path and secret of the address: it takes JSON by POST"
-        return Invalid("an alert was not taken", where=where, found=f"HTTP {code}", hint=hint)
+        return Invalid(
+            "an alert was not taken", code="HF-E2242", where=where, found=f"HTTP {code}", hint=hint
+        )
     to = "nowhere" if location is None else redacted_address(urljoin(address, location))
     return Invalid(
         "an alert was not taken: its address leads elsewhere",
+        code="HF-E2243",
         where=where,
         found=f"HTTP {code} to {to}",
         expected="an answer of 200 to 299, or HTTP 307 or 308 to the same server",

@@ -127,7 +127,9 @@ class CheckpointClaim:
         try:
             return fence(self.lock, self._owner)
         except Conflict as error:
-            raise LeadershipLost(error.fact, where=error.where, found=error.expected) from error
+            raise LeadershipLost(
+                error.fact, code=error.code, where=error.where, found=error.expected
+            ) from error
 
     def _may_end(self, owner: Owner) -> bool:
         """Return whether a driver belongs to an earlier leader."""

@@ -269,6 +269,7 @@ def refuse_supervised(checkpoint: Storage) -> None:
         if owner is not None and supervised(owner):
             raise Conflict(
                 "the checkpoint belongs to a job that is supervised",
+                code="HF-E4037",
                 where=checkpoint.uri,
                 found=f"a live supervisor of job {owner.job!r} in state home {owner.home}",
                 hint=f"stop it first: `holdfast stop {owner.job} --home {place_word(owner.home)}`",
@@ -285,6 +286,7 @@ def refuse_open(usage: CheckpointUsage) -> None:
     if writers:
         raise Conflict(
             "a process of this machine has the checkpoint open",
+            code="HF-E4038",
             where=usage.uri,
             found=", ".join(str(process) for process in writers[:_SHOWN]),
             hint="stop that process first",
@@ -295,6 +297,7 @@ def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
     """Return the error for a missing confirmation that the query is stopped, with the evidence of use."""
     return Conflict(
         "a query may be using the checkpoint, and nobody has said that it is stopped",
+        code="HF-E4039",
         where=usage.uri,
         found="\n    ".join(usage.lines()),
         hint=hint,
@@ -330,6 +333,7 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
     more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
     return Conflict(
         f"a query uses the checkpoint: it was written to meanwhile, and {done}",
+        code="HF-E4040",
         where=uri,
         found=f"{shown}{more}",
         expected="no change",

@@ -202,6 +202,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
     if owner is not None and owner.verb:
         return Conflict(
             "the checkpoint is in use by another command",
+            code="HF-E4041",
             where=where,
             found=f"`holdfast {owner.verb}` (process {owner.pid})",
             hint="wait until that has ended",
@@ -211,6 +212,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
         who = f"job {owner.job!r} (process {owner.pid}, state home {owner.home})"
     return Conflict(
         "the checkpoint is in use by another job",
+        code="HF-E4042",
         where=where,
         found=who,
         hint="stop that job first, or give this one a checkpoint of its own",
@@ -221,6 +223,7 @@ def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
     """The error for one who comes for a leader that is no longer the leader."""
     return Conflict(
         f"another supervisor leads job {owner.job!r}",
+        code="HF-E4043",
         where=str(path),
         found=f"term {owner.term}",
         expected=f"term {later.term}",
@@ -230,7 +233,9 @@ def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
 
 def directory_unwritable(path: Path) -> Invalid:
     """Return the error for a lock whose directory cannot be made."""
-    return Invalid("the checkpoint's directory cannot be made", where=str(path.parent), hint=LET_WRITE)
+    return Invalid(
+        "the checkpoint's directory cannot be made", code="HF-E2244", where=str(path.parent), hint=LET_WRITE
+    )
 
 
 def render_owner(owner: Owner) -> bytes:
@@ -296,6 +301,7 @@ def require_regular(path: Path) -> None:
 def _not_a_lock(path: Path, found: str) -> Corrupt:
     return Corrupt(
         "the lock of a checkpoint is not a regular file",
+        code="HF-E6038",
         where=str(path),
         found=found,
         expected="a regular file",

@@ -179,6 +179,7 @@ def terms_missing(where: str, known: int, token: int | None) -> Unavailable:
     """
     return Unavailable(
         "the election has lost terms that it held",
+        code="HF-E5034",
         where=where,
         found="no term" if token is None else f"term {token}",
         expected=f"term {known} or a later one",

@@ -36,6 +36,7 @@ def elections(leading: Leading, now: Now = steady_s) -> Elections:
     if not can_keep_leases(leading.address):
         raise Unsupported(
             "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
+            code="HF-E7093",
             where=leading.address,
             expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
             hint="give --ha such an address",

@@ -84,7 +84,10 @@ class Lease:
         why = self.lost
         if why is not None:
             raise LeadershipLost(
-                "this process no longer holds its lease", where=self._election.address, found=why
+                "this process no longer holds its lease",
+                code="HF-E4044",
+                where=self._election.address,
+                found=why,
             )
 
     def release(self, *, resign: bool = True) -> None:
@@ -221,6 +224,7 @@ def owned(election: Election, checkpoint: str) -> Conflict:
     lease = rounded_duration(int(lease_s * 1000))
     return Conflict(
         "another process owns the checkpoint",
+        code="HF-E4045",
         where=checkpoint,
         found=f"{holder}, by the lease at {election.address}",
         hint=f"stop that process; its lease ends {lease} later",

@@ -286,6 +286,7 @@ class StorageElection:
         if newest != term.token or not self._is_own(term.token):
             raise LeadershipLost(
                 f"another supervisor leads job {self._job!r}",
+                code="HF-E4046",
                 where=full(self._storage.uri, self._job),
                 found=f"term {newest}" if newest != term.token else "a claim of another process",
                 expected=f"term {term.token}",

@@ -213,6 +213,7 @@ def _begin(target: Storage, note: bytes) -> None:
 def _being_made(target: Storage) -> Conflict:
     return Conflict(
         "another command makes a checkpoint there",
+        code="HF-E4047",
         where=target.uri,
         found=f"{layout.ORIGIN}, which it holds",
         hint="wait until that has ended, or name a new directory",

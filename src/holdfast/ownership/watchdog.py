@@ -99,6 +99,7 @@ class LeaseWatchdog:
         except OSError as error:
             raise Unavailable(
                 "the watchdog of the lease cannot be started",
+                code="HF-E5035",
                 where=sys.executable,
                 found=error.strerror,
                 hint="a frozen process could write beside its successor: let this user start processes",

@@ -61,6 +61,7 @@ class Ensemble:
         if not parts.netloc or root == "/":
             raise Invalid(
                 "this is no address of ZooKeeper",
+                code="HF-E2245",
                 found=address,
                 expected="zookeeper://host:port,host:port/path",
                 hint="the path is the node below which Holdfast keeps its own",
@@ -233,6 +234,7 @@ class ZooKeeperElection:
         self._require_held(talk, term)
         raise Unavailable(
             "ZooKeeper has not written the record",
+            code="HF-E5036",
             where=f"{self.address}/{self._job}",
             hint="it is written again with the next renewal",
         )
@@ -245,6 +247,7 @@ class ZooKeeperElection:
     def _lost(self, term: Term, found: int | None) -> LeadershipLost:
         return LeadershipLost(
             f"another supervisor leads job {self._job!r}, or the session has expired",
+            code="HF-E4048",
             where=f"{self.address}/{self._job}",
             found="nobody" if found is None else f"term {found}",
             expected=f"term {term.token}",
@@ -276,6 +279,7 @@ class ZooKeeperElection:
         except Exception as error:
             raise Unavailable(
                 "ZooKeeper does not answer",
+                code="HF-E5037",
                 where=self.address,
                 found=f"{type(error).__name__}: {error}".rstrip(": "),
                 hint="see that its servers run and can be reached from here; it is asked again meanwhile",
@@ -333,6 +337,7 @@ def _client(hosts: str, lease_s: float) -> KazooClient:
     except ImportError as error:
         raise Unsupported(
             "the library for ZooKeeper is not installed",
+            code="HF-E7094",
             found=str(error),
             hint="pip install 'holdfast[zookeeper]'",
         ) from error

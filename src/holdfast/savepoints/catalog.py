@@ -269,6 +269,7 @@ def split_address(savepoint: str) -> tuple[str, str]:
     if folder != SAVEPOINTS or not _ID.fullmatch(savepoint_id) or not catalog:
         raise Invalid(
             "this is no address of a savepoint",
+            code="HF-E2246",
             found=savepoint,
             expected=f"DIR/ID, DIR/{SAVEPOINTS}/ID, or DIR@LABEL",
             hint="see the savepoints of a directory with `holdfast savepoint list DIR`"
@@ -307,6 +308,7 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
     except NotFound as error:
         raise NotFound(
             "there is no such savepoint",
+            code="HF-E3051",
             where=savepoint_uri(catalog, savepoint_id),
             hint="see the savepoints of this catalog with"
             f" `holdfast savepoint list {place_word(catalog.uri)}`",
@@ -315,6 +317,7 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
     if manifest.savepoint_id != savepoint_id:
         raise Corrupt(
             "the manifest is that of another savepoint",
+            code="HF-E6039",
             where=full(catalog.uri, path),
             found=manifest.savepoint_id,
             expected=savepoint_id,
@@ -358,6 +361,7 @@ def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
     if change.savepoint != savepoint_id:
         raise Corrupt(
             "the label is that of another savepoint",
+            code="HF-E6040",
             where=full(catalog.uri, path),
             found=change.savepoint,
             expected=savepoint_id,
@@ -385,6 +389,7 @@ def require_catalog(catalog: Storage) -> None:
     if not names and (root is None or not root.exists()):
         raise NotFound(
             "there is no directory of savepoints",
+            code="HF-E3052",
             where=catalog.uri,
             found="nothing",
             hint="name the directory that `holdfast savepoint take` was given",
@@ -404,6 +409,7 @@ def require_catalog(catalog: Storage) -> None:
         hint = "see what a directory of savepoints has with `holdfast savepoint list DIR`"
     raise Invalid(
         "this is no directory of savepoints",
+        code="HF-E2247",
         where=catalog.uri,
         found=found,
         expected=f"a directory with {SAVEPOINTS}/ and {OBJECTS}/",

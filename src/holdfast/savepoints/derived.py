@@ -179,6 +179,7 @@ def require_unchanged(catalog: Storage, source: Manifest) -> None:
     if load(catalog, source.savepoint_id).render() != source.render():
         raise Conflict(
             "the savepoint has changed since this was planned",
+            code="HF-E4049",
             where=savepoint_uri(catalog, source.savepoint_id),
             found="another manifest",
             hint="plan it again",
@@ -201,6 +202,7 @@ def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) 
         return
     raise Internal(
         "what was made does not fit together, and no savepoint was made",
+        code="HF-E9028",
         where=full(catalog.uri, found.problems[0].file),
         found=in_short(found.problems),
         hint="the savepoint that it was made of is as it was; please report this",

@@ -110,6 +110,7 @@ def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
     if content.savepoint_id != savepoint_id:
         raise Corrupt(
             "the record of a savepoint's rows is that of another savepoint",
+            code="HF-E6041",
             where=where,
             found=content.savepoint_id,
             expected=savepoint_id,
@@ -319,6 +320,7 @@ class _Pass:
             uri = savepoint_uri(self._catalog, self._manifest.savepoint_id)
             raise Corrupt(
                 "the savepoint is damaged, and its digests were not recorded",
+                code="HF-E6042",
                 where=full(self._catalog.uri, path),
                 found=f"SHA-256 {sha256[:16]}…",
                 expected=f"the bytes of {file.path}",
@@ -350,6 +352,7 @@ def _require_same(catalog: Storage, manifest: Manifest) -> None:
         uri = savepoint_uri(catalog, manifest.savepoint_id)
         raise Conflict(
             "the savepoint has changed while its rows were read, and its digests were not recorded",
+            code="HF-E4050",
             where=uri,
             hint=f"read it again with `holdfast savepoint digest {place_word(uri)}`",
         )

@@ -104,6 +104,7 @@ class DryRunCheckpoint:
         if listed is not None and hash_of(data) != listed.sha256:
             raise Corrupt(
                 "the savepoint is damaged",
+                code="HF-E6043",
                 where=full(self.uri, path),
                 found=f"SHA-256 {hash_of(data)}",
                 expected=listed.sha256,
@@ -145,6 +146,7 @@ def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
     if found.batch_id is None:
         raise NotFound(
             "nothing is committed yet, so there is no state to keep",
+            code="HF-E3053",
             where=storage.uri,
             hint="start the query with the new code, or wait for its first batch",
         )

@@ -53,6 +53,7 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
             return None
         raise Invalid(
             "the state of this savepoint was in files, and a restore leaves it where it was",
+            code="HF-E2248",
             where=where,
             found=f"--database {database}",
             hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend …`",
@@ -89,6 +90,7 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
             raise Unsupported(
                 f"{external.kind} cannot hold this operator: it has no column families, no keys in order and"
                 " no Avro",
+                code="HF-E7095",
                 where=codec.where,
                 found=f"operator {operator.named.label}",
                 expected="an aggregate, a deduplication, session windows, or a join of format 2",
@@ -182,6 +184,7 @@ def _write(
     if found != fields:
         raise Corrupt(
             "a store does not read as it was written",
+            code="HF-E6044",
             where=one.where,
             found=f"{len(found):,} fields",
             expected=f"{len(fields):,} fields",

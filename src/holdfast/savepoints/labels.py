@@ -78,6 +78,7 @@ def set_label(
         uri = savepoint_uri(catalog, savepoint_id)
         raise Conflict(
             "somebody else has changed the label at the same moment",
+            code="HF-E4051",
             where=uri,
             hint=f"see it with `holdfast savepoint show {place_word(uri)}`, and label it again",
         ) from error

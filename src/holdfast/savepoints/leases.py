@@ -111,6 +111,7 @@ class TakeLease:
             self._catalog.delete(self._path)
             raise Conflict(
                 "savepoints are being removed from this catalog",
+                code="HF-E4052",
                 where=full(self._catalog.uri, SWEEP),
                 found=sweep.owner,
                 hint="take it again when that is done; if that process was killed, "
@@ -136,6 +137,7 @@ class TakeLease:
         if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
             raise Conflict(
                 "this take was given up for dead, and what it had copied was removed",
+                code="HF-E4053",
                 where=full(self._catalog.uri, self._path),
                 hint="take it again",
             )
@@ -224,6 +226,7 @@ class GcLease:
         if note is None or note.token != self._token:
             raise Conflict(
                 "another removal has taken over from this one",
+                code="HF-E4054",
                 where=full(self._catalog.uri, SWEEP),
                 hint=f"what is left is removed by `holdfast savepoint gc {place_word(self._catalog.uri)}`",
             )
@@ -276,12 +279,14 @@ class GcLease:
         if not taken and other is None:
             raise Conflict(
                 "another removal has just begun in this catalog",
+                code="HF-E4055",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 hint="try again when it has ended",
             )
         if not taken and other is not None:
             raise Conflict(
                 "another removal in this catalog is frozen, and may resume",
+                code="HF-E4056",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 found=other.owner,
                 hint="end that process, then try again",
@@ -335,6 +340,7 @@ def _taking(catalog: Storage, note: Note) -> Conflict:
 def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
     return Conflict(
         fact,
+        code="HF-E4057",
         where=full(catalog.uri, path),
         found=note.owner,
         hint="try again when that is done; if that process was killed, "

@@ -113,6 +113,7 @@ def _begun(folder: str, name: SavepointName, given: str) -> str | None:
     if len(matching) > 1:
         raise Invalid(
             "several savepoints begin like this",
+            code="HF-E2249",
             where=given,
             found=_some(matching),
             hint="write so much of the id that one is left",
@@ -140,6 +141,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
         newest_first = [savepoint.savepoint_id for savepoint in reversed(matching)]
         raise Invalid(
             f"{len(matching)} savepoints have this label",
+            code="HF-E2250",
             where=given,
             found=_some(newest_first),
             hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give it a label of its own"
@@ -148,6 +150,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
     if not matching:
         raise NotFound(
             f"no savepoint here has the label {label!r}",
+            code="HF-E3054",
             where=catalog.uri,
             found=f"the labels {_some([repr(known) for known in labels])}" if labels else "no label",
             hint=f"see the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",

@@ -54,6 +54,7 @@ def check_apart(
     if one.startswith(other) or other.startswith(one):
         raise Invalid(
             f"a {noun} and a checkpoint must not be inside one another",
+            code="HF-E2251",
             where=directory.uri,
             found=f"checkpoint {checkpoint.uri}",
             expected="two directories apart",
@@ -72,6 +73,7 @@ def check_catalog(catalog: Storage) -> None:
     if catalog.list(layout.OFFSETS).names or catalog.list(layout.COMMITS).names:
         raise Invalid(
             "a directory of savepoints must not be a checkpoint",
+            code="HF-E2252",
             where=catalog.uri,
             found="the logs of a query",
             hint="name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
@@ -87,6 +89,7 @@ def _refuse_within(storage: Storage, what: str) -> None:
         if found is not None:
             raise Invalid(
                 f"{what} must not lie within {found}",
+                code="HF-E2253",
                 where=storage.uri,
                 found=f"{found} at {above}",
                 expected="two directories apart",
@@ -124,7 +127,12 @@ def _refuse_file(storage: Storage) -> None:
     else:
         found = next((str(part) for part in (place, *place.parents) if _is_file(part)), None)
     if found is not None:
-        raise Conflict("a file is where a directory should be", where=found, hint="name another directory")
+        raise Conflict(
+            "a file is where a directory should be",
+            code="HF-E4006",
+            where=found,
+            hint="name another directory",
+        )
 
 
 def _is_file(part: Path) -> bool:

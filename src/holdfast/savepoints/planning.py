@@ -322,6 +322,7 @@ def plan_take(
     if len(places) == 1:
         raise Corrupt(
             f"the checkpoint has lost a file, and {purpose.refused}",
+            code="HF-E6045",
             where=missing.where,
             found="no such file",
             hint=see_damage(checkpoint, purpose),
@@ -414,6 +415,7 @@ def too_fast(error: NotFound) -> Unavailable:
     """The error for a query that deletes files faster than they can be copied."""
     return Unavailable(
         f"the query deleted files before they could be copied, {LOOKS} times",
+        code="HF-E5038",
         where=error.where,
         found="no such file",
         hint="let the query keep more batches (spark.sql.streaming.minBatchesToRetain), "
@@ -435,6 +437,7 @@ def _with_address(error: Corrupt, checkpoint: Storage, purpose: Purpose) -> Corr
         error.fact,
         where=where if where.startswith(checkpoint.uri) else full(checkpoint.uri, where),
         found=error.found,
+        code=error.code,
         expected=error.expected,
         hint=error.hint or see_damage(checkpoint, purpose),
     )

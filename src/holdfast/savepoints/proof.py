@@ -101,6 +101,7 @@ class Proof(JsonShape):
             return self.manifest
         raise Corrupt(
             "the savepoint is damaged, and nothing was done",
+            code="HF-E6046",
             where=f"{self.uri}, {self.problems[0].file}",
             found=in_short(self.problems),
             hint=f"`holdfast savepoint verify {place_word(self.uri)}` names all damage;"

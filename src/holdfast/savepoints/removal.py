@@ -134,6 +134,7 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
     if unreadable:
         raise Corrupt(
             "nothing is removed: a savepoint of this catalog cannot say what it needs",
+            code="HF-E6047",
             where=full(catalog.uri, manifest_path(unreadable[0])),
             found="a damaged manifest",
             hint="put it back from a copy, or delete that savepoint",

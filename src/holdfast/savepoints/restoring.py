@@ -73,7 +73,12 @@ def require_new(table: Storage, batch_id: int) -> None:
     )
     if other:
         raise Conflict(
-            "the table exists", where=table.uri, found=other[0], expected="no files", hint=_NEW_TABLE
+            "the table exists",
+            code="HF-E4058",
+            where=table.uri,
+            found=other[0],
+            expected="no files",
+            hint=_NEW_TABLE,
         )
 
 
@@ -280,6 +285,7 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
         if isinstance(layout.parse_covered(file.path), strange):
             raise Corrupt(
                 "the savepoint has a file that no checkpoint has",
+                code="HF-E6048",
                 where=uri,
                 found=file.path,
                 expected="the files of a Spark checkpoint and of Holdfast alone",
@@ -474,6 +480,7 @@ class _Restore:
         if found != wanted:
             raise Corrupt(
                 "a file does not read as it was written",
+                code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",
                 expected=wanted,
@@ -509,6 +516,7 @@ class _Restore:
         if hash_of(data) != file.sha256:
             raise Corrupt(
                 "the savepoint is damaged",
+                code="HF-E6043",
                 where=full(self.catalog.uri, object_path(file.sha256)),
                 found=f"other bytes than those of {file.path}",
                 hint=f"`holdfast savepoint verify {place_word(self.plan.savepoint)}` names all damage",
@@ -568,7 +576,14 @@ def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
 
 
 def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
-    return Conflict("the target exists", where=target.uri, found=found, expected="nothing there", hint=hint)
+    return Conflict(
+        "the target exists",
+        code="HF-E4059",
+        where=target.uri,
+        found=found,
+        expected="nothing there",
+        hint=hint,
+    )
 
 
 def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
@@ -578,6 +593,7 @@ def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
         return
     raise Corrupt(
         "the new checkpoint does not read as it should",
+        code="HF-E6050",
         where=target.uri,
         found=f"batch {found.batch_id} of query {found.query_id}"
         + (f", without {missing[0]}" if missing else ""),

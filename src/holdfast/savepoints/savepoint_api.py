@@ -469,7 +469,12 @@ def _plan_take(
         catalogs = [catalog.uri, *([] if place is None else [place])]
         hint = lost_id_hint(checkpoint, catalogs)
         raise Corrupt(
-            error.fact, where=error.where, found=error.found, expected=error.expected, hint=hint
+            error.fact,
+            where=error.where,
+            found=error.found,
+            code=error.code,
+            expected=error.expected,
+            hint=hint,
         ) from error
 
 

@@ -289,6 +289,7 @@ def check_known(confs: Mapping[str, str], where: str) -> None:
     if provider not in PROVIDERS and provider not in EXTERNAL_PROVIDERS:
         raise Unsupported(
             "whether another Spark goes on with this provider's state is not known",
+            code="HF-E7096",
             where=where,
             found=provider,
             expected=" or ".join(PROVIDERS),
@@ -301,6 +302,7 @@ def _release(spark: str) -> str:
     if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts[:2]):
         raise Invalid(
             "this is no version of Spark",
+            code="HF-E2254",
             where="--spark",
             found=spark,
             expected="a release such as 4.2",
@@ -309,6 +311,7 @@ def _release(spark: str) -> str:
     if release not in RELEASES:
         raise Unsupported(
             "nothing is known of this Spark",
+            code="HF-E7097",
             where="--spark",
             found=spark,
             expected=f"Spark {RELEASES[0]} to {RELEASES[-1]}",

@@ -182,6 +182,7 @@ class StoreEdits:
         if given is None:
             raise Corrupt(
                 "the commit log does not name the files of state",
+                code="HF-E6051",
                 where=path,
                 hint="see what is damaged with `holdfast savepoint verify`",
             )

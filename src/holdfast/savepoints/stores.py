@@ -355,6 +355,7 @@ class StoreWriter:
         if families.numbers is not None and not form.values.rocksdb:
             raise Unsupported(
                 "the memory provider has no column families",
+                code="HF-E7098",
                 where=file.store.folder,
                 found=", ".join(sorted(families.numbers)),
                 expected="a store of RocksDB's",
@@ -468,6 +469,7 @@ class OpenStore:
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
                     "column families have no names, since there is no snapshot that names them",
+                    code="HF-E7099",
                     where=store.folder,
                     hint="let the query run until Spark has written a snapshot, and take a savepoint then",
                 )
@@ -536,6 +538,7 @@ class OpenStore:
         if prefix is None:
             raise Invalid(
                 "the store has no such column family",
+                code="HF-E2255",
                 where=self.store.folder,
                 found=family,
                 expected=", ".join(sorted(self._families.prefixes)),

@@ -115,7 +115,7 @@ class IdentifiedCheckpoint(ReadOnly):
         return None if path == layout.METADATA else file_of(self._checkpoint, path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal("a damaged checkpoint is never written", where=full(self.uri, path))
+        raise Internal("a damaged checkpoint is never written", code="HF-E9029", where=full(self.uri, path))
 
 
 def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> IdentifiedCheckpoint:
@@ -136,6 +136,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
         query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
         raise Invalid(
             "the checkpoint has its query id",
+            code="HF-E2256",
             where=full(checkpoint.uri, layout.METADATA),
             found=query.query_id,
             hint="leave --id-of out",
@@ -143,6 +144,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     if is_external(checkpoint):
         raise Unsupported(
             "a query whose state is in a database cannot be given its id back",
+            code="HF-E7100",
             where=checkpoint.uri,
             hint="restore a savepoint of it",
         )
@@ -150,6 +152,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     if not _shares_a_batch(checkpoint, manifest):
         raise Conflict(
             "the savepoint may be of another query",
+            code="HF-E4060",
             where=savepoint_uri(catalog, savepoint_id),
             found=f"batch {manifest.batch_id}, whose offsets the checkpoint does not have",
             expected="the same offsets of a batch in both",
@@ -351,6 +354,7 @@ def check_label(label: str | None) -> None:
     if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
         raise Invalid(
             "this is no label",
+            code="HF-E2257",
             found=repr(label[:_LONGEST_LABEL]),
             expected=f"text of up to {_LONGEST_LABEL} characters",
             hint="leave out line ends and control characters, or leave the label out",
@@ -520,7 +524,7 @@ class _Take:
         except Unavailable as error:
             # A link in the catalog says as little of its file as any name.
             where = full(self.checkpoint.uri, planned.file.origin)
-            raise Unavailable(error.fact, where=where, found=error.found, hint=error.hint) from error
+            raise Unavailable(error.fact, **(error.facts() | {"where": where})) from error
         self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
         self.at[planned.file.path] = object_path(sha256)
         self.catalog.delete(hold)
@@ -574,6 +578,7 @@ class _Take:
     def _refusal(self, found: Verification, plan: TakePlan) -> Corrupt:
         return Corrupt(
             f"the checkpoint is damaged, and {plan.purpose.refused}",
+            code="HF-E6052",
             where=full(self.checkpoint.uri, found.problems[0].file),
             found=in_short(found.problems),
             hint=see_damage(self.checkpoint, plan.purpose),
@@ -649,6 +654,7 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
         if catalog.read(path) != data:
             raise Corrupt(
                 "a manifest does not read as it was written",
+                code="HF-E6053",
                 where=full(catalog.uri, path),
                 hint="take it again; if it happens again, look at the disk",
             )

@@ -80,6 +80,7 @@ class SavepointView(ReadOnly):
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(
             "a savepoint is never changed",
+            code="HF-E7101",
             where=full(self._uri, path),
             hint="make a checkpoint of it with `holdfast restore` or `holdfast fork`",
         )
@@ -123,6 +124,7 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
         if batch not in (None, manifest.batch_id):
             raise Invalid(
                 "a savepoint holds one batch",
+                code="HF-E2258",
                 where=uri,
                 found=f"batch {batch}",
                 expected=str(manifest.batch_id),
@@ -135,7 +137,10 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
     if at and number.isascii() and number.isdigit():
         if batch not in (None, int(number)):
             raise Invalid(
-                "two batches are named", found=f"{text} and batch {batch}", hint="leave one of the two out"
+                "two batches are named",
+                code="HF-E2259",
+                found=f"{text} and batch {batch}",
+                hint="leave one of the two out",
             )
         text, batch = base, int(number)
     storage = open_checkpoint(text)

@@ -173,6 +173,7 @@ class _Whole:
             if _describe_sums(found) != _describe_sums(expected):
                 raise Internal(
                     "a store does not read as it was written, and no savepoint was made",
+                    code="HF-E9030",
                     where=made.uri,
                     found=str(_describe_sums(found)),
                     expected=str(_describe_sums(expected)),

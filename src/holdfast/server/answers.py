@@ -82,7 +82,7 @@ def refusal(
 ) -> Json:
     """A refusal that is HTTP's own and has no kind among our errors: who asks, and how much is sent."""
     if is_own(path):
-        facts = {"where": path, "found": None, "expected": None, "hint": hint}
+        facts = {"code": None, "where": path, "found": None, "expected": None, "hint": hint}
         answer = Json({"error": fact, "kind": kind, "exit_code": None, **facts}, status)
     else:
         answer = flink_problem(status, fact if hint is None else f"{fact}\nhint: {hint}")
@@ -99,7 +99,7 @@ def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=most)
     except ValueError as error:
-        raise Invalid("this form has too many fields", expected=f"at most {most}") from error
+        raise Invalid("this form has too many fields", code="HF-E2265", expected=f"at most {most}") from error
 
 
 def flink_problem(status: int, *texts: str) -> Json:
@@ -117,5 +117,5 @@ def as_error(error: Exception) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     return missing_package(error) or Internal(
-        "something went wrong inside Holdfast", found=type(error).__name__
+        "something went wrong inside Holdfast", code="HF-E9016", found=type(error).__name__
     )

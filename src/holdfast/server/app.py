@@ -114,7 +114,13 @@ async def _unfit(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     found = repr(first.get("input"))
-    told = Invalid("the request does not fit", where=place, found=found[:200], expected=str(first["msg"]))
+    told = Invalid(
+        "the request does not fit",
+        code="HF-E2267",
+        where=place,
+        found=found[:200],
+        expected=str(first["msg"]),
+    )
     return problem(request.url.path, told)
 
 

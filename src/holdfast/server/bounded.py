@@ -101,6 +101,7 @@ def too_slow(limits: Limits) -> Unavailable:
     """The error for work that has come to the bound of its time."""
     return Unavailable(
         "the query took too long",
+        code="HF-E5003",
         found=f"more than {limits.seconds:g} s",
         expected=f"{limits.seconds:g} s at most, for reading the states, planning and running it",
         hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
@@ -140,6 +141,7 @@ async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
     except OSError as error:
         raise Unavailable(
             "the process of the query could not be started",
+            code="HF-E5041",
             found=error.strerror or str(error),
             hint="try again",
         ) from error
@@ -149,7 +151,10 @@ async def _read_answer(
     process: asyncio.subprocess.Process, question: Mapping[str, Any], limits: Limits
 ) -> bytes:
     if process.stdin is None or process.stdout is None:
-        raise Internal("a process has no line to it")
+        raise Internal(
+            "a process has no line to it",
+            code="HF-E9031",
+        )
     asked = {
         "parent": os.getpid(),
         "memory_bytes": limits.memory_bytes,
@@ -164,7 +169,9 @@ async def _read_answer(
     while piece := await process.stdout.read(_PIECE):
         size += len(piece)
         if size > limits.answer_bytes + _AROUND:
-            raise Internal("a process has answered more than it may", found=f"{size:,} bytes")
+            raise Internal(
+                "a process has answered more than it may", code="HF-E9032", found=f"{size:,} bytes"
+            )
         parts.append(piece)
     await process.wait()
     return b"".join(parts)

@@ -82,6 +82,7 @@ def too_much_memory(most: int, found: str | None = None) -> Unavailable:
     """The error for work that has come to the bound of its memory."""
     return Unavailable(
         "the query needs more memory than it may take",
+        code="HF-E5004",
         found=found,
         expected=f"{most >> 20:,} MiB at most, with the states that it reads",
         hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
@@ -170,6 +171,7 @@ def _check_some(left_rows: int, question: Facts) -> None:
     if left_rows == question["rows"]:
         raise Invalid(
             "a row of the answer is larger than an answer may be",
+            code="HF-E2268",
             expected=f"{question['bytes']:,} bytes at most",
             hint="ask for fewer columns or for parts of a value, as with `left(column, 1000)`",
         )

@@ -260,7 +260,7 @@ class ControlPlane:
                 return query
         job = details.status.job.name
         fact = f"job {job!r} has no query {name!r}" if name else f"job {job!r} has several queries or none"
-        raise NotFound(fact, where=job, found=names, hint="name one of them")
+        raise NotFound(fact, code="HF-E3056", where=job, found=names, hint="name one of them")
 
     def checkpoint(self, uri: str) -> Checkpoint:
         """Read a query's checkpoint at its newest committed batch.

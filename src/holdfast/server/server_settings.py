@@ -46,10 +46,17 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise Invalid("this is no port", where="--port", found=str(self.port), expected="0 to 65535")
+            raise Invalid(
+                "this is no port",
+                code="HF-E2279",
+                where="--port",
+                found=str(self.port),
+                expected="0 to 65535",
+            )
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
             raise Invalid(
                 "the token is too short to keep anybody out",
+                code="HF-E2280",
                 found=f"{len(self.token)} characters",
                 expected=f"{SHORTEST_TOKEN} or more",
                 hint=_HOW_TO_MAKE_ONE,
@@ -57,21 +64,26 @@ class ServerSettings:
         if self.token is not None and (not self.token.isascii() or not self.token.isprintable()):
             raise Invalid(
                 "the token cannot be sent in a header",
+                code="HF-E2281",
                 expected="printable ASCII characters",
                 hint=_HOW_TO_MAKE_ONE,
             )
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise Invalid("TLS needs a certificate and its key", expected="--tls-cert and --tls-key")
+            raise Invalid(
+                "TLS needs a certificate and its key", code="HF-E2282", expected="--tls-cert and --tls-key"
+            )
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
                 raise NotFound(
                     "there is no such file for TLS",
+                    code="HF-E3059",
                     where=str(path),
                     hint="--tls-cert names the certificate chain, --tls-key its key",
                 )
         if self.token is None and not is_loopback(self.host):
             raise Invalid(
                 "an address that others can reach needs a token",
+                code="HF-E2283",
                 where=f"--host {self.host}",
                 found="no token",
                 expected=f"--token-file FILE, or {TOKEN_VARIABLE} in the environment",
@@ -129,16 +141,21 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
         with file.open("rb") as opened:
             read = opened.read(_LONGEST_TOKEN + 1).decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise Invalid("the token file is no text", where=str(file), hint=_HOW_TO_MAKE_ONE) from error
+        raise Invalid(
+            "the token file is no text", code="HF-E2284", where=str(file), hint=_HOW_TO_MAKE_ONE
+        ) from error
     except OSError as error:
         raise NotFound(
             "the token file cannot be read",
+            code="HF-E3060",
             where=str(file),
             found=error.strerror or str(error),
             hint="name a file that this user may read with --token-file",
         ) from error
     if not read:
-        raise Invalid("the token file is empty", where=str(file), hint=_HOW_TO_MAKE_ONE)
+        raise Invalid("the token file is empty", code="HF-E2285", where=str(file), hint=_HOW_TO_MAKE_ONE)
     if len(read) > _LONGEST_TOKEN:
-        raise Invalid("the token file is too long for a token", where=str(file), hint=_HOW_TO_MAKE_ONE)
+        raise Invalid(
+            "the token file is too long for a token", code="HF-E2286", where=str(file), hint=_HOW_TO_MAKE_ONE
+        )
     return read

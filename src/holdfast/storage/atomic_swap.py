@@ -41,12 +41,16 @@ def exchange(one: Path, other: Path) -> None:
         number = ctypes.get_errno()
         if number == errno.ENOENT:
             raise NotFound(
-                "there is no such directory", where=f"{one} or {other}", hint="check both addresses"
+                "there is no such directory",
+                code="HF-E3061",
+                where=f"{one} or {other}",
+                hint="check both addresses",
             )
         if number in _NOT_OFFERED:
             raise _not_offered(one, os.strerror(number))
         raise Unavailable(
             "two directories could not change places",
+            code="HF-E5044",
             where=str(one),
             found=os.strerror(number),
             hint=_LOOK_AT_DISK,
@@ -68,6 +72,7 @@ def _call() -> Any:
 def _not_offered(where: Path, found: str) -> Unsupported:
     return Unsupported(
         "two directories cannot change places at one stroke here",
+        code="HF-E7102",
         where=str(where),
         found=found,
         expected="a file system that can, such as ext4, xfs, btrfs or tmpfs on Linux",
@@ -147,6 +152,7 @@ class _Unflushed(LocalStorage):
         except OSError as error:
             raise Unavailable(
                 "what was written may be lost in a crash of the machine",
+                code="HF-E5045",
                 where=full(self.uri, path),
                 found=f"it cannot be flushed: {error.strerror}",
                 hint="check the disk, then try again",
@@ -200,7 +206,11 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
         place.mkdir(mode=0o700)
     except OSError as error:
         raise Unavailable(
-            "a directory to work in cannot be made", where=str(folder), found=error.strerror, hint=_LET_WRITE
+            "a directory to work in cannot be made",
+            code="HF-E5046",
+            where=str(folder),
+            found=error.strerror,
+            hint=_LET_WRITE,
         ) from error
     try:
         yield place

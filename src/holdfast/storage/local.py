@@ -325,6 +325,7 @@ class LocalStorage:
         except FileNotFoundError as error:
             raise Invalid(
                 "the directory cannot be made",
+                code="HF-E2114",
                 where=error.filename or self._root,
                 hint="name a place on a disk where this user may write",
             ) from error
@@ -345,6 +346,7 @@ class LocalStorage:
         except OSError as error:
             raise Unavailable(
                 "the file was written, but a crash of the machine may undo that",
+                code="HF-E5047",
                 where=full(self.uri, path),
                 found=f"its directory cannot be flushed: {error.strerror}",
                 hint="check the disk, and write the file again",
@@ -384,6 +386,7 @@ class LocalStorage:
             if stat.S_ISLNK(mode):
                 return Corrupt(
                     "a symbolic link is not followed here",
+                    code="HF-E6054",
                     where=f"file://{at}",
                     expected=f"a file or a directory: nothing below {self._root} may be a link",
                     hint="put in its place what it leads to, or remove it",
@@ -396,6 +399,7 @@ class LocalStorage:
             return None
         return Corrupt(
             "a special file is not read",
+            code="HF-E6055",
             where=f"file://{at}",
             found=_KINDS.get(stat.S_IFMT(mode), "a device"),
             expected="a regular file",
@@ -412,12 +416,14 @@ class LocalStorage:
         if error.errno in _NO_PATH:
             return Invalid(
                 "no file can be there",
+                code="HF-E2287",
                 where=full(self.uri, path),
                 found=error.strerror,
                 hint="name another path",
             )
         return Unavailable(
             "the storage does not do what it was asked",
+            code="HF-E5048",
             where=full(self.uri, path),
             found=error.strerror,
             hint="see that the disk is there, has room, and that this user may use it",
@@ -495,7 +501,9 @@ def _exists(name: str, within: int) -> bool:
 
 
 def _file_there(where: str) -> Conflict:
-    return Conflict("a file is where a directory should be", where=where, hint="name another directory")
+    return Conflict(
+        "a file is where a directory should be", code="HF-E4006", where=where, hint="name another directory"
+    )
 
 
 def _file_above(folder: str) -> str:

@@ -38,7 +38,9 @@ def go_on() -> None:
     """
     given_up = _GIVEN_UP.get()
     if given_up is not None and given_up.is_set():
-        raise Unavailable("this took too long and was given up", hint="ask for less at a time")
+        raise Unavailable(
+            "this took too long and was given up", code="HF-E5049", hint="ask for less at a time"
+        )
 
 
 class Listing(Protocol):
@@ -167,13 +169,13 @@ class Names:
 def no_file(uri: str, path: str) -> NotFound:
     """The error for a file that is missing."""
     hint = "check the address; a running query deletes files that it no longer needs"
-    return NotFound("there is no such file", where=full(uri, path), hint=hint)
+    return NotFound("there is no such file", code="HF-E3003", where=full(uri, path), hint=hint)
 
 
 def file_exists(uri: str, path: str) -> Conflict:
     """The error for a file that exists, and that must not be replaced."""
     hint = "name another place, or remove the file if nobody needs it"
-    return Conflict("the file exists", where=full(uri, path), hint=hint)
+    return Conflict("the file exists", code="HF-E4062", where=full(uri, path), hint=hint)
 
 
 def full(uri: str, path: str) -> str:

@@ -135,6 +135,7 @@ class RemoteStorage:
                     self._fs.rm_file(self._at(path))
         raise Unsupported(
             "the store ignores If-None-Match, so two processes could hold one lease",
+            code="HF-E7103",
             where=self._uri,
             found="a second write replaced an object that the first had made",
             expected="a store that refuses the second write",
@@ -230,6 +231,7 @@ class RemoteStorage:
                 raise no_file(self._uri, path) from error
             raise Unavailable(
                 "the storage does not do what it was asked",
+                code="HF-E5048",
                 where=full(self._uri, path),
                 found=in_a_line(error),
                 hint=CHECK,
@@ -275,13 +277,14 @@ def connect(protocol: str, host: str, uri: str) -> Any:
         extra = _EXTRA.get(protocol)
         raise Unsupported(
             "the library for this storage is not installed",
+            code="HF-E7104",
             where=uri,
             found=str(error).splitlines()[0],
             hint=f"pip install 'holdfast[{extra}]'" if extra else f"install fsspec's library for {protocol}:",
         ) from error
     except Exception as error:
         raise Unavailable(
-            "the storage cannot be reached", where=uri, found=in_a_line(error), hint=CHECK
+            "the storage cannot be reached", code="HF-E5050", where=uri, found=in_a_line(error), hint=CHECK
         ) from error
 
 
@@ -335,6 +338,7 @@ def hadoop_address(uri: str) -> str:
     if not urlsplit(address).netloc or not address.startswith("hdfs://"):
         raise Unavailable(
             "the NameNode does not say under which address Spark reaches it",
+            code="HF-E5051",
             where=uri,
             found=f"{address!r} at its page /conf",
             expected="hdfs://…",
@@ -359,5 +363,9 @@ def _setting(host: str, name: str) -> str | None:
         return str(answer.json()["property"]["value"])
     except Exception as error:  # each library raises what it likes
         raise Unavailable(
-            "the NameNode does not say how it is set up", where=page, found=in_a_line(error), hint=CHECK
+            "the NameNode does not say how it is set up",
+            code="HF-E5052",
+            where=page,
+            found=in_a_line(error),
+            hint=CHECK,
         ) from error

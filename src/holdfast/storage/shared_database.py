@@ -68,7 +68,11 @@ class SharedDatabase:
         except OSError as error:  # a share that is away for a moment
             found = error.strerror or str(error)
             raise Unavailable(
-                f"{self._shape.what} cannot be used", where=str(self.path), found=found, hint=_TRY_AGAIN
+                f"{self._shape.what} cannot be used",
+                code="HF-E5053",
+                where=str(self.path),
+                found=found,
+                hint=_TRY_AGAIN,
             ) from error
         with self._connection() as db:
             return [dict(row) for row in db.execute(statement, values)]
@@ -104,11 +108,19 @@ class SharedDatabase:
             yield db
         except sqlite3.OperationalError as error:
             raise Unavailable(
-                f"{what} cannot be used", where=str(self.path), found=str(error), hint=_TRY_AGAIN
+                f"{what} cannot be used",
+                code="HF-E5054",
+                where=str(self.path),
+                found=str(error),
+                hint=_TRY_AGAIN,
             ) from error
         except sqlite3.DatabaseError as error:
             raise Corrupt(
-                f"{what} is damaged", where=str(self.path), found=str(error), hint=self._shape.damaged
+                f"{what} is damaged",
+                code="HF-E6029",
+                where=str(self.path),
+                found=str(error),
+                hint=self._shape.damaged,
             ) from error
         finally:
             if db is not None:
@@ -132,6 +144,7 @@ class SharedDatabase:
         elif version != shape.version:
             raise Unsupported(
                 f"{shape.what} was written by another version of Holdfast",
+                code="HF-E7105",
                 where=str(self.path),
                 found=f"format {version}",
                 expected=f"format {shape.version}",

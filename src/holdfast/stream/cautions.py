@@ -95,6 +95,7 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
     if (mode or "append") != _MODE:
         raise Unsupported(
             "real-time mode writes in output mode update alone",
+            code="HF-E7106",
             where=_WHERE,
             found=mode or "append, Spark's default",
             expected=_MODE,
@@ -105,6 +106,7 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
     if kind not in _SINKS:
         raise Unsupported(
             f"a sink of kind {kind!r} cannot be written in real-time mode",
+            code="HF-E7107",
             where=_WHERE,
             expected=", ".join(_SINKS),
             hint="give the query another trigger, such as hf.every('1 second'): a table, a file or a batch"
@@ -113,6 +115,7 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
     if defined_in(frame):
         raise Unsupported(
             "keyed state in Python cannot run in real-time mode",
+            code="HF-E7108",
             where=_WHERE,
             found="an operator of Holdfast's",
             hint="Spark runs no Python in it: give the query another trigger, such as hf.every('1 second')",
@@ -122,6 +125,7 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
     if foreign:
         raise Unsupported(
             f"a source of kind {foreign[0]!r} cannot be read in real-time mode",
+            code="HF-E7109",
             where=_WHERE,
             expected=", ".join(_SOURCES),
             hint="give the query another trigger, such as hf.every('1 second')",

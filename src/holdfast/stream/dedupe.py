@@ -63,6 +63,7 @@ def dedupe(
         if watermark is not None:
             raise Invalid(
                 "a watermark needs to know the column with the event time",
+                code="HF-E2288",
                 where=_WHERE,
                 found="watermark without time",
                 expected="time=…",
@@ -72,6 +73,7 @@ def dedupe(
     if time is None:
         raise Invalid(
             "the stream has no watermark",
+            code="HF-E2289",
             where=_WHERE,
             expected=f"a watermark, because {_WHY}",
             hint='name the time and say how late a row may come: time="ts", watermark="10 minutes"',

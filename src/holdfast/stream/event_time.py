@@ -53,6 +53,7 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
         column, ms = next(iter(present.items()))
         raise Invalid(
             "the frame has a watermark already, and a second one cannot be set over it",
+            code="HF-E2290",
             where=where,
             found=f"{spark_interval(ms)} on `{column}`, and watermark={delay!r}",
             expected="one of the two",
@@ -73,6 +74,7 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
         return
     raise Invalid(
         f"the stream has no watermark on `{time}`",
+        code="HF-E2291",
         where=where,
         found=f"a watermark on {_list_names(present)}" if present else "none",
         expected=f"a watermark on `{time}`, because {why}",
@@ -92,6 +94,7 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
     if missing:
         raise Invalid(
             f"the frame has no column {_list_names(missing)}",
+            code="HF-E2292",
             where=where,
             found=_list_names(frame.columns),
             expected=_list_names(names),
@@ -99,7 +102,11 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
         )
     if len(set(names)) != len(names):
         raise Invalid(
-            "a column is named twice", where=where, found=_list_names(names), hint="name each column once"
+            "a column is named twice",
+            code="HF-E2293",
+            where=where,
+            found=_list_names(names),
+            hint="name each column once",
         )
 
 
@@ -114,6 +121,7 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
     if kind != "timestamp":
         raise Invalid(
             f"column `{name}` is not a time",
+            code="HF-E2294",
             where=where,
             found=kind,
             expected="timestamp",
@@ -132,6 +140,7 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
         if not isinstance(name, str):
             raise Invalid(
                 "columns are given by name",
+                code="HF-E2295",
                 where=where,
                 found=type(name).__name__,
                 expected="text",
@@ -164,6 +173,7 @@ def key_columns(
     if not keys:
         raise Invalid(
             "a key is needed",
+            code="HF-E2296",
             where=where,
             found="none",
             expected=f"{argument}=… with a column",
@@ -174,6 +184,7 @@ def key_columns(
         if type_of(frame, key).startswith(refused):
             raise Invalid(
                 "a column of this type cannot be a key",
+                code="HF-E2297",
                 where=f"{where}: {argument}={key!r}",
                 found=type_of(frame, key),
                 expected="a plain type",
@@ -189,7 +200,7 @@ def require_stream(frame: DataFrame, *, where: str, hint: str = "read it with sp
         Invalid: The frame is not a stream.
     """
     if not frame.isStreaming:
-        raise Invalid("the frame is not a stream", where=where, hint=hint)
+        raise Invalid("the frame is not a stream", code="HF-E2298", where=where, hint=hint)
 
 
 def refuse_repeated(
@@ -207,7 +218,14 @@ def refuse_repeated(
     """
     repeated = sorted({name for name in names if names.count(name) > 1 or name in taken})
     if repeated:
-        raise Invalid(fact, where=where, found=", ".join(repeated), expected="names of their own", hint=hint)
+        raise Invalid(
+            fact,
+            code="HF-E2299",
+            where=where,
+            found=", ".join(repeated),
+            expected="names of their own",
+            hint=hint,
+        )
 
 
 def timed_stream(
@@ -257,6 +275,7 @@ def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) ->
     if both:
         raise Invalid(
             "the time cannot be a key",
+            code="HF-E2300",
             where=where,
             found=_list_names(both),
             hint="leave it out of by=…; to group by a day or an hour, make a column of it first",

@@ -59,6 +59,7 @@ def watermarked(
     if _IS_TICK in df.columns:
         raise Invalid(
             "a column has the name under which a tick is known",
+            code="HF-E2301",
             where=_WHERE,
             found=_IS_TICK,
             hint="rename it with withColumnRenamed",

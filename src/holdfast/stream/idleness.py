@@ -62,6 +62,7 @@ class Told:
         except FileNotFoundError as error:
             raise Invalid(
                 "a stream has idle_after, and the query was not started by Holdfast",
+                code="HF-E2302",
                 hint="start it with hf.sink(frame)…start(checkpoint=…), or by hf.adopt(writer)",
             ) from error
         return cls(found["checkpoint"], found["own"], tuple(found["watched"]))
@@ -157,6 +158,7 @@ class IdleWatch:
         if start not in (0, sent):
             raise Invalid(
                 "a frame with idle_after runs in two queries",
+                code="HF-E2303",
                 where=self._told.checkpoint,
                 hint="call hf.watermarked(…) once for each query",
             )

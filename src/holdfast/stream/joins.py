@@ -47,6 +47,7 @@ def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, w
         if one != two:
             raise Invalid(
                 f"key `{key}` has two types, and a cast between them may lose the match",
+                code="HF-E2304",
                 where=where,
                 found=f"{one} on the left, {two} on the right",
                 expected="one type",
@@ -81,6 +82,7 @@ def result_names(
     if clashing and prefixes is None:
         raise Invalid(
             "both sides have columns of one name",
+            code="HF-E2305",
             where=where,
             found=", ".join(clashing),
             expected="names of their own",
@@ -148,6 +150,7 @@ def enrich(
     if table.isStreaming:
         raise Invalid(
             "the table is a stream",
+            code="HF-E2306",
             where=_ENRICH,
             expected="a batch frame",
             hint="join two streams by holdfast.join_within(left, right, by=…, times=…, bound=…)",
@@ -179,6 +182,7 @@ def _check_unique(table: DataFrame, keys: list[str]) -> None:
         )
         raise Invalid(
             "a key comes more than once in the table, and rows of the stream would be doubled",
+            code="HF-E2307",
             where=f"{_ENRICH}: {', '.join(keys)}",
             found=shown,
             expected="one row a key",
@@ -323,6 +327,7 @@ def _check_pair(left: DataFrame, right: DataFrame) -> None:
     if left.isStreaming != right.isStreaming:
         raise Invalid(
             "one side is a stream and the other is not",
+            code="HF-E2308",
             where=_WHERE,
             found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
             expected="two streams, or two batch frames",
@@ -336,6 +341,7 @@ def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
     if ends[0] > ends[1]:
         raise Invalid(
             "the bound ends before it begins",
+            code="HF-E2309",
             where=f"{_WHERE}: bound",
             found=f"({spark_interval(ends[0])}, {spark_interval(ends[1])})",
             expected="the earlier end first",

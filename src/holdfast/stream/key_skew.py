@@ -71,6 +71,7 @@ def watch(
     if not name:
         raise Invalid(
             "what is watched needs a name",
+            code="HF-E2310",
             where=where,
             found="none",
             expected="name=…",
@@ -97,6 +98,7 @@ def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
             return reports
     raise NotFound(
         "no batch of this query has watched its keys",
+        code="HF-E3062",
         where=f"query {query.name or query.id}",
         found=f"{len(query.recentProgress)} batches reported",
         hint="put hf.skew.watch(df, by=…, name=…) into its plan, and wait for a batch with rows",
@@ -140,6 +142,7 @@ def _counted(
     if df.isStreaming:
         raise Invalid(
             "a stream cannot be looked at before it runs",
+            code="HF-E2311",
             where=where,
             hint="put hf.skew.watch(df, by=…, name=…) into its plan, and ask hf.skew.report(query)",
         )

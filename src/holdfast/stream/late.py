@@ -57,6 +57,7 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
         if stateful:
             raise Invalid(
                 "late rows are put out at the side of the first operator with state, and this is a later one",
+                code="HF-E2334",
                 where=where,
                 found=f"{stateful[0]} before it",
                 hint="leave side_outputs=True out here, and give it to the first operator",
@@ -65,6 +66,7 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
     if any(one.equals(other) for at, one in enumerate(read) for other in read[:at]):
         raise Invalid(
             "both streams read one source, which Spark then reads twice, each time up to another point",
+            code="HF-E2335",
             where=where,
             hint="leave side_outputs=True out, or read the source with spark.readStream once for each",
         )
@@ -134,6 +136,7 @@ def refuse_complete(frame: DataFrame, mode: str | None) -> None:
     if mode == "complete" and reads_late_watermark(frame):
         raise Invalid(
             "in output mode `complete` Spark drops no late row, so there is none for the side output",
+            code="HF-E2336",
             found='mode="complete" and side_outputs=True',
             expected="mode append or update",
             hint="leave side_outputs=True out of the operator",

@@ -66,6 +66,7 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
     if not isinstance(given, Mapping) or not given:
         raise Invalid(
             "there is nothing to compute",
+            code="HF-E2337",
             where=f"{where}: agg",
             found=repr(given),
             expected='a name for each aggregate, as in {"mean": "avg(amount)"}',
@@ -75,6 +76,7 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
     if clashing:
         raise Invalid(
             "a name is taken by another column of the result",
+            code="HF-E2338",
             where=f"{where}: agg",
             found=", ".join(clashing),
             expected="names of their own",
@@ -88,6 +90,7 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
     if call is None or not isinstance(name, str) or not name:
         raise Invalid(
             "this is not an aggregate",
+            code="HF-E2339",
             where=where,
             found=repr(text),
             expected=_EXPECTED,
@@ -98,6 +101,7 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
         if function != "count":
             raise Invalid(
                 "only rows can be counted with *",
+                code="HF-E2340",
                 where=where,
                 found=text,
                 expected=_EXPECTED,
@@ -107,6 +111,7 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
     if column not in schema.names:
         raise Invalid(
             f"the frame has no column `{column}`",
+            code="HF-E2341",
             where=where,
             found=", ".join(schema.names),
             hint="give an expression a name first: .withColumn(…)",
@@ -127,6 +132,7 @@ def _output(function: str, read: pa.DataType, where: str) -> pa.DataType:
         return pa.int64() if function == "sum" and kinds.is_integer(read) else pa.float64()
     raise Invalid(
         f"`{function}` does not take a column of this type",
+        code="HF-E2342",
         where=where,
         found=type_text(read),
         expected="a number" if function in ("sum", "avg") else "a number, text, a date or a time",

@@ -100,6 +100,7 @@ class Defined:
         if before and before["key_groups"] != layout.key_groups:
             raise Invalid(
                 "the number of key groups cannot change by itself: keys would not be found again",
+                code="HF-E2343",
                 where=f"operator {layout.operator}",
                 found=str(layout.key_groups),
                 expected=f"key_groups={before['key_groups']}, as the checkpoint has",
@@ -109,6 +110,7 @@ class Defined:
         if before and before.get(_SPREAD, False) != even:
             raise Invalid(
                 "how key groups are stored cannot change by itself: keys would not be found again",
+                code="HF-E2344",
                 where=f"operator {layout.operator}",
                 found="spread evenly over partitions" if even else "each under its own number",
                 hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
@@ -180,6 +182,7 @@ def checked_name(name: str, *, where: str) -> str:
     if not _NAME.fullmatch(str(name)):
         raise Invalid(
             "an operator's name is needed to find its state again",
+            code="HF-E2345",
             where=where,
             found=repr(name),
             expected="a letter, then letters, digits, '-', '_' and '.'",
@@ -192,6 +195,7 @@ def same_name(name: str, where: str) -> Invalid:
     """Two operators of a query would share a note, and with it their state."""
     return Invalid(
         "two operators of a query have one name",
+        code="HF-E2346",
         where=where,
         found=name,
         hint='give one of them another: name="…"; one that has state keeps its name',
@@ -323,6 +327,7 @@ def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> N
         if name in before and before.index(name) != now.index(name):
             raise Invalid(
                 "keyed operators have changed places, and each would be given the state of another",
+                code="HF-E2347",
                 where=where,
                 found=", ".join(now),
                 expected=f"{', '.join(before)}, as the checkpoint has",

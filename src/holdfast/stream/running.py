@@ -151,6 +151,7 @@ def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
     if any(not least <= value <= largest for value in values):
         raise Invalid(
             "a result does not fit its type",
+            code="HF-E2348",
             where=f"{measure.function}({measure.column})",
             expected=str(kind),
             hint="cast the column to a decimal with fewer digits, or to double",

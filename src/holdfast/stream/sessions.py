@@ -235,6 +235,7 @@ def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
     if len(set(names)) < len(names):
         raise Invalid(
             "a key has the name of a column of the result",
+            code="HF-E2349",
             where="holdfast.sessions(…): by",
             found=", ".join(keys),
             expected=f"names other than {', '.join(own)}",

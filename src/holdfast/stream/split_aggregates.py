@@ -110,6 +110,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
     if distinct and len(aggregates) > 1:
         raise Invalid(
             "a stream that is deduplicated to count values has lost the rows for other aggregates",
+            code="HF-E2389",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in aggregates),
             expected="count_distinct alone",
@@ -134,6 +135,7 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
     if len(distinct) > 1:
         raise Invalid(
             "the parts of a key can be split by the values of one column",
+            code="HF-E2390",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in distinct),
             expected="one count_distinct",
@@ -239,6 +241,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
     if not aggregates:
         raise Invalid(
             "there is nothing to compute",
+            code="HF-E2337",
             where=_WHERE,
             found="no aggregate",
             hint="say what: hf.skew.count()",
@@ -248,6 +251,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
             raise Invalid(
                 "only aggregates that can be put together from parts are split, and Spark's columns do not "
                 "say what they are",
+                code="HF-E2391",
                 where=_WHERE,
                 found=str(aggregate),
                 expected="hf.skew.count(), .sum, .min, .max, .avg, .variance, .stddev or .count_distinct",
@@ -270,6 +274,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
         raise Invalid(
             f"the {aggregate.kind} of floating-point numbers depends on the order in which they are added, "
             "so no exact split exists",
+            code="HF-E2392",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",
             expected="whole numbers or decimals",
@@ -280,6 +285,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     if digits == 0 or digits > limit:
         raise Invalid(
             f"the {aggregate.kind} of this type cannot be put together from parts exactly",
+            code="HF-E2393",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",
             expected=f"a whole number or decimal of at most {limit} digits",

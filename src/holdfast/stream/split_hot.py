@@ -220,6 +220,7 @@ class SplitJoin:
         if changes:
             raise Invalid(
                 "the split of a join has changed: rows that wait for a partner would not be found again",
+                code="HF-E2394",
                 where=f"split join {self.name}",
                 found="; ".join(changes),
                 expected="the split of the first start",
@@ -249,7 +250,11 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
     whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)
     if isinstance(hot, (str, bytes)):
         raise Invalid(
-            "hot keys are a list", where=f"{_WHERE}: hot", found=repr(hot), hint=f"write hot=[{hot!r}]"
+            "hot keys are a list",
+            code="HF-E2395",
+            where=f"{_WHERE}: hot",
+            found=repr(hot),
+            hint=f"write hot=[{hot!r}]",
         )
     return SplitHot(df, hot_keys(df, keys, hot, parts, where=_WHERE))
 
@@ -262,6 +267,7 @@ def _side(kind: str, split: str | None) -> Side:
     if not allowed or (split is not None and split not in allowed):
         raise Invalid(
             f"a {kind} join has no exact split" + (f" of its {split} side" if allowed else ""),
+            code="HF-E2396",
             where=f"{_WHERE}.join_within(…)",
             found=f"kind={kind!r}" + (f", split={split!r}" if split is not None else ""),
             expected=f'split="{allowed[0]}"' if allowed else "inner, left, right or semi",

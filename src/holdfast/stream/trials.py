@@ -79,6 +79,7 @@ class Trial:
             if frame is None or written is None:
                 raise Unsupported(
                     "this writer does not tell what it writes",
+                    code="HF-E7116",
                     found=type(writer).__name__,
                     hint="return hf.sink(frame) from the job, whose sink can be put aside",
                 )
@@ -111,6 +112,7 @@ class Trial:
             return batch
         raise Failed(
             "Spark has run no batch",
+            code="HF-E1006",
             where=self._checkpoint,
             found="nothing to read",
             hint="see whether the source has input, and whether the savepoint has read it all",
@@ -154,6 +156,7 @@ class Trial:
                 return batch
         raise Failed(
             "Spark has not run a batch again that was begun",
+            code="HF-E1007",
             where=self._checkpoint,
             found="no such batch",
             expected=f"batch {batch_id}",
@@ -212,6 +215,7 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
         if source.kind not in REPEATABLE:
             raise Unsupported(
                 "this source cannot be read a second time, or it is not known whether it can",
+                code="HF-E7117",
                 found=source.kind,
                 expected=", ".join(REPEATABLE),
                 hint="land the input in files, Kafka or Delta, and read it from there",
@@ -219,6 +223,7 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
         if source.options.get(_CLEANS, "off").lower() != "off":
             raise Unsupported(
                 "this source deletes or moves the files that it has read, and would do so here too",
+                code="HF-E7118",
                 found=f"cleanSource={source.options[_CLEANS]}",
                 expected="cleanSource=off",
                 hint="make the option a parameter of the job and set it to `off` for this",
@@ -246,6 +251,7 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
             "the job has no query of this name"
             if wanted
             else "it cannot be told which of the job's queries is meant",
+            code="HF-E2397",
             found=name,
             expected=" or ".join(sink.name or "one without a name" for sink in several),
             hint="name it with --query",

@@ -80,6 +80,7 @@ class Windowed:
         if not aggregates:
             raise Invalid(
                 "a window needs something to compute",
+                code="HF-E2398",
                 where=f"{_WHERE}.agg(…)",
                 found="no aggregate",
                 hint='say what, as in .agg(F.count("*").alias("visits"))',
@@ -172,6 +173,7 @@ def windowed(
         if size is not None or slide is not None or offset is not None:
             raise Invalid(
                 "a session has no size, slide or offset",
+                code="HF-E2399",
                 where=_WHERE,
                 found="`gap` together with them",
                 expected="`gap` alone, or `size` with `slide` and `offset` at will",
@@ -194,6 +196,7 @@ def _refuse_early_merges(frame: DataFrame) -> None:
     if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
         raise Invalid(
             "sessions are merged before late ones are dropped, so which rows are late is not known",
+            code="HF-E2400",
             where=_WHERE,
             found=f"{_MERGES_EARLY}=true",
             hint="set it to false, or leave side_outputs=True out",
@@ -204,6 +207,7 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
     if size is None:
         raise Invalid(
             "a window needs a length",
+            code="HF-E2401",
             where=_WHERE,
             expected="`size`, or `gap` for sessions",
             hint='say how long: size="1 hour"',
@@ -213,6 +217,7 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
     if step_ms > size_ms:
         raise Invalid(
             "the slide is longer than the window, so rows between two windows would be lost",
+            code="HF-E2402",
             where=_WHERE,
             found=f"slide of {spark_interval(step_ms)}",
             expected=f"at most {spark_interval(size_ms)}",

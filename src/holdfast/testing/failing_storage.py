@@ -83,6 +83,7 @@ class FaultyStorage:
             raise Killed(f"at step {self.steps}: {path}")
         raise Unavailable(
             "the storage failed, as the test told it to",
+            code="HF-E5067",
             where=full(self.uri, path),
             hint="this is the failure that the test asked for",
         )

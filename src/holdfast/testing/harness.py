@@ -275,7 +275,11 @@ class Harness:
             Invalid: A clock would go back, or no stream has a watermark.
         """
         if watermark is not None and not self._options.event_time:
-            raise Invalid("no stream has a watermark", hint="name the column with the event time: time=…")
+            raise Invalid(
+                "no stream has a watermark",
+                code="HF-E2403",
+                hint="name the column with the event time: time=…",
+            )
         if now is not None:
             self._now_ms = _forward(ms_of(now), self._now_ms, "the processing time")
         if watermark is not None:
@@ -363,19 +367,23 @@ class Harness:
 
     def _shared(self) -> Broadcast:
         if self._broadcast is None:
-            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
+            raise NotFound(
+                "there is no broadcast stream", code="HF-E3065", hint="hand one over: Harness(…, broadcast=…)"
+            )
         return self._broadcast
 
     def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
         if isinstance(processor, Operator) is (instances is None):
             raise Invalid(
                 "an operator has instances, and a processor of keys has none",
+                code="HF-E2404",
                 found=type(processor).__name__,
                 hint="hand over instances=… for an hf.Operator, and by=… for others",
             )
         if instances is None and not self._by:
             raise Invalid(
                 "a key is needed",
+                code="HF-E2296",
                 expected="by=… with a column",
                 hint='name the columns of the key: by="customer"',
             )
@@ -496,6 +504,7 @@ class Harness:
             why = error.why
             raise Invalid(
                 "an event does not fit its stream's columns",
+                code="HF-E2405",
                 where=f"event {error.at + 1} of stream {stream}",
                 found=why.found or why.fact,
                 expected=why.expected,
@@ -506,6 +515,7 @@ class Harness:
         if len(key) != len(self._by):
             raise Invalid(
                 "a key has as many values as there are key columns",
+                code="HF-E2406",
                 found=repr(key),
                 expected=", ".join(self._by),
                 hint="hand them over one by one: harness.state(7, 'east')",
@@ -520,6 +530,7 @@ class Harness:
         if keys.missing[0]:
             raise NotFound(
                 "the key has no state",
+                code="HF-E3066",
                 found=", ".join(map(repr, key)),
                 hint="harness.keys() gives the keys that have state",
             )
@@ -544,6 +555,7 @@ class Harness:
         if stream not in self._schemas:
             raise NotFound(
                 "there is no such stream",
+                code="HF-E3067",
                 found=stream,
                 expected=", ".join(self._schemas),
                 hint="name one of these with stream=…",
@@ -567,6 +579,7 @@ def _forward(moved: int, before: int | None, what: str) -> int:
     if before is not None and moved < before:
         raise Invalid(
             f"{what} does not go back",
+            code="HF-E2407",
             found=str(moved),
             expected=f"{before} or later",
             hint="make a new Harness to start at an earlier time",

@@ -121,6 +121,7 @@ def assemble(
     if taken:
         raise Invalid(
             "a column of the output has the name of a side column",
+            code="HF-E2408",
             where=f"operator {options.name}",
             found=", ".join(sorted(taken)),
             hint="rename it in `output`, or leave `side_outputs` out",
@@ -191,6 +192,7 @@ def _check_clocks(definition: ProcessorDefinition, *, event_time: bool) -> None:
         if state.ttl is not None and state.ttl.clock == EVENT and not event_time:
             raise Invalid(
                 "a TTL in event time needs a watermark",
+                code="HF-E2409",
                 where=f"{definition.name}.{state.name}",
                 hint="call .withWatermark(column, delay) on the stream before hf.keyed",
             )

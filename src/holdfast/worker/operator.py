@@ -188,6 +188,7 @@ class TaskOperator:
         if place != IN_DATABASE or query_id is None or batch_id is None:
             raise Invalid(
                 f"keyed state in {server.product} needs a start by Holdfast, to note it in the checkpoint",
+                code="HF-E2470",
                 where=f"operator {name}",
                 hint="start it with Holdfast: a sink of hf.sink(…) or hf.adopt(…), or an hf.job",
             )

@@ -133,6 +133,7 @@ class Combiner:
         if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(self._schema.names):
             raise Invalid(
                 "combine gave other columns than it declares",
+                code="HF-E2471",
                 where=type(self._processor).__name__,
                 found=", ".join(getattr(table, "column_names", [type(table).__name__])),
                 expected=", ".join(self._schema.names),
@@ -390,6 +391,7 @@ class Placement:
             at = int(moved[0])
             raise Invalid(
                 "the placement is not stable: a key's state is where the function does not place it now",
+                code="HF-E2472",
                 where=str(ErrorContext(self.operator, key=records(some.slice(at, 1))[0])),
                 found=f"group {now[at]}",
                 expected=f"group {before[at]}, where its state is",
@@ -408,6 +410,7 @@ class Placement:
         if type(group) is not int or not 0 <= group < self.key_groups:
             raise Invalid(
                 "a placement gives the number of a key group",
+                code="HF-E2473",
                 where=f"operator {self.operator}, key {key_text(key)}",
                 found=repr(group),
                 expected=f"0 to {self.key_groups - 1}",

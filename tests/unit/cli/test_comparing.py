@@ -132,7 +132,8 @@ def test_a_side_without_code_is_named_and_nothing_is_left(
 ) -> None:
     said = holdfast("fork", savepoint, "fork", "--compare", "new.py", "--original", "old.py")
     assert said.returncode == 3
-    assert "error: the original code: there is no such job file\n  in old.py" in said.stderr
+    assert "error: the original code: there is no such job file [HF-E3" in said.stderr
+    assert "\n  in old.py" in said.stderr
     assert not (home / "sandboxes").exists()
     assert not (tmp_path / "fork").exists()
 

@@ -101,7 +101,7 @@ def test_what_names_no_savepoint_or_several_is_refused(
 ) -> None:
     said = holdfast(*(name if word == "SP" else word for word in verb.split()))
     assert (said.returncode, said.stdout) == (code, "")
-    assert said.stderr.startswith(f"error: {fact}\n")
+    assert said.stderr.startswith(f"error: {fact} [HF-E")
     assert not (tmp_path / "made").exists()
     assert len(savepoints.list(tmp_path / "sp")) == 3
 

@@ -172,7 +172,8 @@ NOT_RUN = ("holdfast run ", "holdfast stop ", "start the query ")
 
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
 NOTHING_FOLLOWS = {
-    "completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export", "offsets show"
+    "completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export", "offsets show",
+    "explain",
 }  # fmt: skip
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {

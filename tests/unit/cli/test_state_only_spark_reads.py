@@ -46,7 +46,7 @@ def test_a_verb_says_that_it_cannot_read_the_state(
     said = holdfast(*words.format(place=place, new=tmp_path / "new").split())
     assert said.returncode == 7, said.stdout + said.stderr
     assert said.stderr.startswith(
-        "error: the state of this checkpoint is in a database that only Spark reads\n"
+        "error: the state of this checkpoint is in a database that only Spark reads [HF-E"
     )
     assert f"found {TIKV_PROVIDER}" in " ".join(said.stderr.split())
     assert "hint: its query can go on" in said.stderr

@@ -111,6 +111,7 @@ def test_a_call_that_cannot_be_read_is_told_in_json_too(
     assert (told.returncode, told.stderr) == (2, plain.stderr)
     document = json.loads(told.stdout)
     assert document.pop("error").startswith(fact)
+    assert document.pop("code").startswith("HF-E2")
     assert document == {
         "kind": "invalid",
         "exit_code": 2,
@@ -183,7 +184,7 @@ def test_an_unknown_job_is(holdfast: Holdfast, verb: str) -> None:
     said = holdfast(verb, "nothing")
     assert said.returncode == 3
     assert said.stdout == ""
-    assert said.stderr.startswith("error: there is no job 'nothing' in this state home\n")
+    assert said.stderr.startswith("error: there is no job 'nothing' in this state home [HF-E")
     assert "hint: see the jobs with `holdfast list`" in said.stderr
 
 
@@ -191,7 +192,7 @@ def test_an_error_in_json_has_one_shape(holdfast: Holdfast) -> None:
     said = holdfast("status", "nothing", "--json")
     error = json.loads(said.stdout)
     assert (error["kind"], error["exit_code"]) == ("not-found", 3)
-    assert set(error) == {"error", "kind", "exit_code", "where", "found", "expected", "hint"}
+    assert set(error) == {"error", "kind", "exit_code", "code", "where", "found", "expected", "hint"}
 
 
 @pytest.fixture
@@ -242,7 +243,7 @@ def test_a_bad_job_file_is_one_clear_error(
         write(tmp_path, text)
     said = holdfast("run", target, "--dry-run")
     assert said.returncode == code
-    assert f"error: {fact}\n" in said.stderr
+    assert f"error: {fact} [HF-E" in said.stderr
     assert "Traceback" not in said.stderr
 
 

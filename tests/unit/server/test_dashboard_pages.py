@@ -293,7 +293,7 @@ def test_what_is_not_there_is_a_page_words_or_json_as_it_is_asked_for(
     assert html.escape(fact).replace("&#x27;", "&#39;") in source
     words = asker.get(path, headers={"accept": "*/*"})
     assert (words.status_code, words.headers["content-type"]) == (status, "text/plain; charset=utf-8")
-    assert words.text.startswith(f"error: {fact}\n")
+    assert words.text.startswith(f"error: {fact} [HF-E")
 
 
 @pytest.mark.slow

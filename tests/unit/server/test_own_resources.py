@@ -305,7 +305,7 @@ def test_bad_requests_are_structured_and_change_nothing(
     answer = untouched.client().request(method, f"{API}{path}", json=body)
     assert answer.status_code == code, answer.text
     told = answer.json()
-    assert set(told) == {"error", "kind", "exit_code", "where", "found", "expected", "hint"}
+    assert set(told) == {"error", "kind", "exit_code", "code", "where", "found", "expected", "hint"}
     assert told["error"]
     assert "Traceback" not in answer.text
     assert Operations(untouched.home).newest() == []

@@ -75,7 +75,7 @@ def test_a_wrong_text_is_shown_with_a_mark_under_the_place() -> None:
     with pytest.raises(Invalid) as caught:
         parse_type("array<intt>")
     assert str(caught.value).splitlines()[:4] == [
-        "this is not a type",
+        f"this is not a type [{caught.value.code}]",
         "  in array<intt>",
         "           ^",
         f"  found `intt` at character 7, expected {EXPECTED}",

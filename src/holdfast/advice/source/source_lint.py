@@ -87,6 +87,7 @@ def read_source(path: Path) -> str:
         if path.stat().st_size > _MOST_BYTES:
             raise Invalid(
                 "the file is too large to be a job",
+                code="HF-E2013",
                 where=where,
                 expected=f"at most {_MOST_BYTES >> 20} MB",
                 hint="name the file that has the query",
@@ -95,13 +96,18 @@ def read_source(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise Invalid(
             "the file is not text in UTF-8",
+            code="HF-E2014",
             where=where,
             found=f"byte {error.object[error.start]:#x} at {error.start}",
             hint="save it as UTF-8",
         ) from error
     except OSError as error:
         raise Invalid(
-            "the file cannot be read", where=where, found=error.strerror, hint="let this user read it"
+            "the file cannot be read",
+            code="HF-E2015",
+            where=where,
+            found=error.strerror,
+            hint="let this user read it",
         ) from error
 
 
@@ -116,6 +122,7 @@ def parsed(text: str, where: str) -> ast.Module:
     except SyntaxError as error:
         raise Invalid(
             "the file is not valid Python",
+            code="HF-E2016",
             where=f"{where}:{error.lineno or 1}",
             found=error.msg,
             hint="mend it first: `python -m py_compile` says the same",
@@ -123,6 +130,7 @@ def parsed(text: str, where: str) -> ast.Module:
     except (ValueError, RecursionError, MemoryError) as error:
         raise Invalid(
             "the file is not valid Python",
+            code="HF-E2016",
             where=where,
             found=str(error) or "expressions that are nested too deeply",
             hint="mend it first: `python -m py_compile` says the same",

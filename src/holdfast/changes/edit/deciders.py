@@ -57,6 +57,7 @@ def parse_assignment(text: str) -> Assignment:
     if not equals or not column or not expression.strip():
         raise Invalid(
             "this sets nothing",
+            code="HF-E2051",
             found=text,
             expected="column = expression",
             hint="write it as --set 'visits = visits + 1'",
@@ -133,6 +134,7 @@ class Selection:
         if column.side in (KEY, PLACE):
             raise Invalid(
                 "a key cannot be set",
+                code="HF-E2052",
                 where=self._state.label,
                 found=column.name,
                 expected=", ".join(
@@ -144,6 +146,7 @@ class Selection:
         if column.name in self._state.repeated():
             raise Invalid(
                 "this column only repeats one of the key",
+                code="HF-E2053",
                 where=self._state.label,
                 found=column.name,
                 hint="delete the row, and insert one with the other key",
@@ -165,6 +168,7 @@ class Selection:
         if refused is not None:
             raise Invalid(
                 "an expression may only look at its own row",
+                code="HF-E2054",
                 where=self._state.label,
                 found=f"{refused} in {text}",
                 hint="for more than that give `hf.edit` a function on a table",
@@ -200,6 +204,7 @@ class Selection:
     def _refused(self, message: str, text: str | None = None) -> Invalid:
         return Invalid(
             "the expression cannot be worked out",
+            code="HF-E2055",
             where=self._state.label,
             found=" ".join(message.split())[:300] + (f", in {text}" if text else ""),
             expected="SQL over " + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
@@ -229,6 +234,7 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise Unsupported(
                 "a value of the state cannot be looked at",
+                code="HF-E7010",
                 where=f"{state.label}, column {column.name}",
                 found=str(error).splitlines()[0],
                 expected=type_words(column.type),
@@ -383,6 +389,7 @@ class ByTable:
             if by_identity.setdefault(self._identity(row), row) is not row:
                 raise Invalid(
                     "the table has a key twice",
+                    code="HF-E2056",
                     where=self._state.label,
                     found=self._identity(row)[:200],
                     expected="each key once",
@@ -403,6 +410,7 @@ class ByTable:
         if not isinstance(made, pa.Table):
             raise Invalid(
                 "the function has not returned a table",
+                code="HF-E2057",
                 found=type(made).__name__,
                 expected="pyarrow.Table",
                 hint="return the table that it was given, with other rows or values",

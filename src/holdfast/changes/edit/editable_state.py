@@ -152,6 +152,7 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
     except KeyError as error:
         raise Unsupported(
             "a column of this type cannot be edited",
+            code="HF-E7011",
             where=where,
             found=type_words(Atom(error.args[0])),
             hint="change it in the query itself, or delete the row with `holdfast state edit --delete`",
@@ -203,6 +204,7 @@ class NamedColumns:
             return fitting[0]
         raise Invalid(
             "there is no such column in the state",
+            code="HF-E2058",
             where=self.label,
             found=name,
             expected=", ".join(column.name for column in self.columns),
@@ -213,6 +215,7 @@ class NamedColumns:
         """The error for a value that is not of its column, or for a column that is not of the state."""
         return Invalid(
             "the edit breaks the schema of the state",
+            code="HF-E2059",
             where=f"{self.label}, column {column}",
             found=found,
             expected=expected,
@@ -224,6 +227,7 @@ class NamedColumns:
         key = {column.name: row.get(column.name) for column in self.key_columns()}
         return Invalid(
             "a row cannot be inserted: its key is there already",
+            code="HF-E2060",
             where=self.label,
             found=str(key)[:200],
             hint="change it with --set and --key",
@@ -296,12 +300,14 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     if main is None:
         raise Unsupported(
             "key groups are not edited row by row",
+            code="HF-E7012",
             where=state.full_name,
             hint="name the operator, or one of its states as `holdfast state list` shows them",
         )
     if main.values.avro:
         raise Unsupported(
             "state that is encoded as Avro cannot be edited",
+            code="HF-E7013",
             where=main.where,
             found="spark.sql.streaming.stateStore.encodingFormat=avro",
             expected="unsaferow",
@@ -336,6 +342,7 @@ def _row_layout(
     if main_use is FamilyUse.JOIN_TIMES:
         raise Unsupported(
             "this is an index of a join's rows, which follows them",
+            code="HF-E7014",
             where=state.full_name,
             hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}",
         )

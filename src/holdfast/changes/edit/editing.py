@@ -135,6 +135,7 @@ def plan_edit(
     if not tally.touched and not may_change_nothing:
         raise Invalid(
             "the edit changes nothing",
+            code="HF-E2061",
             where=f"{uri}, state {state.label}",
             found=f"{counted(tally.rows, 'row')}, of which it touches none",
             hint="see the rows with `holdfast state scan`",
@@ -273,6 +274,7 @@ class _Planning:
             if column.name not in row:
                 raise Invalid(
                     "a new row needs its whole key",
+                    code="HF-E2062",
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
                     expected=", ".join(needed.name for needed in state.key_columns()),

@@ -100,6 +100,7 @@ class KeyedEdit:
         if self.edit.change is not None:
             raise Unsupported(
                 "a function on a whole table cannot change keyed state",
+                code="HF-E7015",
                 where=self.table.label,
                 hint="set or delete by a condition, or insert",
             )

@@ -87,6 +87,7 @@ class _Content:
 def _differs(store: StoreId, found: str, expected: str) -> Internal:
     return Internal(
         "the rows of a store are not what the edit should have left, and no savepoint was made",
+        code="HF-E9002",
         where=store.folder,
         found=found,
         expected=expected,

@@ -41,6 +41,7 @@ class Edit:
         if sum(asked) != 1:
             raise Invalid(
                 "an edit does one of four things",
+                code="HF-E2063",
                 found=f"{sum(asked)} of them",
                 expected="rows are set, deleted or inserted, or a function changes the table",
                 hint="give one of --set, --delete and --insert; several edits come one after the other",
@@ -48,12 +49,14 @@ class Edit:
         if (self.where or self.key) and not (self.set or self.delete):
             raise Invalid(
                 "only rows that are set or deleted are picked by a condition or a key",
+                code="HF-E2064",
                 where=self.state,
                 hint="leave out the condition and the key, or say what is set",
             )
         if (self.set or self.delete) and not (self.where or self.key):
             raise Invalid(
                 f"this would {'delete' if self.delete else 'change'} every row of the state",
+                code="HF-E2065",
                 where=self.state,
                 hint="pick rows by a condition or a key; if every row is meant, say so with the condition"
                 " `true`, on the command line with --all",

@@ -199,6 +199,7 @@ class PartitionEdit:
         if other:
             raise Invalid(
                 "the value of a row does not go with its key",
+                code="HF-E2066",
                 where=self._state.label,
                 found=str({**key, **value})[:200],
                 expected="the same key in both, and a session that starts when its key says",

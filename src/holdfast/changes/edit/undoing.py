@@ -77,6 +77,7 @@ def plan_undo(
     except NotFound as error:
         raise NotFound(
             "the savepoint that this one was made of is gone",
+            code="HF-E3008",
             where=uri,
             found=back_to,
             hint="an edit can be taken back as long as both are there",
@@ -84,6 +85,7 @@ def plan_undo(
     if len(manifest.erasures) < len(edited.erasures):
         raise Conflict(
             "something was erased since, and an undo would bring it back",
+            code="HF-E4002",
             where=back_to,
             found=f"{len(manifest.erasures)} erasures",
             expected=f"{len(edited.erasures)}, as in {uri}",
@@ -101,6 +103,7 @@ def change_of(manifest: Manifest, uri: str) -> Audit:
     if manifest.change is None:
         raise Invalid(
             "no edit has made this savepoint",
+            code="HF-E2067",
             where=uri,
             found=f"one that was taken of {manifest.checkpoint}",
             hint="`holdfast savepoint list` shows which were made by an edit",

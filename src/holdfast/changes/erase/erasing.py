@@ -346,6 +346,7 @@ class _Search:
         if missing and states:
             raise NotFound(
                 "no state of the catalog has such a column, or none in which the value fits",
+                code="HF-E3009",
                 where=self._catalog.uri,
                 found=", ".join(missing),
                 hint="see the columns with `holdfast state list SP`",
@@ -433,6 +434,7 @@ def _prove(
     if left:
         raise Internal(
             "something of the key is left",
+            code="HF-E9004",
             where=savepoint_uri(catalog, left[0].manifest.savepoint_id),
             found=f"{counted(left[0].traces, 'file')} that hold it",
             hint="no savepoint is damaged; please report this",
@@ -442,6 +444,7 @@ def _prove(
         if not proof.ok:
             raise Internal(
                 "a savepoint does not verify after the erasure",
+                code="HF-E9005",
                 where=savepoint.place,
                 found=proof.problems[0].what,
                 hint="do not restore it; please report this",

@@ -96,6 +96,7 @@ def erase_checkpoint(
     if not verify(LocalStorage(made)).ok:
         raise Internal(
             "the new checkpoint does not verify; the old stays",
+            code="HF-E9006",
             where=checkpoint.uri,
             hint="nothing was erased from it; please report this",
         )
@@ -141,6 +142,7 @@ def _place(checkpoint: Storage) -> Path:
     if place is None:
         raise Unsupported(
             "a checkpoint is erased from on a local disk only",
+            code="HF-E7018",
             where=checkpoint.uri,
             hint="take a savepoint of it, erase there, restore that elsewhere, and delete this one",
         )
@@ -148,6 +150,7 @@ def _place(checkpoint: Storage) -> Path:
     if elsewhere:
         raise Unsupported(
             "rows of this checkpoint are in a database, from which nothing is erased",
+            code="HF-E7019",
             where=checkpoint.uri,
             found=f"blobs of {', '.join(elsewhere)}",
             hint="take a savepoint, erase there, and restore that elsewhere; then delete this checkpoint, and"
@@ -175,6 +178,7 @@ def _take_all_batches(
     if not manifests:
         raise NotFound(
             "there is no committed batch",
+            code="HF-E3010",
             where=checkpoint.uri,
             hint="nothing was committed, so delete the directory; its query then reads its input anew",
         )

@@ -261,7 +261,7 @@ def _names_in(type_: Any) -> set[str]:
 
 def _keyed(operator: NamedOperator) -> KeyedStateReader:
     if operator.keyed is None:
-        raise Internal("an operator has no key groups", where=operator.name)
+        raise Internal("an operator has no key groups", code="HF-E9007", where=operator.name)
     return operator.keyed
 
 

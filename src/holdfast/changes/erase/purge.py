@@ -174,6 +174,7 @@ class Cleansing:
         if back != total:
             raise Internal(
                 "a store does not read as it was written, and nothing was changed",
+                code="HF-E9008",
                 where=file.render(),
                 found=counted(back.rows, "row"),
                 expected=f"{counted(total.rows, 'row')}, the same as those that were to stay",
@@ -409,6 +410,7 @@ class SparkSearch(Search):
         if files.values.avro:
             raise Unsupported(
                 "state that is encoded as Avro cannot be searched",
+                code="HF-E7020",
                 where=f"operator {operator.named.label}",
                 hint="delete the savepoints that have it",
             )

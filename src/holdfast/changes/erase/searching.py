@@ -75,6 +75,7 @@ def subject(key: str, column: str | None = None) -> Subject:
         except ValueError as error:
             raise Invalid(
                 "the key is no JSON",
+                code="HF-E2071",
                 found=key[:200],
                 expected=str(error),
                 hint='write it as {"customer": "c7"}, or as customer=c7',
@@ -86,6 +87,7 @@ def subject(key: str, column: str | None = None) -> Subject:
     if not values or any(value is None or value == "" for value in values.values()):
         raise Invalid(
             "a key that is to be erased has a value",
+            code="HF-E2072",
             found=key[:200] or "nothing",
             hint="give the value itself, `column=value`, or a JSON object of columns",
         )
@@ -542,6 +544,7 @@ def checked(view: SavepointView, path: str) -> bytes:
     if hash_of(data) != view.sha256(path):
         raise Corrupt(
             "a savepoint is damaged, and cannot be searched",
+            code="HF-E6002",
             where=full(view.uri, path),
             found=f"SHA-256 {hash_of(data)[:16]}…",
             expected=f"{view.sha256(path)[:16]}…",

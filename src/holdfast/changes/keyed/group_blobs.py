@@ -158,6 +158,7 @@ def former(where: str, name: str) -> Unsupported:
     """The error for rows that only the program can bring into today's form."""
     return Unsupported(
         "a key group has rows of a former version, which only the program brings into today's",
+        code="HF-E7024",
         where=where,
         found=f"{name} is another now",
         hint="run the query until all of its key groups are written anew: batches that touch them do it",

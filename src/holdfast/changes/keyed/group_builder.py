@@ -61,6 +61,7 @@ def build_groups(
     if operator.instances:
         raise Unsupported(
             "state of instances cannot be made: they deal out their lists by themselves",
+            code="HF-E7025",
             where=f"operator {operator.name}",
             hint="start the operator empty, and let its sources replay what it has to know",
         )
@@ -97,7 +98,10 @@ class _Making:
         if state.kind == "broadcast":
             fact = "the rows of a broadcast stream cannot be made: they belong to no key"
             raise Unsupported(
-                fact, where=where, hint="have the query read the broadcast stream from its start"
+                fact,
+                code="HF-E7026",
+                where=where,
+                hint="have the query read the broadcast stream from its start",
             )
         if state.ttl_ms is not None and STAMP not in table.column_names:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
@@ -112,7 +116,9 @@ class _Making:
             )
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
-            raise Invalid("a map has no key that is null", where=where, hint="leave these rows out")
+            raise Invalid(
+                "a map has no key that is null", code="HF-E2075", where=where, hint="leave these rows out"
+            )
         self._take(state, table)
 
     def take_timers(self, table: pa.Table) -> None:
@@ -121,6 +127,7 @@ class _Making:
         if not self._operator.timers:
             raise Invalid(
                 "the processor has no timers",
+                code="HF-E2076",
                 where=where,
                 hint="leave out the table of timers, or declare timers in the processor",
             )
@@ -214,6 +221,7 @@ class _Making:
             if (name or "", clock) in key:
                 raise Invalid(
                     "a key has two timers of one name and clock",
+                    code="HF-E2077",
                     where=f"operator {self._operator.name}, timers",
                     found=f"{name!r}, {clock}",
                     hint="keep one of them: a timer that is set again replaces the former",
@@ -232,6 +240,7 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
     if sorted(table.column_names) != sorted(names):
         raise Invalid(
             "a table of state has other columns than it should",
+            code="HF-E2078",
             where=where,
             found=", ".join(table.column_names) or "none",
             expected=", ".join(names),
@@ -277,6 +286,7 @@ def _check_once(of: NDArray[np.int64], keys: pa.Table, where: str) -> None:
         key = ", ".join(repr(column[int(again)].as_py()) for column in keys.columns)
         raise Invalid(
             "a key has one value, and comes twice",
+            code="HF-E2079",
             where=where,
             found=key,
             hint="group the table by its key columns",
@@ -289,6 +299,7 @@ def _check_entries(owners: NDArray[np.int64], keys: pa.Array, where: str) -> Non
         if (owner, repr(key)) in seen:
             raise Invalid(
                 "a map has each of its keys once",
+                code="HF-E2080",
                 where=where,
                 found=repr(key),
                 hint="group the table by its key columns and the key of the map",

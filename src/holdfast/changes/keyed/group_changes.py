@@ -204,6 +204,7 @@ class _Group:
         except Unfit as error:
             raise Invalid(
                 "a value does not fit its state",
+                code="HF-E2081",
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,
                 expected=error.why.expected,
@@ -221,6 +222,7 @@ class _Group:
             if len(set(marks)) < len(marks) or any(key is None for key, _ in entries):
                 raise Invalid(
                     "a map has each key once, and none that is null",
+                    code="HF-E2082",
                     where=self._where(state, self._keys[at]),
                     hint="give a dictionary, or pairs with one entry for each key",
                 )
@@ -284,6 +286,7 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, (str, bytes, Mapping)):
         raise Invalid(
             "a list state takes a list",
+            code="HF-E2083",
             where=f"state {state.name}",
             found=repr(value),
             hint="give the whole list, in its order",
@@ -368,6 +371,7 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
     if kept.kind != BROADCAST or kept.key_type is None:
         raise Invalid(
             "the state is of keys, and not of a broadcast stream",
+            code="HF-E2084",
             where=state.where,
             found=stream,
             hint="change it by its keys",
@@ -490,6 +494,7 @@ class _Work:
             if key in seen:
                 raise Invalid(
                     "a key comes twice among the changes",
+                    code="HF-E2085",
                     where=self._state.where,
                     found=repr(values),
                     hint="put all that changes of a key into one change",
@@ -504,6 +509,7 @@ class _Work:
             return
         raise Unsupported(
             "where a new key belongs is known to the program alone",
+            code="HF-E7027",
             where=self._state.where,
             found="its keys are instances" if operator.instances else "a function places its keys",
             hint="change and remove keys that are there; let the query make new ones",
@@ -571,6 +577,7 @@ def _check(state: KeyedStateReader, changes: Iterable[KeyChange]) -> None:
         if change.timers and not state.operator.timers:
             raise Invalid(
                 "the processor has no timers",
+                code="HF-E2076",
                 where=state.where,
                 found=repr(change.timers[0]),
                 hint="leave the timers of the key as they are",
@@ -624,4 +631,6 @@ def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identi
             if not same:
                 fact = "a key that was to stay as it was has changed"
                 hint = "nothing was written; please report this"
-                raise Internal(fact, where=where, found=name or "the table of keys", hint=hint)
+                raise Internal(
+                    fact, code="HF-E9011", where=where, found=name or "the table of keys", hint=hint
+                )

@@ -135,6 +135,7 @@ def regroup(
     if not states:
         raise NotFound(
             "the checkpoint has no keyed operator of Holdfast's",
+            code="HF-E3011",
             where=checkpoint.uri,
             hint="see its operators with `holdfast state list`",
         )

@@ -93,6 +93,7 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
     except (ValueError, TypeError) as error:
         raise Corrupt(
             "the note of an operator cannot be read",
+            code="HF-E6003",
             where=where,
             found=str(error),
             hint="see what else is damaged with `holdfast checkpoint verify`",
@@ -103,6 +104,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
     if not 1 <= key_groups <= MOST_GROUPS:
         raise Invalid(
             "there cannot be so many key groups",
+            code="HF-E2086",
             where=state.where,
             found=str(key_groups),
             expected=f"1 to {MOST_GROUPS}",
@@ -111,6 +113,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
     if state.operator.instances:
         raise Unsupported(
             "each instance of an operator has a key group to itself",
+            code="HF-E7028",
             where=state.where,
             hint="start it with another number of instances, and its lists are handed out anew",
         )
@@ -129,6 +132,7 @@ def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
 def _unknown_places(state: KeyedStateReader) -> Unsupported:
     return Unsupported(
         "a function of the program's places the keys, and only that knows their groups",
+        code="HF-E7006",
         where=state.where,
         hint="keep the number of key groups, or take the placement away with a new operator",
     )
@@ -184,6 +188,7 @@ def _check_keys(now: Regrouped, where: str) -> None:
     if astray or keys != now.keys:
         raise Internal(
             "keys were lost on the way into other groups",
+            code="HF-E9012",
             where=where,
             found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in groups that are not theirs",
             expected=counted(now.keys, "key"),

@@ -114,6 +114,7 @@ class FilesOfSource:
             if address in read:
                 raise Invalid(
                     "the source has read this file already",
+                    code="HF-E2087",
                     where=f"{self._where}, source {self.source}",
                     found=address,
                     hint="its rows are in the state; `holdfast state edit` changes that",
@@ -134,6 +135,7 @@ class FilesOfSource:
         if len({folder for folder, _ in fits}) != 1:
             raise Invalid(
                 "the file is in no directory that the source has read from",
+                code="HF-E2088",
                 where=f"{self._where}, source {self.source}",
                 found=given,
                 expected=", ".join(sorted(folders.values())) or "a file that the source has read before",
@@ -145,6 +147,7 @@ class FilesOfSource:
         if not fits:
             raise NotFound(
                 "there is no such file, and no batch is planned with it",
+                code="HF-E3012",
                 where=f"{self._where}, source {self.source}",
                 found=paths[0],
                 hint="see that the path is right",
@@ -298,6 +301,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
     if not positions and not files:
         raise Invalid(
             "the sources go on there already",
+            code="HF-E2089",
             where=source.uri,
             found="nothing that would change",
             hint="`holdfast offsets show` shows where each source goes on",

@@ -55,7 +55,9 @@ class ToRecord:
     def apply(self, offsets: Offsets, where: str) -> Renamed:
         """Put the number in place of the old one."""
         if not 0 <= self.at <= HIGHEST_NUMBER:
-            raise Invalid("this is no offset of a record", where=where, found=str(self.at), hint=_HINT)
+            raise Invalid(
+                "this is no offset of a record", code="HF-E2090", where=where, found=str(self.at), hint=_HINT
+            )
         for name in _reading(offsets, self.topic, self.source, where):
             value = _parsed(offsets[name])
             _require_partition(value, self.topic, self.partition, where)
@@ -138,11 +140,14 @@ class ToOffset:
         try:
             given = _written(json.loads(self.offset))
         except ValueError as error:
-            raise Invalid("an offset is not JSON", where=where, found=self.offset, hint=_HINT) from error
+            raise Invalid(
+                "an offset is not JSON", code="HF-E2091", where=where, found=self.offset, hint=_HINT
+            ) from error
         before = offsets[names[0]]
         if before is not None and kind_of(before) is not kind_of(given):
             raise Invalid(
                 "an offset is not of the form that the source has",
+                code="HF-E2092",
                 where=f"{where}, source {names[0]}",
                 found=given,
                 expected=f"such as {before}",
@@ -151,6 +156,7 @@ class ToOffset:
         if kind_of(before) is SourceKind.FILES:
             raise Invalid(
                 "a source of files keeps what it has read in a log of its own, which its offset only counts",
+                code="HF-E2093",
                 where=f"{where}, source {names[0]}",
                 found=given,
                 hint="leave files out with `holdfast offsets skip --file`",
@@ -179,6 +185,7 @@ class RenameTopic:
             if self.new in value:
                 raise Invalid(
                     "the source reads a topic of the new name too",
+                    code="HF-E2094",
                     where=f"{where}, source {name}",
                     found=self.new,
                     hint="name a topic that it does not read yet",
@@ -236,6 +243,7 @@ class Translate:
                     if other is not point:
                         raise Invalid(
                             "the mapping makes two partitions one, which has one offset only",
+                            code="HF-E2095",
                             where=f"{where}, source {name}",
                             found=f"{other} and {point}",
                             expected="another partition in the other cluster for each",
@@ -252,6 +260,7 @@ class Translate:
         if not before:
             raise Invalid(
                 "the mapping does not say where a partition goes on in the other cluster",
+                code="HF-E2096",
                 where=where,
                 found=f"{topic}, partition {partition}, at {at}",
                 expected="a record at or before it"
@@ -369,6 +378,7 @@ def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> li
         known = sorted({position.topic for position in positions_of(offsets) if position.topic is not None})
         raise NotFound(
             "no source has read from this topic",
+            code="HF-E3013",
             where=where,
             found=topic if source is None else f"{topic}, source {source}",
             expected=", ".join(known) or "a source of Kafka",
@@ -389,6 +399,7 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
     if str(partition) not in value[topic]:
         raise NotFound(
             "the topic has no such partition, as far as the checkpoint knows",
+            code="HF-E3014",
             where=where,
             found=f"{topic}, partition {partition}",
             expected=", ".join(sorted(value[topic], key=int)),
@@ -399,6 +410,7 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
         f"the query has no or several {what}",
+        code="HF-E2097",
         where=where,
         found=", ".join(names) or "none",
         hint=f"name one with --source; {_HINT}",
@@ -433,6 +445,7 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
         if not topic or not (partition.isdecimal() and rest.isdecimal()):
             raise Invalid(
                 "a line is no offset of a partition",
+                code="HF-E2098",
                 where=f"{where}, line {number}",
                 found=line,
                 expected="topic:partition:offset",
@@ -442,6 +455,7 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
     if not found:
         raise Invalid(
             "no offsets are given",
+            code="HF-E2099",
             where=where,
             expected="topic:partition:offset in a line",
             hint=f"`{_TOOL}` prints such lines",
@@ -466,6 +480,7 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
         if len(parts) != 6 or not (parts[0] and parts[3]) or not all(each.isdecimal() for each in numbers):
             raise Invalid(
                 "a line does not say where a record is in the other cluster",
+                code="HF-E2100",
                 where=f"{where}, line {number}",
                 found=line,
                 expected="topic,partition,offset,new topic,new partition,new offset",
@@ -476,6 +491,7 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
     if not found:
         raise Invalid(
             "the mapping is empty",
+            code="HF-E2101",
             where=where,
             expected="topic,partition,offset,new topic,new partition,new offset in a line",
             hint="give a record of each partition that both clusters have",

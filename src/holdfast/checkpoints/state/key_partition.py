@@ -55,6 +55,7 @@ class KeyPartitions:
         if state.schema is None:
             raise Corrupt(
                 "a state has no schema",
+                code="HF-E6014",
                 where=where,
                 found=state.name.label,
                 hint="`holdfast checkpoint verify` names the files that are gone",
@@ -105,6 +106,7 @@ class KeyPartitions:
             return 0
         raise Unsupported(
             "which partition a key of this operator belongs to is not known here",
+            code="HF-E7036",
             where=self._where,
             found=f"operator {operator.named.label}" if operator.name else "an operator without a name",
             hint="keep the number of partitions that it has",
@@ -139,6 +141,7 @@ class KeyPartitions:
     def _unknown(self, keys: str) -> Unsupported:
         return Unsupported(
             "which partition these keys belong to is not known here",
+            code="HF-E7037",
             where=self._where,
             found=f"{self._state.name.label}, with keys {keys}",
             hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
@@ -216,6 +219,7 @@ def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
     """The error for a key that is not where Spark looks for it."""
     return Corrupt(
         "a key is not in the partition that Spark's hash gives it",
+        code="HF-E6015",
         where=where,
         found=f"a key of partition {other}",
         expected=f"only keys of partition {partition}",

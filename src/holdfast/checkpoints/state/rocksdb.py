@@ -391,7 +391,10 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
     size = storage.size(path)
     if size is None:
         raise NotFound(
-            "a data file of a snapshot is not there", where=full(storage.uri, path), hint=SEE_DAMAGE
+            "a data file of a snapshot is not there",
+            code="HF-E3021",
+            where=full(storage.uri, path),
+            hint=SEE_DAMAGE,
         )
     if not _SST.fullmatch(shared.local_name):
         raise damaged("a snapshot", full(storage.uri, file.render()), shared.local_name, "000123.sst")
@@ -443,6 +446,7 @@ def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata
         found = text.splitlines()[0] if text else type(error).__name__
         raise Corrupt(
             "RocksDB cannot read a snapshot",
+            code="HF-E6016",
             where=full(storage.uri, where),
             found=re.sub(r"/\S*/", "", found)[:200],
             hint=SEE_DAMAGE,

@@ -206,6 +206,7 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
         # Spark writes a snapshot with the batch that makes a family, so one must be there.
         raise Unsupported(
             "a column family has no name, since there is no snapshot that names it",
+            code="HF-E7038",
             where=store.folder,
             found=f"family {int.from_bytes(prefix, 'little')}",
             expected=", ".join(sorted(families.prefixes)) or "a snapshot",

@@ -184,6 +184,7 @@ class StateCodec:
         if self.schema is None:
             raise Corrupt(
                 "a state has no schema",
+                code="HF-E6014",
                 where=self.where,
                 found=self.name.label,
                 expected=f"it in {layout.STATE_SCHEMA}",
@@ -430,6 +431,7 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
     if version not in _DELIMITERS:
         raise Unsupported(
             "this merge operator of RocksDB is not known",
+            code="HF-E7039",
             where=where,
             found=f"{MERGE_OPERATOR} = {version}",
             expected=" or ".join(_DELIMITERS),

@@ -124,6 +124,7 @@ class CoffeeDay:
             if value < least:
                 raise Invalid(
                     "the day is too small",
+                    code="HF-E2175",
                     where=f"CoffeeDay.make({name}=…)",
                     found=str(value),
                     expected=f"at least {least}",

@@ -166,6 +166,7 @@ def _read_stream(folder: Path) -> ShopStream:
     if not files:
         raise NotFound(
             "a stream of the day has no files",
+            code="HF-E3032",
             where=str(folder),
             expected="*.json",
             hint="write the day first: CoffeeDay.make().write(directory)",
@@ -193,6 +194,7 @@ def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -
         return True
     raise Invalid(
         "whether this row is late depends on how files are cut into batches",
+        code="HF-E2176",
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),
         expected=f"a row within {_DELAY} of what came before, or one that is {_SURE} files too late",
@@ -377,6 +379,7 @@ def _plain(value: Any) -> Value:
         return value
     raise Invalid(
         "an answer holds only text, whole numbers and times",
+        code="HF-E2177",
         found=type(value).__name__,
         hint="convert the column in the job, or write it down in the model",
     )

@@ -50,12 +50,15 @@ def plan_starter(folder: Path, name: str) -> Starter:
     _check_name(name)
     place = Path(os.path.realpath(folder))
     if place.exists() and not place.is_dir():
-        raise Invalid("this is no directory", where=str(place), hint="name a directory, new or not")
+        raise Invalid(
+            "this is no directory", code="HF-E2178", where=str(place), hint="name a directory, new or not"
+        )
     files = tuple(_contents(name))
     there = [file for file in files if (place / file).exists()]
     if there:
         raise Conflict(
             "a job is not written over files that are there",
+            code="HF-E4011",
             where=str(place),
             found=", ".join(there),
             hint="name another directory: `holdfast init DIR`",
@@ -120,6 +123,7 @@ def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise Invalid(
             "the name cannot be that of a Python module",
+            code="HF-E2179",
             where=f"--name {name}",
             expected="small letters, digits and underscores, a letter first",
             hint=f"such as --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
@@ -127,6 +131,7 @@ def _check_name(name: str) -> None:
     if name == "hf" or importlib.util.find_spec(name) is not None:
         raise Invalid(
             "a module of this name exists, and the job's file would hide it",
+            code="HF-E2180",
             where=f"--name {name}",
             hint=f"take another, such as --name my_{name}",
         )

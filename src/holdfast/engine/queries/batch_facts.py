@@ -76,6 +76,7 @@ def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> 
     except NotFound as error:
         raise Corrupt(
             "the offset log lacks the batch whose watermark decides which rows are late",
+            code="HF-E6018",
             where=f"{storage.uri}/{name}",
             hint="see what is left of the checkpoint with `holdfast checkpoint verify`",
         ) from error
@@ -92,6 +93,7 @@ def _of_this_batch(batches_back: int) -> tuple[int]:
     if checkpoint is None or batch is None:
         raise Invalid(
             "late rows are put out at the side, and the query was not started by Holdfast",
+            code="HF-E2187",
             hint="start it with hf.sink(frame)…start(checkpoint=…), or by hf.adopt(writer)",
         )
     return (watermark_before(open_storage(checkpoint), int(batch), batches_back),)

@@ -49,6 +49,7 @@ def nothing_starts() -> Iterator[None]:
                 return real(writer, *args, **kwargs)
             raise Invalid(
                 "the code starts its query itself, and here nothing must be started",
+                code="HF-E2188",
                 found=f"DataStreamWriter.{real.__name__}()",
                 expected="a function that returns the writer, unstarted",
                 hint='put the query into a function below @holdfast.job(name="…", checkpoint="…") and end it'
@@ -139,6 +140,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
     except (Py4JError, TypeError) as error:
         raise Unsupported(
             "the sources of this plan cannot be put aside",
+            code="HF-E7044",
             where=f"Spark {spark.version}",
             found=str(error).splitlines()[0],
             hint=_OTHER_SOURCE,
@@ -161,7 +163,12 @@ class _Replaced:
             return self._source(node)
         if children.size() == 0:
             if node.isStreaming():
-                raise Unsupported("a stream of this kind cannot be put aside", found=kind, hint=_OTHER_SOURCE)
+                raise Unsupported(
+                    "a stream of this kind cannot be put aside",
+                    code="HF-E7045",
+                    found=kind,
+                    hint=_OTHER_SOURCE,
+                )
             return node
         parts = [self.of(children.apply(at)) for at in range(children.size())]
         if kind == _SORT and node.isStreaming():

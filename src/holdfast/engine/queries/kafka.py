@@ -151,6 +151,7 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
     if type(make).__name__ != "JavaClass":
         raise Unsupported(
             "the session has no data source for 'kafka'",
+            code="HF-E7046",
             hint="ask for it with extras=['kafka'] in @hf.job or hf.session",
         )
     try:
@@ -158,6 +159,7 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
     except Exception as error:
         raise Invalid(
             "Kafka's client refuses the options of a topic",
+            code="HF-E2189",
             where=options.get(SERVERS),
             found=_innermost(error),
             hint='name the brokers as servers="host:port,host:port"; other settings of the client as'
@@ -173,13 +175,16 @@ def _innermost(error: Exception) -> str:
 def _missing(topic: str, options: Mapping[str, str]) -> NotFound:
     return NotFound(
         f"there is no topic {topic!r}",
+        code="HF-E3034",
         where=options.get(SERVERS),
         hint=f"make it: kafka-topics.sh --create --topic {topic} --bootstrap-server {options.get(SERVERS)}",
     )
 
 
 def _silent(options: Mapping[str, str], said: str) -> Unavailable:
-    return Unavailable("no broker of Kafka answers", where=options.get(SERVERS), found=said, hint=_NO_ANSWER)
+    return Unavailable(
+        "no broker of Kafka answers", code="HF-E5012", where=options.get(SERVERS), found=said, hint=_NO_ANSWER
+    )
 
 
 # Spark's plan of a batch has a source as this, with a path that ends with its number in the offset log.
@@ -245,6 +250,7 @@ def commit_offsets(group: str, read: ClusterOffsets) -> None:
     except (Py4JError, TypeError) as error:  # a class that is not there is no class to Py4J, and no callable
         raise Unavailable(
             "offsets cannot be committed to the consumer group",
+            code="HF-E5013",
             where=where,
             found=_reason(error),
             hint="the group must have no consumers of its own, and the user must be allowed to write to it",

@@ -557,6 +557,7 @@ def refuse_continuous(trigger: str | None, where: str) -> None:
     if trigger is not None and trigger.lower().startswith("continuous"):
         raise Unsupported(
             "continuous processing has no batches that could be watched, stopped between or saved",
+            code="HF-E7047",
             where=where,
             found=trigger,
             hint='use .trigger(realTime="5 minutes"), which has, or .trigger(processingTime="1 second")',

@@ -213,6 +213,7 @@ def _scratch(environ: Mapping[str, str]) -> str:
     if places and None not in reasons:
         raise Invalid(
             "no scratch directory of Spark's can be written",
+            code="HF-E2190",
             where=f"{value} (from {source})",
             found="; ".join(reason for reason in reasons if reason),
             hint="mount a directory there that this user may write, such as an emptyDir of Kubernetes,"
@@ -248,6 +249,7 @@ def _user() -> str:
     """
     raise NotFound(
         "this user has no name, and Spark does not start without one",
+        code="HF-E3035",
         where=f"user {os.geteuid()}",
         found="no such user in /etc/passwd",
         hint="run as a user of the image, such as 10001, or add a line for this one to /etc/passwd",
@@ -396,7 +398,9 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
     try:
         found = fit_of(spark)
         if found is None:
-            raise Invalid("this is no cluster", where=f"--master {master}", hint="leave --master out")
+            raise Invalid(
+                "this is no cluster", code="HF-E2123", where=f"--master {master}", hint="leave --master out"
+            )
         come = _await_slots(spark, found.slots or 1)
         checks = [_slots_check(found, come)]
         seen: list[Seen] = []

@@ -105,6 +105,7 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
         if extra not in EXTRAS:
             raise Invalid(
                 "no such extra",
+                code="HF-E2191",
                 where="extras",
                 found=repr(extra),
                 expected=f"one of {', '.join(EXTRAS)}",
@@ -115,6 +116,7 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
             known = ", ".join(f"{major}.{less}" for major, less in builds)
             raise Unsupported(
                 f"no {extra} build works with this Spark",
+                code="HF-E7048",
                 where="extras",
                 found=f"Spark {spark}",
                 expected=f"Spark {known}",
@@ -200,13 +202,16 @@ def unresolved_error(text: str) -> HoldfastError | None:
     # A person may not see more than the fact, so the packages are in it.
     fact = f"{_FACT}: {', '.join(dict.fromkeys(found))}"
     if _NO_SERVER.search(text):
-        return Unavailable(fact, where=PACKAGES_KEY, found="a server that did not answer", hint=_OFFLINE)
-    return NotFound(fact, where=PACKAGES_KEY, found="no server that has them", hint=_WRONG)
+        return Unavailable(
+            fact, code="HF-E5014", where=PACKAGES_KEY, found="a server that did not answer", hint=_OFFLINE
+        )
+    return NotFound(fact, code="HF-E3036", where=PACKAGES_KEY, found="no server that has them", hint=_WRONG)
 
 
 def _unknown(packages: str) -> Unavailable:
     return Unavailable(
         "Java ended before Spark had started; it may not have been able to fetch packages",
+        code="HF-E5015",
         where=PACKAGES_KEY,
         found=packages,
         hint=f"see what it wrote to standard error; {_OFFLINE}",
@@ -291,6 +296,7 @@ def check_state_jar(spark: SparkSession) -> None:
     if found is None:
         raise Unsupported(
             "the session runs without Holdfast's jar, so it cannot keep state outside the cluster",
+            code="HF-E7049",
             where=JARS_KEY,
             expected=str(state_jar()),
             hint="stop the session and let holdfast.session() make it, or set spark.jars",
@@ -298,6 +304,7 @@ def check_state_jar(spark: SparkSession) -> None:
     if found != EXTERNAL_LAYOUT:
         raise Unsupported(
             "the session has the jar of another release of Holdfast",
+            code="HF-E7050",
             where=JARS_KEY,
             found=f"layout {found}",
             expected=f"layout {EXTERNAL_LAYOUT}: {state_jar()}",
@@ -306,6 +313,7 @@ def check_state_jar(spark: SparkSession) -> None:
     if not _has_class(spark, client):
         raise Unsupported(
             "the session has no client for the database of its state",
+            code="HF-E7051",
             where=PACKAGES_KEY,
             expected=package,
             hint="stop the session and let holdfast.session() make it, or set spark.jars.packages",

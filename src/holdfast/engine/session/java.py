@@ -86,6 +86,7 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
         if not os.access(home / "bin" / "java", os.X_OK):
             raise Invalid(
                 "JAVA_HOME holds no Java",
+                code="HF-E2192",
                 where=f"JAVA_HOME={named}",
                 expected="an executable bin/java below it",
                 hint=f"correct or unset JAVA_HOME; {WAYS_OUT}",
@@ -99,6 +100,7 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
         return bundled
     raise NotFound(
         "no Java was found, and Spark needs one",
+        code="HF-E3037",
         where="JAVA_HOME, PATH and the holdfast[java] extra",
         hint=WAYS_OUT,
     )
@@ -160,6 +162,7 @@ def _supported(java: JavaRuntime) -> JavaRuntime:
     if java.major is not None and java.major < OLDEST:
         raise Unsupported(
             f"Java {java.version} is too old for Spark",
+            code="HF-E7052",
             where=f"{java.home} (found through {java.source})",
             found=f"Java {java.major}",
             expected=f"Java {OLDEST} or newer",

@@ -142,6 +142,7 @@ def _configured(
     if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
         raise Unsupported(
             "Holdfast's settings are for a session with a JVM of its own, and this one is of Spark Connect",
+            code="HF-E7053",
             where="spark.remote",
             hint="give them to the server, and make the session with SparkSession.builder.remote(…); jobs and"
             " hf.guard need a classic one",

@@ -88,6 +88,7 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
     if algorithm != ALGORITHM:
         raise Unsupported(
             "this kind of checksum is not known",
+            code="HF-E7063",
             where=where,
             found=algorithm,
             expected=ALGORITHM,

@@ -272,6 +272,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     if codec not in writers:
         raise Unsupported(
             "this compression is not written here",
+            code="HF-E7064",
             found=codec,
             expected=", ".join(READABLE),
             hint=_OTHER_CODEC,
@@ -380,6 +381,7 @@ def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
     if codec not in readers:
         raise Unsupported(
             "this compression is not read here",
+            code="HF-E7065",
             where=where,
             found=codec,
             expected=", ".join(READABLE),

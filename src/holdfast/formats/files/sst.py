@@ -176,6 +176,7 @@ class _File:
                 raise ValueError(f"a block of kind {kind} at {start}")
             raise Unsupported(
                 "Holdfast cannot read this compression of RocksDB's data files",
+                code="HF-E7066",
                 where=self.where,
                 found=_OTHERS[kind],
                 expected="none, snappy, bzip2, lz4, lz4hc or zstd",
@@ -247,6 +248,7 @@ def _open_table(read: Read, size: int, where: str) -> _File:
     if version not in _VERSIONS:
         raise Unsupported(
             "this version of RocksDB's data files is not known",
+            code="HF-E7067",
             where=where,
             found=str(version),
             expected="2 to 5",

@@ -58,6 +58,7 @@ def committed_files(path: str | Path) -> list[Path]:
     if log.is_symlink() or not log.is_dir():
         raise NotFound(
             "no log of a streaming file sink",
+            code="HF-E3042",
             where=str(log),
             hint="read the directory as plain files if no streaming query wrote it",
         )
@@ -131,6 +132,7 @@ def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
     if batch_id not in files:
         raise Corrupt(
             f"the sink log has no entry for batch {batch_id}",
+            code="HF-E6026",
             where=str(log / str(batch_id)),
             found="no such file",
             expected="every batch since the newest compacted one",
@@ -147,6 +149,7 @@ def _entries(file: Path) -> list[tuple[str, str]]:
     except Unavailable as error:
         raise Unavailable(
             "the sink log cannot be read",
+            code="HF-E5022",
             where=str(file),
             found=error.found,
             hint="let this user read the table's directory",
@@ -155,6 +158,7 @@ def _entries(file: Path) -> list[tuple[str, str]]:
         if re.fullmatch(r"v\d+", version):
             raise Unsupported(
                 "this version of the sink log is not known",
+                code="HF-E7068",
                 where=str(file),
                 found=version,
                 expected=VERSION,
@@ -178,6 +182,7 @@ def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
 def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) -> Corrupt:
     return Corrupt(
         "a file of the sink log is damaged",
+        code="HF-E6027",
         where=f"{file}, line {line}",
         found=found,
         expected=expected or "JSON with `path` and `action`",
@@ -194,6 +199,7 @@ def _local(uri: str, log: Path) -> Path:
     if parts.scheme not in {"", "file"}:
         raise Unsupported(
             "the sink log names files that are not on a local disk",
+            code="HF-E7069",
             where=str(log),
             found=uri,
             expected="file: paths",

@@ -245,6 +245,7 @@ def parse_encoder(text: str, where: str) -> KeyForm:
     if name not in {known.value for known in KeyKind}:
         raise Unsupported(
             "this encoder of keys is not known",
+            code="HF-E7075",
             where=where,
             found=str(name),
             hint="a newer Spark wrote it; upgrade Holdfast",
@@ -336,6 +337,7 @@ class KeyCodec:
             if packed is None:
                 raise Unsupported(
                     "keys of this type cannot be put in order",
+                    code="HF-E7076",
                     where=self._where,
                     found=name,
                     hint="Spark orders whole and floating numbers and booleans only",

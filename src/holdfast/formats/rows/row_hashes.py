@@ -125,6 +125,7 @@ def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: in
 def _unknown(kind: str, where: str) -> Unsupported:
     return Unsupported(
         "the hash of this type is not known here",
+        code="HF-E7077",
         where=where,
         found=kind,
         hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`, if RocksDB"

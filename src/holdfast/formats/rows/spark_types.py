@@ -137,6 +137,7 @@ def _unique(names: Iterator[str]) -> Iterator[str]:
 def _unknown(name: str, where: str) -> Unsupported:
     return Unsupported(
         "state of this type cannot be read yet",
+        code="HF-E7078",
         where=where,
         found=name,
         expected="numbers, text, binary, times, intervals, and structs, lists and maps of them",

@@ -103,6 +103,7 @@ class RowCodec:
             found = f"{values!r}: {error}"
             raise Invalid(
                 "the values do not fit the schema",
+                code="HF-E2207",
                 found=found[:200],
                 expected=", ".join(self.type.names),
                 hint=_SEE_TYPES,

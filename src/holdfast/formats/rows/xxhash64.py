@@ -99,6 +99,7 @@ def _values(column: Any, seeds: Any) -> Any:
             return hashed(column, seeds)
     raise Unsupported(
         "the hash of keys of this type is not known here",
+        code="HF-E7079",
         found=str(kind),
         hint="key by numbers, text, times, or structs and lists of them",
     )

@@ -483,6 +483,7 @@ def sinks_of(built: Any) -> list[Sink]:
         else:
             raise Invalid(
                 "the job's function returned something that cannot be run",
+                code="HF-E2229",
                 found=type(sink).__name__,
                 expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
                 hint="end the function with `return hf.sink(frame).delta(path)`",
@@ -491,6 +492,7 @@ def sinks_of(built: Any) -> list[Sink]:
     if not sinks or (len(sinks) > 1 and (None in names or len(set(names)) < len(names))):
         raise Invalid(
             "a job with several sinks needs a different name for each",
+            code="HF-E2230",
             found=", ".join(name or "no name" for name in names) or "no sink",
             expected="hf.sink(frame, name='…') for each of them",
             hint="the name is also the folder of its checkpoint: keep it once the job has run",

@@ -44,6 +44,7 @@ def refuse_errors(job: Job, target: str, sinks: list[Sink], cores: int) -> None:
         more = "" if len(errors) <= _SHOWN else f"; {len(errors) - _SHOWN} more"
         raise Invalid(
             f"the job is strict, and lint finds {len(errors)} error{'s' if len(errors) > 1 else ''}",
+            code="HF-E2231",
             where=job.name,
             found="; ".join(_in_words(error) for error in errors[:_SHOWN]) + more,
             expected="no error of lint: @hf.job(strict=True)",
@@ -73,6 +74,7 @@ def job_source(path: Path) -> SourceFile:
 def _no_job(where: str) -> Invalid:
     return Invalid(
         "the file has no job whose plan could be built",
+        code="HF-E2232",
         where=where,
         found="no @hf.job",
         expected="@hf.job(name=…, checkpoint=…) above a function that returns the sink",
@@ -118,6 +120,7 @@ def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
 def _no_plan(sink: Sink) -> Unsupported:
     return Unsupported(
         "this Spark does not tell its plan",
+        code="HF-E7083",
         where=sink.name or sink.kind,
         found="other internals",
         hint="lint the file without its plan, or install the pyspark that Holdfast is made for",

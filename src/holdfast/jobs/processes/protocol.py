@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def error_from(values: Mapping[str, Any]) -> HoldfastError:
     """The error that a child process met, as an error of its own kind."""
-    facts = {key: values.get(key) for key in ("where", "found", "expected", "hint")}
+    facts = {key: values.get(key) for key in ("code", "where", "found", "expected", "hint")}
     return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)
 
 
@@ -316,7 +316,9 @@ def kind_of(message: Message) -> str:
 
 def not_for(receiver: str, message: Message) -> Internal:
     """The error of a process that has received a message which is meant for another one."""
-    return Internal(f"{receiver} has received a message that is not meant for it", found=kind_of(message))
+    return Internal(
+        f"{receiver} has received a message that is not meant for it", code="HF-E9017", found=kind_of(message)
+    )
 
 
 def encode(message: Message) -> bytes:
@@ -336,7 +338,9 @@ def decode(line: bytes) -> Message:
         values = json.loads(line)
         kind = str(values.pop("kind"))
     except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise Internal("a process has sent a line that is no message", found=repr(line[:200])) from error
+        raise Internal(
+            "a process has sent a line that is no message", code="HF-E9018", found=repr(line[:200])
+        ) from error
     return message_of(kind, values)
 
 
@@ -349,12 +353,16 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
     message_type = KINDS.get(kind)
     if message_type is None:
         raise Internal(
-            "a process has sent a message of an unknown kind", found=kind, expected=", ".join(KINDS)
+            "a process has sent a message of an unknown kind",
+            code="HF-E9019",
+            found=kind,
+            expected=", ".join(KINDS),
         )
     wrong = wrong_fields(message_type, values)
     if wrong:
         raise Internal(
             f"a process has sent a message `{kind}` with the wrong fields",
+            code="HF-E9020",
             found=", ".join(wrong),
             expected=", ".join(item.name for item in fields(message_type)) or "no fields",
         )
@@ -363,6 +371,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise Internal(
             f"a process has sent a message `{kind}` that cannot be read",
+            code="HF-E9021",
             found=f"{type(error).__name__}: {error}",
         ) from error
 

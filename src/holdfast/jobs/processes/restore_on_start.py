@@ -90,6 +90,7 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
                 "the job has no such query"
                 if name
                 else "the job has several queries, and no savepoint names one",
+                code="HF-E2233",
                 where="-s",
                 found=name or "no name",
                 expected=", ".join(places),
@@ -112,6 +113,7 @@ def not_restored(query: str) -> Iterator[None]:
             f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",
             where=error.where,
             found=error.found,
+            code=error.code,
             expected=error.expected,
             hint="leave out -s to go on from the checkpoint as it is, or give the job another one with"
             " --set checkpoint.storage=DIR",
@@ -151,6 +153,7 @@ def other_format(place: str, asked: str, written: int) -> Invalid:
     """The error for a state-checkpoint format that a person has written down, and the state does not have."""
     return Invalid(
         "the job sets another state-checkpoint format than its checkpoint has",
+        code="HF-E2234",
         where=place,
         found=f"{FORMAT_KEY}={asked}",
         expected=f"{written}, in which its state was written",

@@ -168,6 +168,7 @@ def _called(job: Job, spark: SparkSession) -> Any:
     except Exception as error:
         raise Invalid(
             "the job's function raised an error",
+            code="HF-E2235",
             where=job.name,
             found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
             hint="mend the function; `holdfast run` shows the whole traceback in the driver's log",
@@ -181,6 +182,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     if query is None:
         raise Invalid(
             "the job has several queries, each with a checkpoint of its own",
+            code="HF-E2236",
             found=names,
             expected="one of them",
             hint="name it with --query",
@@ -188,7 +190,13 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     for sink in sinks:
         if sink.name == query:
             return sink
-    raise NotFound("the job has no such query", found=names, expected=query, hint="name one with --query")
+    raise NotFound(
+        "the job has no such query",
+        code="HF-E3046",
+        found=names,
+        expected=query,
+        hint="name one with --query",
+    )
 
 
 def frame_of_target(target: Any) -> DataFrame:
@@ -198,5 +206,7 @@ def frame_of_target(target: Any) -> DataFrame:
     sink = sinks_of(target)[0]
     frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
     if frame is None:
-        raise Unsupported("the writer hides its frame", hint="give hf.sink(frame)… in its place")
+        raise Unsupported(
+            "the writer hides its frame", code="HF-E7084", hint="give hf.sink(frame)… in its place"
+        )
     return frame

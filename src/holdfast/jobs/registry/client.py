@@ -128,6 +128,7 @@ class JobDetails(JsonShape):
         if self.savepoint_directory is None:
             raise Invalid(
                 "a savepoint of this job needs a directory",
+                code="HF-E2237",
                 found=f"none, and the checkpoint {self.status.job.checkpoint} has nothing beside it",
                 hint="name the directory",
             )
@@ -240,6 +241,7 @@ class Control:
         if status.job.state.terminal:
             raise Conflict(
                 f"job {status.job.name!r} has already ended",
+                code="HF-E4026",
                 where=str(self._home.path),
                 found=status.job.state.value,
                 expected="a running job",
@@ -249,6 +251,7 @@ class Control:
         if not status.supervised and leader is not None:
             raise Conflict(
                 f"no supervisor of this state home leads job {status.job.name!r}",
+                code="HF-E4027",
                 where=str(self._home.path),
                 found=f"{status.job.state.value}, led last by {leader.holder}",
                 hint="ask on the machine that leads it, which its standbys have told; if none is left, start"
@@ -257,6 +260,7 @@ class Control:
         if not status.supervised:
             raise Conflict(
                 f"nobody supervises job {status.job.name!r}",
+                code="HF-E4028",
                 where=str(self._home.path),
                 found=f"{status.job.state.value}, but its supervisor, {status.job.supervisor_pid}, is gone",
                 hint=f"its driver stops by itself; start it again with `holdfast run {status.job.target}`",
@@ -274,6 +278,7 @@ class Control:
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"job {job.name!r} has not ended yet",
+                    code="HF-E5027",
                     found=f"{status.job.state.value} after {timeout_s:.0f} s",
                     hint=f"its batch may be long: see `holdfast status {job.name}`,"
                     f" or end it with `holdfast cancel {job.name}`",

@@ -130,6 +130,7 @@ def decode(verb: str, values: Mapping[str, Any]) -> Arguments:
 def _unreadable(verb: str, found: str, expected: str) -> Unsupported:
     return Unsupported(
         "this version of Holdfast cannot do what was asked for",
+        code="HF-E7085",
         where=f"the arguments of `{verb}`",
         found=found,
         expected=expected,
@@ -237,10 +238,13 @@ class Operations:
             Internal: The arguments are those of another verb.
         """
         if type(arguments) is not KINDS.get(verb):
-            raise Internal(f"these are no arguments of `{verb}`", found=type(arguments).__name__)
+            raise Internal(
+                f"these are no arguments of `{verb}`", code="HF-E9022", found=type(arguments).__name__
+            )
         if not ID.fullmatch(operation_id):
             raise Invalid(
                 "this is no id of an operation",
+                code="HF-E2238",
                 found=operation_id[:80],
                 expected="32 digits 0-9a-f",
                 hint="leave the id out, and one is made",
@@ -261,6 +265,7 @@ class Operations:
         if (operation.verb, operation.job) != (verb, job):
             raise Conflict(
                 "something else was asked for under this id",
+                code="HF-E4029",
                 where=operation_id,
                 found=operation.verb,
                 expected=verb,
@@ -278,6 +283,7 @@ class Operations:
         if not operations:
             raise NotFound(
                 "there is no such operation",
+                code="HF-E3047",
                 where=operation_id,
                 found=f"no such id, or one of those that ended before the last {ENDED_KEPT}",
                 hint="GET /api/v1/operations lists those that are remembered",
@@ -399,6 +405,7 @@ def _mine(changed: Operation | None, operation: Operation) -> Operation:
     if changed is None:
         raise Conflict(
             "this operation is no longer in these hands",
+            code="HF-E4030",
             where=operation.operation_id,
             found=f"{operation.verb}, which another process has taken over",
             hint="look at how far that process is with it",

@@ -521,6 +521,7 @@ class Registry:
             names = ", ".join(job.name for job in self.jobs())
             raise NotFound(
                 f"there is no job {name!r} in this state home",
+                code="HF-E3048",
                 where=str(self.path),
                 found=names or "no job at all",
                 hint="see the jobs with `holdfast list`; another state home is named with --home",
@@ -620,6 +621,7 @@ def note_of(
 def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
     return LeadershipLost(
         f"another supervisor leads job {job!r}",
+        code="HF-E4031",
         where=str(path),
         found=f"term {token}",
         expected="a registry that knows this term" if holder is None else f"term {holder}",

@@ -52,7 +52,10 @@ class Leadership:
     def required_candidacy(self) -> Candidacy:
         """The candidacy of a supervisor that has one."""
         if self.candidacy is None:
-            raise Internal("a supervisor that has the job to itself cannot lose the lead")
+            raise Internal(
+                "a supervisor that has the job to itself cannot lose the lead",
+                code="HF-E9025",
+            )
         return self.candidacy
 
     @property

@@ -65,7 +65,9 @@ def next_state(state: JobState, following: JobState) -> JobState:
     allowed = TRANSITIONS[state]
     if following not in allowed:
         expected = ", ".join(sorted(other.value for other in allowed)) or "no other state"
-        raise Internal(f"a job that is {state.value} cannot be {following.value}", expected=expected)
+        raise Internal(
+            f"a job that is {state.value} cannot be {following.value}", code="HF-E9026", expected=expected
+        )
     return following
 
 
@@ -399,7 +401,9 @@ class SupervisedJob:
     def name(self) -> str:
         """The job's name."""
         if self.definition is None:
-            raise Internal("the supervisor does not know its job yet", where=self.spec.target)
+            raise Internal(
+                "the supervisor does not know its job yet", code="HF-E9027", where=self.spec.target
+            )
         return self.definition.name
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
@@ -418,6 +422,7 @@ class SupervisedJob:
             return
         raise Conflict(
             "the job file changed its name or checkpoint while the job ran",
+            code="HF-E4036",
             where=self.spec.target,
             found=f"{definition.name} in {definition.checkpoint}",
             expected=f"{former.name} in {former.checkpoint}",

@@ -169,6 +169,7 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
     if not callable(function):
         raise Invalid(
             "the file does not say what the query is to have read",
+            code="HF-E2239",
             where=str(path),
             expected=f"def {FUNCTION}(spark): return spark.read…",
             hint="it returns the history, or a dictionary of `history`, `start`, `states` and `watermark`",

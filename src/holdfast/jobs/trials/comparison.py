@@ -397,6 +397,7 @@ class _Runs:
         if not outcome.batches:
             raise Unavailable(
                 "there is no input behind the savepoint, so there is nothing to compare",
+                code="HF-E5030",
                 where=self.plan.savepoint,
                 found=f"batch {self.plan.manifest.batch_id} is the newest that there is input for",
                 hint="wait for input, or take an older batch with `holdfast savepoint take --batch`",

@@ -384,6 +384,7 @@ def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
     if saved.found.external is not None:
         return Unsupported(
             "state in a database is not brought into another form",
+            code="HF-E7088",
             where=saved.uri,
             found=saved.found.external.kind,
             hint="move it to files first, with `holdfast state migrate --backend rocksdb`",
@@ -391,6 +392,7 @@ def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
     if any(operator.values.avro for operator in operator_states(saved.storage, saved.batch_id)):
         return Unsupported(
             "rows that are encoded as Avro are not brought into another form here",
+            code="HF-E7089",
             where=saved.uri,
             hint="Spark reads such state through a new schema itself: see `holdfast check`",
         )

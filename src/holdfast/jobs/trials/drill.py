@@ -188,6 +188,7 @@ def newest(address: str) -> tuple[Storage, str]:
     if not savepoint_ids:
         raise NotFound(
             "there is no savepoint",
+            code="HF-E3050",
             where=storage.uri,
             expected="a savepoint, or a directory of savepoints",
             hint="take one with `holdfast savepoint take CHECKPOINT DIR`",

@@ -277,6 +277,7 @@ def _planned(
     if not trial.accepted:
         raise Invalid(
             "Spark cannot plan the new code at all",
+            code="HF-E2240",
             where=code.name,
             found=trial.message or trial.spark_error or "an error without a message",
             hint="mend the query; `holdfast check` says the same",
@@ -286,6 +287,7 @@ def _planned(
     if code.plan is not None and len(steps) != len(planned):
         raise Unsupported(
             "what the operators of the new code keep cannot be told before they run",
+            code="HF-E7090",
             where=code.name,
             found=f"{counted(len(planned), 'operator')} with state, of {len(steps)} in the plan:"
             f" {', '.join(step.kind for step in steps)}",
@@ -307,6 +309,7 @@ def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) 
     if not trial.accepted:
         raise Unsupported(
             "Spark does not let the new code go on from this state, and nothing was written",
+            code="HF-E7091",
             where=made.uri,
             found=f"{trial.spark_error or ''} {trial.message or ''}".strip(),
             hint="see all differences with `holdfast check`; the source is as it was",

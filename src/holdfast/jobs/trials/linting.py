@@ -62,6 +62,7 @@ def lint(
     if given:
         raise Invalid(
             "only a plan has settings",
+            code="HF-E2241",
             found=", ".join(given),
             expected="plan=True beside them",
             hint="leave them out to lint the text of a file, or a checkpoint",

@@ -113,6 +113,7 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
     failure = last.failure if isinstance(last, JobFailed) else failures.killed(*ended)
     raise Failed(
         "the query failed on the savepoint's state",
+        code="HF-E1005",
         where=spec.target,
         found=f"{failure.error_class}: {failure.line}",
         hint="nothing but the sandbox was touched; mend the code, or use the savepoint that belongs to it",

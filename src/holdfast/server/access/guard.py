@@ -161,6 +161,7 @@ def home_token(home: Path) -> str:
     if path.stat().st_uid != os.geteuid():
         raise Invalid(
             "the token of the state home belongs to another user",
+            code="HF-E2260",
             where=str(path),
             expected="a file of this user",
             hint="remove it, or start the server with --token-file",

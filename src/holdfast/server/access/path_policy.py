@@ -35,6 +35,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     if not remote and not text.startswith("/"):
         raise Invalid(
             "a request has to name a directory in full",
+            code="HF-E2261",
             where=setting,
             found=address[:200],
             expected="a path that begins with /, or a URI",
@@ -42,6 +43,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     if remote and ".." in text.split("/"):
         raise Invalid(
             "this is no address of a directory",
+            code="HF-E2262",
             where=setting,
             found=address[:200],
             expected="a URI without `..` in it",
@@ -50,6 +52,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     if not _allowed(plane, uri):
         raise Invalid(
             "this server may not use that directory",
+            code="HF-E2263",
             where=setting,
             found=address[:200],
             expected=_what_may_be_named(plane),
@@ -123,6 +126,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
         if within(uri, used) or within(used, uri):
             raise Invalid(
                 "a new checkpoint has to be apart from those of jobs",
+                code="HF-E2264",
                 where=setting,
                 found=uri,
                 expected=f"a directory that is neither in {used} nor above it",
@@ -142,6 +146,7 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
     if known is None:
         raise Invalid(
             "a savepoint of this job needs a directory",
+            code="HF-E2237",
             where=setting,
             found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
             hint="start the server with `--savepoint-dir DIR`, or name a directory below a `--root DIR`",

@@ -95,6 +95,7 @@ class ErrorBody(Shape, schema=_PROBLEM):
         " feature, `failed` mend the job, `internal` report a bug; `unauthorized` show a token."
     )
     exit_code: int | None = Field(description="What the command line would exit with.")
+    code: str | None = Field(description="The stable code of the error; `holdfast explain CODE` explains it.")
     where: str | None = Field(description="The file, setting or address that it is about.")
     found: str | None = Field(description="What was there.")
     expected: str | None = Field(description="What would have been right.")

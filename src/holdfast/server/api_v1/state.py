@@ -207,6 +207,7 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
     if not reader.operators:
         raise NotFound(
             "this query has no state",
+            code="HF-E3055",
             where=place.name,
             found="no stateful operator",
             hint="of a job with several queries, name another with `query=NAME`",
@@ -238,7 +239,10 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
         await asyncio.wait_for(turns.acquire(), _WAIT_S)
     except (asyncio.TimeoutError, TimeoutError) as error:
         raise Unavailable(
-            "others are asking in SQL", expected=f"{SQL_AT_ONCE} at the same time", hint="try again"
+            "others are asking in SQL",
+            code="HF-E5039",
+            expected=f"{SQL_AT_ONCE} at the same time",
+            hint="try again",
         ) from error
     try:
         yield
@@ -257,7 +261,10 @@ async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> 
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            raise Unavailable("the client has gone")
+            raise Unavailable(
+                "the client has gone",
+                code="HF-E5040",
+            )
         return answer.result()
     finally:
         for task in (answer, gone):
@@ -290,6 +297,7 @@ def _check_small_enough(reader: StateReader) -> None:
     if size > LARGEST_FOR_SQL:
         raise Invalid(
             "this state is too large to be asked in SQL over HTTP",
+            code="HF-E2266",
             found=f"{size:,} bytes",
             expected=f"{LARGEST_FOR_SQL:,} at most",
             hint="ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",

@@ -53,11 +53,12 @@ async def form(request: Request) -> Fields:
     if not {"origin", "sec-fetch-site"} & set(request.headers):
         raise Invalid(
             "this form does not come from a page of the dashboard",
+            code="HF-E2269",
             found="no Origin header",
             hint="programs ask the resources below /api/v1",
         )
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-        raise Invalid("this is no form", expected="application/x-www-form-urlencoded")
+        raise Invalid("this is no form", code="HF-E2270", expected="application/x-www-form-urlencoded")
     return form_fields(await request.body(), _MOST)
 
 
@@ -76,7 +77,9 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
         plane.registry.request(plane.control.running(name).job.name, button, plane.clock())
         return job_path(details.status.job)
     if button not in _BUTTONS:
-        raise Invalid("nobody can ask for that here", found=button[:80], expected=", ".join(_BUTTONS))
+        raise Invalid(
+            "nobody can ask for that here", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS)
+        )
     verb, read = _BUTTONS[button]
     operation = plane.ask(verb, name, read(plane, fields, details))
     if verb == "diff":
@@ -112,7 +115,9 @@ def _dispose(plane: ControlPlane, fields: Fields, _: JobDetails) -> Dispose:
 def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
     chosen = fields.get("with", [])
     if len(chosen) != 2:
-        raise Invalid("two savepoints are compared", found=f"{len(chosen)} chosen", expected="2")
+        raise Invalid(
+            "two savepoints are compared", code="HF-E2272", found=f"{len(chosen)} chosen", expected="2"
+        )
     # Their ids begin with the time, so the older one is the first.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
     return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
@@ -136,14 +141,20 @@ def _savepoint(plane: ControlPlane, fields: Fields) -> str:
 def _some(fields: Fields, name: str) -> str | None:
     text = fields.get(name, [""])[-1].strip()
     if len(text) > _LONGEST:
-        raise Invalid("this is too long", where=name, found=f"{len(text)} characters", expected=f"{_LONGEST}")
+        raise Invalid(
+            "this is too long",
+            code="HF-E2273",
+            where=name,
+            found=f"{len(text)} characters",
+            expected=f"{_LONGEST}",
+        )
     return text or None
 
 
 def _one(fields: Fields, name: str) -> str:
     text = _some(fields, name)
     if text is None:
-        raise Invalid("something was left out", where=name, expected="a value")
+        raise Invalid("something was left out", code="HF-E2274", where=name, expected="a value")
     return text
 
 
@@ -308,7 +319,13 @@ def _state(plane: ControlPlane, request: Request) -> Any:
     given = request.query_params
     offset = given.get("offset", "0")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
-        raise Invalid("this is no number of rows", where="offset", found=offset[:40], expected="0, 50, …")
+        raise Invalid(
+            "this is no number of rows",
+            code="HF-E2275",
+            where="offset",
+            found=offset[:40],
+            expected="0, 50, …",
+        )
     asked = StateRequest(
         query=_query(request),
         savepoint=given.get("savepoint") or None,
@@ -321,7 +338,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
 
 def _nowhere(plane: ControlPlane, request: Request) -> Any:
     del plane
-    raise NotFound("there is no such page", where=request.url.path, hint="all jobs are at /")
+    raise NotFound("there is no such page", code="HF-E3057", where=request.url.path, hint="all jobs are at /")
 
 
 class ErrorPages:
@@ -388,7 +405,7 @@ async def _tell(scope: Scope, send: Send, begun: Message, body: bytes, form: For
 
 def _error(told: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """An error of ours; what Flink would say, as one."""
-    nothing = dict.fromkeys(("where", "found", "expected", "hint"))
+    nothing = dict.fromkeys(("code", "where", "found", "expected", "hint"))
     if "errors" not in told:
         return {"error": "something went wrong", **nothing, **told}
     text = str(told["errors"][-1])

@@ -301,6 +301,7 @@ def _address(
                 return savepoint.uri
     raise NotFound(
         "there is no such savepoint in the job's catalogs",
+        code="HF-E3058",
         where=asked.savepoint,
         hint="the page of savepoints has them all",
     )
@@ -340,6 +341,7 @@ def _rows(reader: StateReader, state: NamedState, offset: int) -> tuple[tuple[Ro
     if offset > FARTHEST:
         raise Invalid(
             "a page this far on would have to read all rows before it",
+            code="HF-E2276",
             found=f"row {offset}",
             expected=f"at most row {FARTHEST}",
             hint="export the state with `holdfast state scan`, or ask it with SQL",

@@ -50,7 +50,8 @@ def words_of(view: Any, address: str, base: str) -> str:
 
 def error_words(error: Mapping[str, Any]) -> str:
     """An error as the command line tells it."""
-    lines = [f"error: {error['error']}"]
+    code = f" [{error['code']}]" if error.get("code") else ""
+    lines = [f"error: {error['error']}{code}"]
     if error.get("where"):
         lines.append(f"  in {error['where']}")
     facts = [f"{name} {error[name]}" for name in ("found", "expected") if error.get(name)]

@@ -62,7 +62,10 @@ def serialized(text: str) -> bytes:
     data = _template()
     inner = data.find(_STREAM, 1)
     if inner < 4:
-        raise Internal("the template of Java's exceptions is damaged")
+        raise Internal(
+            "the template of Java's exceptions is damaged",
+            code="HF-E9033",
+        )
     head, body = data[: inner - 4], data[inner:]
     message = modified_utf8(text[:_LONGEST])
     # Behind the nested stream there may be more of the outer one: its length tells where that begins.
@@ -86,7 +89,9 @@ def _with_message(data: bytes, message: bytes) -> bytes:
         length = int.from_bytes(data[start + 1 : start + 3], "big")
         text = data[start + 3 : start + 3 + length].replace(_MARK, message)
         if len(text) > 0xFFFF:
-            raise Internal("the message is too long for Java's short texts", found=f"{len(text)} bytes")
+            raise Internal(
+                "the message is too long for Java's short texts", code="HF-E9034", found=f"{len(text)} bytes"
+            )
         written += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
         data = data[start + 3 + length :]
     return bytes(written) + data
@@ -100,7 +105,9 @@ def _start_of_text(data: bytes, mark: int) -> int:
         if mark + len(_MARK) <= end <= len(data):
             return start
         start = data.rfind(_TEXT, 0, start)
-    raise Internal("the template of Java's exceptions is damaged", found="a mark outside of any text")
+    raise Internal(
+        "the template of Java's exceptions is damaged", code="HF-E9033", found="a mark outside of any text"
+    )
 
 
 _PERCENTILES: Final = (("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p999", 99.9))

@@ -93,11 +93,15 @@ class EmbeddedServer:
             why = error
         except OSError as error:
             found = error.strerror or str(error)
-            why = Unavailable("the server could not be started", found=found, hint="it is tried again")
+            why = Unavailable(
+                "the server could not be started", code="HF-E5042", found=found, hint="it is tried again"
+            )
         ending = self._collected(server)
         if self._closing.is_set():
             return False
-        self._failed(why or Unavailable("the server has died and is started again", found=ending))
+        self._failed(
+            why or Unavailable("the server has died and is started again", code="HF-E5043", found=ending)
+        )
         return again
 
     def _collected(self, server: ServerProcess | None) -> str:

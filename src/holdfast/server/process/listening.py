@@ -32,12 +32,14 @@ def listen(settings: ServerSettings) -> socket.socket:
         if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
             raise Invalid(
                 "the server cannot listen there",
+                code="HF-E2277",
                 where=settings.host,
                 found=error.strerror or str(error),
                 hint="name an address of this machine with --host",
             ) from error
         raise Conflict(
             "the port of the server is taken",
+            code="HF-E4061",
             where=settings.url(settings.port),
             found=error.strerror or str(error),
             hint="name another with --port",

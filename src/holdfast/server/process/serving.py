@@ -64,6 +64,7 @@ class Serving:
             self._socket.close()
             raise Invalid(
                 "the server cannot be set up",
+                code="HF-E2278",
                 where=self.url,
                 found=str(error),
                 hint="--tls-cert takes a certificate chain and --tls-key its key, both as PEM",

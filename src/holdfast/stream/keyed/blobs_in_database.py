@@ -47,6 +47,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
     if not isinstance(database, (Redis, Cassandra)):
         raise Invalid(
             "the blobs of keyed state can be kept in Redis or in Cassandra",
+            code="HF-E2312",
             where=f"{where}: blobs",
             found=type(database).__name__,
             expected="hf.Redis(…) or hf.Cassandra(…)",
@@ -56,6 +57,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
     if database.trust_store_password is not None:
         raise Invalid(
             "keyed state is written by Python, which trusts certificates in a PEM file",
+            code="HF-E2313",
             where=f"{where}: blobs",
             found="trust_store_password",
             hint=f'write hf.{name}(…, tls=True, trust_store="/etc/ssl/ca.pem") without a password',
@@ -115,6 +117,7 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
         place = " or ".join(names)
         raise Unsupported(
             f"keyed operators need RocksDB as the state store, and keep their rows in {place} beside it",
+            code="HF-E7110",
             where=where,
             found=f"{PROVIDER_KEY}={provider}",
             hint=f"write backend=hf.RocksDB(), and process(…, {choices})",

@@ -95,6 +95,7 @@ def broadcast(
     if watermarks(df):
         raise Invalid(
             "a broadcast stream with a watermark would hold back the event time of the whole query",
+            code="HF-E2314",
             where=_WHERE,
             found=", ".join(watermarks(df)),
             hint="leave withWatermark out of it",
@@ -106,6 +107,7 @@ def broadcast(
     if withdrawn is not None and type_of(df, withdrawn) != "boolean":
         raise Invalid(
             "the column that takes rows back is not a boolean",
+            code="HF-E2315",
             where=f"{_WHERE}: {withdrawn}",
             found=type_of(df, withdrawn),
             expected="boolean",
@@ -119,6 +121,7 @@ def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) 
     if type_of(df, column).startswith(refused):
         raise Invalid(
             f"a column of this type cannot {use}",
+            code="HF-E2316",
             where=f"{_WHERE}: {column}",
             found=type_of(df, column),
             expected="text, a whole number, a date or a time",
@@ -130,6 +133,7 @@ def not_an_identifier(name: str, where: str) -> Invalid:
     """The name of a stream, which handlers and states bear, is not a name in Python."""
     return Invalid(
         "a stream's name is a name in Python too",
+        code="HF-E2317",
         where=where,
         found=repr(name),
         expected="an identifier",

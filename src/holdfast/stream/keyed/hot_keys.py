@@ -130,6 +130,7 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
     if len(keys) > MOST_HOT:
         raise Invalid(
             "too many keys to split",
+            code="HF-E2318",
             where=where,
             found=f"{len(keys)} hot keys",
             expected=f"at most {MOST_HOT}",
@@ -138,7 +139,11 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
     twice = sorted({repr(key) for key in keys if keys.count(key) > 1})
     if twice:
         raise Invalid(
-            "a hot key is named twice", where=where, found=", ".join(twice), hint="name each key once"
+            "a hot key is named twice",
+            code="HF-E2319",
+            where=where,
+            found=", ".join(twice),
+            hint="name each key once",
         )
     return HotKeys(tuple(by), keys, parts, _labels(df, by, keys, parts))
 
@@ -160,6 +165,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
     if len(values) != len(by):
         raise Invalid(
             "a hot key does not fit the columns of the key",
+            code="HF-E2320",
             where=f"{where}: hot",
             found=repr(key),
             expected="a value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
@@ -172,6 +178,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
         if allowed is None or (value is not None and (wrong or not isinstance(value, allowed))):
             raise Invalid(
                 f"a hot key has another type than `{name}`",
+                code="HF-E2321",
                 where=f"{where}: hot",
                 found=f"{value!r}, {type(value).__name__}",
                 expected=kind,

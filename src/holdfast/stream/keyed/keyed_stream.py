@@ -62,8 +62,8 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
         missing = [key for key in source.by if key not in schema.names]
         if missing:
             raise Invalid(
-                "combined events have lost their key", where="combined", found=", ".join(schema.names),
-                expected=", ".join(source.by),
+                "combined events have lost their key", code="HF-E2322", where="combined",
+                found=", ".join(schema.names), expected=", ".join(source.by),
             hint="name the columns of the key in `combined`, and return them from combine")  # fmt: skip
     return InputStream(source.name, schema, source.by, time_column if time_column in schema.names else None)
 
@@ -191,6 +191,7 @@ class KeyedStream:
         if ours != theirs:
             raise Invalid(
                 "the key of a connected stream is of another type",
+                code="HF-E2323",
                 where=f"{_WHERE}.connect(…, name={name!r})",
                 found=", ".join(theirs),
                 expected=", ".join(ours),
@@ -210,6 +211,7 @@ class KeyedStream:
         if self.broadcast is not None:
             raise Invalid(
                 "an operator has one broadcast stream",
+                code="HF-E2324",
                 where=f"{_WHERE}.with_broadcast",
                 found=f"{self.broadcast.described.name} and {rules.described.name}",
                 hint="union the two, with a column that says which is which as a part of the key",
@@ -242,6 +244,7 @@ class KeyedStream:
         if len(self.inputs) > 1:
             raise Invalid(
                 "parts of connected streams cannot be merged: their order among each other would be lost",
+                code="HF-E2325",
                 where=f"{_WHERE}.split_hot",
                 found=", ".join(source.name for source in self.inputs),
                 hint="split one stream before it is connected, or process the streams one by one",
@@ -370,12 +373,14 @@ class KeyedStream:
         if self.instances is None:
             raise Invalid(
                 "an operator has state of instances, and the stream has a key",
+                code="HF-E2326",
                 where=f"{_WHERE}.process",
                 found=type(processor).__name__,
                 hint="use hf.operate(df, instances=…), or inherit from hf.Keyed",
             )
         raise Invalid(
             "a processor has state of keys, and the stream has instances",
+            code="HF-E2327",
             where="holdfast.operate(…).process",
             found=type(processor).__name__,
             hint="inherit from hf.Operator, or use hf.keyed(df, by=…)",
@@ -385,6 +390,7 @@ class KeyedStream:
         if name in {source.name for source in self.inputs}:
             raise Invalid(
                 "two connected streams have one name",
+                code="HF-E2328",
                 where=_WHERE,
                 found=name,
                 hint='give one of them another: name="…"; its handler is called on_<name>',
@@ -428,6 +434,7 @@ def keyed(
     if placement is not None and not callable(placement):
         raise Invalid(
             "a placement is a function",
+            code="HF-E2329",
             where=f"{_WHERE}: placement",
             found=type(placement).__name__,
             expected="a function of the key columns' values",
@@ -463,7 +470,12 @@ def _prepared(
     names = [source.name for source in keyed.inputs]
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
-        raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
+        raise Invalid(
+            "ticks wake timers, and the processor has none",
+            code="HF-E2330",
+            where=_WHERE,
+            hint="write an on_timer",
+        )
     streams = [stream_of(source, processor, combines=definition.combines) for source in keyed.inputs]
     columns = schema_of(output)
     operator = assemble(processor, definition, streams, columns, options, now_ms(), broadcast)
@@ -488,6 +500,7 @@ def check_share(share: float, where: str) -> None:
     if not 0 < share <= 1:
         raise Invalid(
             "a share lies between 0 and 1",
+            code="HF-E2331",
             where=where,
             found=repr(share),
             expected="more than 0, at most 1",

@@ -70,6 +70,7 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
     if INSTANCE in df.columns:
         raise Invalid(
             "a column has the name under which an instance is known",
+            code="HF-E2332",
             where=_WHERE,
             found=INSTANCE,
             hint="rename it with withColumnRenamed",
@@ -158,6 +159,7 @@ def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
         if operator.instances is not None and known not in ([], [operator.instances.count]):
             raise Unsupported(
                 "another number of instances cannot be started over Spark Connect",
+                code="HF-E7111",
                 where=f"operator {operator.layout.operator}",
                 found=str(operator.instances.count),
                 expected=" or ".join(map(str, known)),
@@ -204,6 +206,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
         if len(counts) > 1 or not counts <= set(before):
             raise Invalid(
                 "the state of instances is not of one number of them",
+                code="HF-E2333",
                 where=f"operator {operator.layout.operator}",
                 found=", ".join(map(str, sorted(counts))),
                 expected=" or ".join(map(str, before)),

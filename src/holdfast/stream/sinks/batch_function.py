@@ -55,6 +55,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
         if text is None:
             raise Unsupported(
                 "a ledger needs the id of the query, and its checkpoint is not found from the server",
+                code="HF-E7112",
                 where=checkpoint,
                 hint="give a checkpoint by an address that the server reaches, such as s3a://…",
             )
@@ -63,6 +64,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
     if not query_id:
         raise Unsupported(
             "a ledger needs the id of the query, and Spark did not give it to this thread",
+            code="HF-E7113",
             hint="leave PYSPARK_PIN_THREAD at its default, true",
         )
     return str(query_id)
@@ -96,6 +98,7 @@ def requires_three(fn: BatchFunction) -> bool:
         return count == 3
     raise Invalid(
         "a batch function takes two or three arguments",
+        code="HF-E2350",
         found=f"{getattr(fn, '__name__', fn)}{signature}",
         expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
         hint="write def write(batch, batch_id), with tx as a third argument for a ledger",

@@ -63,6 +63,7 @@ class BufferedSink:
         if self.rows is None and self.bytes is None and self.age is None:
             raise Invalid(
                 "a buffer without a limit is never written",
+                code="HF-E2351",
                 where=_WHERE,
                 expected="rows=…, bytes=… or age=…",
                 hint='say when it is written, as in rows=10_000, age="1 minute"',

@@ -33,6 +33,7 @@ def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> Non
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(columns):
         raise Invalid(
             "an upsert needs the columns that tell its rows apart",
+            code="HF-E2355",
             where=f"the query written to {table!r}",
             found=f"keys={list(keys)}",
             expected="some of " + ", ".join(columns),
@@ -44,6 +45,7 @@ def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
     """The refusal of a batch in which a key is null."""
     return Invalid(
         "an upsert's key is null",
+        code="HF-E2356",
         where=where,
         found=f"{counted(rows, 'row')} of the batch without {' and '.join(keys)}",
         hint="filter them out, or give them a key with `coalesce`",
@@ -54,6 +56,7 @@ def repeated_key(where: str, rows: int, key: str) -> Invalid:
     """The refusal of a batch that has several rows for a key."""
     return Invalid(
         "a batch holds two rows for one key",
+        code="HF-E2357",
         where=where,
         found=f"{rows} rows for {key}",
         expected="one row per key: nothing says which of them is the last",
@@ -126,6 +129,7 @@ class DeltaUpsert:
         if missing and not self.evolves:
             raise Invalid(
                 "the Delta table lacks columns of the query",
+                code="HF-E2358",
                 where=self.target,
                 found=", ".join(sorted(self._there(spark))),
                 expected=", ".join(self.columns),
@@ -186,6 +190,7 @@ class DeltaUpsert:
                 if tried == _TRIES:
                     raise Unavailable(
                         "other writers of a Delta table were quicker each time",
+                        code="HF-E5056",
                         where=self.target,
                         found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",
                         hint="let OPTIMIZE and other jobs leave the partitions alone that this query writes,"

@@ -73,6 +73,7 @@ class KafkaTopic:
         if not servers or not topic:
             raise Invalid(
                 "a topic needs its name and the addresses of brokers",
+                code="HF-E2359",
                 where=_WHERE,
                 found=f"servers={servers!r}, topic={topic!r}",
                 hint='write .kafka("broker:9092", "orders")',
@@ -81,6 +82,7 @@ class KafkaTopic:
         if taken:
             raise Invalid(
                 "an option of Kafka's sink is said twice",
+                code="HF-E2360",
                 where=_WHERE,
                 found=", ".join(taken),
                 expected="servers=… and topic=… alone",
@@ -92,6 +94,7 @@ class KafkaTopic:
         if missing:
             raise Invalid(
                 "a column of a record is no column of the query",
+                code="HF-E2361",
                 where=_WHERE,
                 found=", ".join(missing),
                 expected=f"some of {', '.join(columns)}",
@@ -100,6 +103,7 @@ class KafkaTopic:
         if "topic" in columns and "value" in columns:
             raise Invalid(
                 "the topic is said once, for all records",
+                code="HF-E2362",
                 where=_WHERE,
                 found="a column `topic`",
                 hint="drop the column, and write one sink for each topic",
@@ -179,6 +183,7 @@ class KafkaTopic:
         if refusal is not None:
             raise Invalid(
                 "Kafka refuses a record of the batch",
+                code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
                 hint="make the records smaller or the limits of topic and client larger, and see that the"
@@ -205,6 +210,7 @@ class KafkaTopic:
         if written.batch_id >= first and token is None:
             raise Conflict(
                 "the topic has batches that the checkpoint does not know",
+                code="HF-E4063",
                 where=self.topic,
                 found=f"batch {written.batch_id}",
                 expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
@@ -214,6 +220,7 @@ class KafkaTopic:
         if token is not None and written.generation is not None and token <= written.generation:
             raise Conflict(
                 "the topic was written under another ledger",
+                code="HF-E4064",
                 where=self.topic,
                 found=f"token {token}",
                 expected=f"more than {written.generation}, which its newest records have",
@@ -227,6 +234,7 @@ class KafkaTopic:
             if kind not in types:
                 raise Invalid(
                     f"column {name!r} cannot become a part of a record",
+                    code="HF-E2364",
                     where=_WHERE,
                     found=kind,
                     expected=" or ".join(types),

@@ -121,6 +121,7 @@ class Transaction:
         if self._locked:
             raise Invalid(
                 "rows are staged before the first statement of a transaction",
+                code="HF-E2365",
                 hint="use `staging` first, then `connection` or `execute`",
             )
         return self._connection
@@ -201,6 +202,7 @@ class Ledger:
         if self.retain < 1:
             raise Invalid(
                 "a ledger remembers at least one batch",
+                code="HF-E2366",
                 found=f"retain={self.retain}",
                 hint="write retain=1, or leave it out: the newest batch tells one that runs again",
             )
@@ -269,7 +271,7 @@ class Ledger:
             Unavailable: The database cannot be reached or stays locked.
         """
         if not sink:
-            raise Invalid("a sink needs a name", hint='hf.sink(df, name="orders")')
+            raise Invalid("a sink needs a name", code="HF-E2367", hint='hf.sink(df, name="orders")')
         for _ in range(EVICTIONS):
             try:
                 return self._raise_token(sink, owner, term)
@@ -292,6 +294,7 @@ class Ledger:
             if fence.token >= above:
                 raise Conflict(
                     f"a later leader has claimed the sink {sink!r}",
+                    code="HF-E4065",
                     where=self.database.address,
                     found=f"term {term}",
                     expected=f"term {fence.token >> CLAIM_BITS}, held by {fence.owner}",
@@ -421,6 +424,7 @@ class Ledger:
             if fence is None or (newest is not None and newest >= batch_id):
                 raise Conflict(
                     f"the ledger of sink {sink!r} has lost no batches up to {batch_id}",
+                    code="HF-E4066",
                     where=self.database.address,
                     found="no claim of the sink" if fence is None else f"batch {newest} as the newest",
                     hint="check the address, the sink's name and the query's id with `history`",
@@ -456,12 +460,14 @@ class Ledger:
         if fence is None:
             raise Conflict(
                 f"nobody has claimed the sink {sink!r}",
+                code="HF-E4067",
                 where=self.database.address,
                 hint="claim it first; if it was claimed, the ledger has been replaced",
             )
         if fence.token != token:
             raise Conflict(
                 f"another owner holds the sink {sink!r}",
+                code="HF-E4068",
                 where=self.database.address,
                 found=f"token {token}",
                 expected=f"token {fence.token}, held by {fence.owner} since {_utc(fence.claimed_ms)}",
@@ -483,6 +489,7 @@ class Ledger:
             return
         raise Conflict(
             f"the ledger of sink {sink!r} has lost batches of the query",
+            code="HF-E4069",
             where=self.database.address,
             found=f"no batch of query {query_id}" if newest is None else f"batch {newest} as the newest",
             expected=f"batch {least}, which the query's checkpoint has committed",
@@ -497,6 +504,7 @@ class Ledger:
         if newest is not None and batch_id < newest:
             raise Conflict(
                 f"the ledger of sink {sink!r} is ahead of the query's checkpoint",
+                code="HF-E4070",
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
                 expected=f"batch {newest}, the newest recorded one, or a later one",
@@ -553,6 +561,7 @@ def ledger(address: str | Path | Ledger) -> Ledger:
     if not text or "://" in text or text == ":memory:":
         raise Invalid(
             "there is no ledger for this address",
+            code="HF-E2368",
             found=text.partition("://")[0] + "://…" if "://" in text else text or "an empty address",
             expected="postgresql://…, mysql://…, sqlite:///file or the path of a file",
             hint='name a file, as in "sqlite:///ledger.db"',

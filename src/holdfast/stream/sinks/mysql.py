@@ -79,6 +79,7 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
     if number in LOCKED:
         return Unavailable(
             "the ledger is locked by another session",
+            code="HF-E5057",
             where=address,
             found=f"still locked after {patience_s:g} s",
             hint="see SHOW PROCESSLIST for the session",
@@ -88,6 +89,7 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
     if number in _FULL:
         return Unavailable(
             "the disk of the MySQL server is full",
+            code="HF-E5058",
             where=address,
             found=text,
             hint="make room on the server's disk, then start the query again: it repeats the batch",
@@ -95,6 +97,7 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
     if number in _AWAY:
         return Unavailable(
             "the ledger's MySQL server cannot be reached, or ended the session",
+            code="HF-E5059",
             where=address,
             found=text,
             hint="see whether the server runs: `mysqladmin ping`; the query goes on where it stopped",
@@ -158,6 +161,7 @@ def _literals(column: Any) -> Any:
         if pc.any(pc.is_inf(column)).as_py():
             raise Invalid(
                 "MySQL has no value for infinity",
+                code="HF-E2369",
                 found="an infinite number in a row",
                 hint="filter such rows out, or make them null; no row of the batch is in the table",
             )
@@ -197,6 +201,7 @@ def client_options() -> dict[str, Any]:
     except (configparser.Error, UnicodeDecodeError, OSError):
         raise Invalid(
             "the user's file of options for MySQL cannot be read",
+            code="HF-E2370",
             where=file,
             expected="[client], and lines such as password=…",
             hint="mend the file; `mysql --print-defaults` shows what it says",
@@ -254,7 +259,10 @@ def driver() -> ModuleType:
         import pymysql
     except ImportError as error:
         raise Unavailable(
-            "the MySQL driver is not installed", found=str(error), hint="pip install 'holdfast[mysql]'"
+            "the MySQL driver is not installed",
+            code="HF-E5060",
+            found=str(error),
+            hint="pip install 'holdfast[mysql]'",
         ) from error
     module: ModuleType = pymysql
     return module
@@ -421,6 +429,7 @@ class MySQL(Database):
         if keeps != "YES":
             raise Invalid(
                 f"the table {table!r} has an engine without transactions",
+                code="HF-E2371",
                 where=self.address,
                 found=str(engine),
                 hint=f"ALTER TABLE {table} ENGINE=InnoDB",
@@ -428,6 +437,7 @@ class MySQL(Database):
         if keys and frozenset(name.lower() for name in keys) not in _unique_keys(connection, schema, name):
             raise Invalid(
                 f"the table {table!r} has no unique key of the columns {', '.join(keys)}",
+                code="HF-E2372",
                 where=self.address,
                 hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by the table's own key",
             )
@@ -524,6 +534,7 @@ def _arguments(url: str) -> dict[str, Any]:
     """
     wrong = Invalid(
         "the address of the MySQL ledger cannot be understood",
+        code="HF-E2373",
         expected="mysql://user@host:port/database, with ?tls=on or ?tls=/path/to/ca.pem",
         hint="percent-encode other signs than letters and digits; keep the password in ~/.my.cnf",
     )
@@ -553,6 +564,7 @@ def _context(certificates: str) -> ssl.SSLContext:
     except OSError as error:  # an SSLError is one
         raise Invalid(
             "the file of certificates cannot be read",
+            code="HF-E2374",
             where=certificates,
             found=str(error),
             expected="certificates in PEM",
@@ -573,6 +585,7 @@ def _require_known(session: MySQLSession, address: str) -> None:
     if version < OLDEST[product]:
         raise Unsupported(
             f"the server is too old for a ledger: {product} {'.'.join(map(str, version))}",
+            code="HF-E7114",
             where=address,
             expected=" or ".join(f"{name} {'.'.join(map(str, least))}" for name, least in OLDEST.items()),
             hint="use a newer server, or a ledger in PostgreSQL or SQLite",

@@ -57,6 +57,7 @@ def driver() -> ModuleType:
     except ImportError as error:
         raise Unavailable(
             "the PostgreSQL driver is not installed",
+            code="HF-E5061",
             found=str(error),
             hint="pip install 'holdfast[postgres]'",
         ) from error
@@ -82,6 +83,7 @@ class PostgreSQL(Database):
             # Without the cause: its text repeats the address, password and all.
             raise Invalid(
                 "the address of the PostgreSQL ledger cannot be understood",
+                code="HF-E2375",
                 expected="postgresql://user@host:port/database",
                 hint="percent-encode other signs than letters and digits; keep the password in ~/.pgpass",
             ) from None
@@ -144,6 +146,7 @@ class PostgreSQL(Database):
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return Unavailable(
                 "the ledger is locked by another session",
+                code="HF-E5057",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
                 hint="see pg_stat_activity for sessions named `holdfast:…`",
@@ -153,6 +156,7 @@ class PostgreSQL(Database):
         if isinstance(error, psycopg.errors.DiskFull):
             return Unavailable(
                 "the disk of the PostgreSQL server is full",
+                code="HF-E5062",
                 where=self.address,
                 found=_first_line(error),
                 hint="make room on the server's disk, then start the query again: it repeats the batch",
@@ -161,6 +165,7 @@ class PostgreSQL(Database):
         if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Unavailable(
                 "the ledger's PostgreSQL server cannot be reached, or ended the session",
+                code="HF-E5063",
                 where=self.address,
                 found=_first_line(error),
                 hint="see whether the server runs, with `pg_isready`; the query goes on where it stopped",

@@ -55,6 +55,7 @@ def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) ->
     where = f"{path.rstrip('/')}/{LOG_DIRECTORY}/{missing}"
     raise Conflict(
         "the log of the table lacks a batch, so Spark's file sink would fail at its next compaction",
+        code="HF-E4071",
         where=path,
         found=f"no entry for batch {missing}",
         expected=f"an entry for every batch up to {committed}, the newest that the checkpoint has committed",
@@ -212,6 +213,7 @@ def _require_in_step(written: int | None, spark: SparkSession, target: str, chec
     if written >= first:
         raise Conflict(
             "the table has batches that the checkpoint does not know",
+            code="HF-E4072",
             where=target,
             found=f"batch {written}",
             expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",

@@ -271,7 +271,9 @@ class Sink:
 
         def compute(batch: DataFrame, _batch_id: int) -> None:
             if begun.is_set():
-                raise Conflict(_ONE_BATCH, hint="start the query again: the batch is committed")
+                raise Conflict(
+                    _ONE_BATCH, code="HF-E4073", hint="start the query again: the batch is committed"
+                )
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
@@ -325,6 +327,7 @@ def has_source(kind: str) -> Iterator[None]:
         extra = _EXTRAS.get(kind)
         raise Unsupported(
             f"the session has no data source for {(extra or kind)!r}",
+            code="HF-E7115",
             hint=f"ask for it with extras=[{extra!r}] in @hf.job or hf.session"
             if extra
             else "add its jar with spark.jars.packages",

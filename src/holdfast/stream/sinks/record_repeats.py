@@ -89,6 +89,7 @@ class RepeatFilter:
         except (KeyError, TypeError, ValueError) as error:
             raise Invalid(
                 "this is no state of a RepeatFilter",
+                code="HF-E2376",
                 found=f"{type(error).__name__}: {error}",
                 hint="give what `state()` gave, or nothing to begin with the first record of the topic",
             ) from error
@@ -207,6 +208,7 @@ def _require_columns(df: DataFrame) -> None:
     if missing:
         raise Invalid(
             "the frame lacks columns that tell repeats of a record",
+            code="HF-E2377",
             where=_WHERE,
             found=", ".join(names),
             expected=", ".join(_NEEDED),
@@ -217,6 +219,7 @@ def _require_columns(df: DataFrame) -> None:
     if type_of(df, "headers") != HEADERS_TYPE:
         raise Invalid(
             "the column `headers` is not what Spark's Kafka source gives",
+            code="HF-E2378",
             where=_WHERE,
             found=type_of(df, "headers"),
             expected=HEADERS_TYPE,

@@ -88,7 +88,9 @@ class DeltaSink(Sink):
         frame, fault = self.frame, Fault()
         if frame is None or self.target is None:  # not of `SinkBuilder.delta`
             raise Invalid(
-                "a Delta table is needed for an upsert", hint="hf.sink(df).delta(path).upsert(keys)"
+                "a Delta table is needed for an upsert",
+                code="HF-E2379",
+                hint="hf.sink(df).delta(path).upsert(keys)",
             )
         evolves = {name.lower(): value for name, value in self.options.items()}.get("mergeschema") == "true"
         table = DeltaUpsert.of(
@@ -139,6 +141,7 @@ class SinkBuilder:
         if format not in FILE_FORMATS:
             raise Invalid(
                 "not a format of files",
+                code="HF-E2380",
                 found=repr(format),
                 expected=", ".join(FILE_FORMATS),
                 hint="write hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for what has no method",
@@ -195,6 +198,7 @@ class SinkBuilder:
             if takes_transaction:
                 raise Invalid(
                     "a function of three arguments writes through a ledger's transaction",
+                    code="HF-E2381",
                     found="no ledger",
                     hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
@@ -204,7 +208,9 @@ class SinkBuilder:
             sink = self._sink(BATCH_FUNCTION, BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
         if self.name is None:
-            raise Invalid("a sink with a ledger needs a name", hint='hf.sink(frame, name="…")')
+            raise Invalid(
+                "a sink with a ledger needs a name", code="HF-E2382", hint='hf.sink(frame, name="…")'
+            )
 
         def write(batch: DataFrame, batch_id: int, transaction: Transaction) -> None:
             fn(batch, batch_id, transaction) if takes_transaction else fn(batch, batch_id)
@@ -385,6 +391,7 @@ class SinkBuilder:
         if self.mode is not None and self.mode not in modes:
             raise Invalid(
                 f"a sink of kind {kind!r} cannot be written in this output mode",
+                code="HF-E2383",
                 found=self.mode,
                 expected=" or ".join(modes),
                 hint=f'write hf.sink(df, mode="{modes[0]}"), or leave the mode out',

@@ -102,6 +102,7 @@ def require_all(connection: Connection, staged: StagedRows) -> None:
     if count != staged.count:
         raise Unavailable(
             "the rows of a batch are not all in its staging table",
+            code="HF-E5064",
             where=staged.table,
             found=str(count),
             expected=str(staged.count),
@@ -211,6 +212,7 @@ class SqlTable:
         if not name or not all(name.split(".")) or "\0" in name:
             raise Invalid(
                 "not the name of a table",
+                code="HF-E2384",
                 found=repr(name),
                 expected="`table` or `schema.table`",
                 hint='write table="orders" or "shop.orders"',
@@ -222,6 +224,7 @@ class SqlTable:
         if len(set(names)) < len(names):
             raise Invalid(
                 "two columns have one name",
+                code="HF-E2385",
                 where=f"the query written to {name!r}",
                 found=", ".join(column.name for column in columns),
                 hint="rename one with `withColumnRenamed` or `alias`",
@@ -260,6 +263,7 @@ class SqlTable:
         except Exception as error:
             raise database.translate(error) or Invalid(
                 f"the table {self.name!r} cannot take this query's rows",
+                code="HF-E2386",
                 where=database.address,
                 found=str(error).partition("\n")[0],
                 expected=", ".join(lines),
@@ -414,6 +418,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str
     if sql_type is None or made_type is None:
         raise Invalid(
             f"column {name!r} has a type that a table cannot hold",
+            code="HF-E2387",
             where=f"the query written to {table!r}",
             found=kind,
             expected=PLAIN_TYPES,
@@ -428,6 +433,7 @@ def _instant(micros: int) -> dt.datetime:
     except OverflowError as error:
         raise Invalid(
             "a timestamp is too far away for Python",
+            code="HF-E2388",
             found=f"{micros} microseconds since 1970",
             expected="the years 1 to 9999",
             hint="take such rows out with filter, or write the column as text",

@@ -91,6 +91,7 @@ class SQLite(Database):
         if not self.path.parent.is_dir():
             raise NotFound(
                 "the ledger's directory does not exist",
+                code="HF-E3064",
                 where=str(self.path.parent),
                 hint=f"make it: mkdir -p {self.path.parent}",
             )
@@ -120,6 +121,7 @@ class SQLite(Database):
         if code in _DAMAGED:
             return Corrupt(
                 "the ledger is not an SQLite database, or a damaged one",
+                code="HF-E6056",
                 where=self.address,
                 found=text,
                 hint="restore the file, or name another one",
@@ -127,6 +129,7 @@ class SQLite(Database):
         if code in _LOCKED:
             return Unavailable(
                 "the ledger is locked by another process",
+                code="HF-E5065",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
                 hint="find who holds it with `fuser`; a frozen process keeps the lock until it is ended",
@@ -134,6 +137,7 @@ class SQLite(Database):
         if code in _UNWRITABLE:
             return Unavailable(
                 "the ledger cannot be opened or written",
+                code="HF-E5066",
                 where=self.address,
                 found=text,
                 hint="see whether the file may be written and the disk has room: ls -l, df",

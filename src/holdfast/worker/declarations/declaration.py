@@ -61,6 +61,7 @@ def check_state(state: State, where: str) -> None:
     if (state.key_type is not None) != (state.kind is StateKind.MAP):
         raise Invalid(
             "a map state, and no other, has a type of keys",
+            code="HF-E2410",
             where=where,
             found=state.kind.value,
             hint="write hf.map(key_type, type) for a map, and one type for all others",
@@ -68,6 +69,7 @@ def check_state(state: State, where: str) -> None:
     if "" in state.former_names:
         raise Invalid(
             "a former name is empty",
+            code="HF-E2411",
             where=where,
             hint='write the name that the state had: was="visits", or leave `was` out',
         )
@@ -92,6 +94,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     if not 0 < ttl.duration_ms <= _MAX_LONG:
         raise Invalid(
             "a TTL lasts a while",
+            code="HF-E2412",
             where=where,
             found=repr(ttl.duration_ms),
             expected="more than zero",
@@ -107,6 +110,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
         if word not in allowed:
             raise Invalid(
                 f"{setting} has no such choice",
+                code="HF-E2413",
                 where=where,
                 found=repr(word),
                 expected="one of " + ", ".join(f'"{choice}"' for choice in allowed),
@@ -117,6 +121,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     if age != "restore" and not in_range:
         raise Invalid(
             "age_from is a point in time",
+            code="HF-E2414",
             where=where,
             found=repr(age),
             expected='"restore", epoch milliseconds or a datetime with a time zone',
@@ -145,6 +150,7 @@ def _check_name(name: str, processor: type, where: str) -> None:
     if name.startswith(("_", "holdfast", "on_")) or name in RESERVED:
         raise Invalid(
             "this name is not free for a state",
+            code="HF-E2415",
             where=f"{where}.{name}",
             expected="a name other than `clear` and `combined`",
             hint="rename the attribute; names that begin with `_`, `on_` or `holdfast` are not free either",
@@ -154,6 +160,7 @@ def _check_name(name: str, processor: type, where: str) -> None:
         if other is not None and not isinstance(other, State):
             raise Invalid(
                 "a state and something else of the class have one name",
+                code="HF-E2416",
                 where=f"{where}.{name}",
                 hint="rename the state or the method; to take an inherited state away set it to None",
             )
@@ -166,6 +173,7 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
         if was in names:
             raise Invalid(
                 "a former name of a state is in use",
+                code="HF-E2417",
                 where=f"{where}.{state.name}",
                 found=f'was="{was}", and a state {was}',
                 hint="a stored state can be read as one of the two: give the new one a name never used",
@@ -173,6 +181,7 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
         if was in seen:
             raise Invalid(
                 "two states have the same former name",
+                code="HF-E2418",
                 where=where,
                 found=f'was="{was}" on {seen[was]} and on {state.name}',
                 hint="leave `was` out of the one that is new",
@@ -184,6 +193,7 @@ def _check_key_type(read: pa.DataType, where: str) -> None:
     if kinds.is_nested(read):
         raise Invalid(
             "a map's keys are of a simple type",
+            code="HF-E2419",
             where=where,
             found=type_text(read),
             expected="a type without parts, such as string or long",
@@ -195,13 +205,14 @@ def _check_default(state: State, where: str) -> None:
     if state.kind is not StateKind.VALUE:
         raise Invalid(
             "only a value has a default",
+            code="HF-E2420",
             where=where,
             found=f"default={state.default!r} on a state of kind {state.kind.value}",
             hint="an unset list or map is empty, an unset reducing or aggregating state is None",
         )
     check_value(state.default, state.type, f"{where}, default")
     if kinds.is_binary(state.type) and _looks_pickled(bytes(state.default)):
-        raise Invalid("the default is a pickled object", where=where, hint=_PICKLED)
+        raise Invalid("the default is a pickled object", code="HF-E2421", where=where, hint=_PICKLED)
 
 
 def _looks_pickled(data: bytes) -> bool:
@@ -213,6 +224,7 @@ def _check_function(function: Any, where: str) -> None:
     if not callable(function) or not accepts(function, 2):
         raise Invalid(
             "a reducing state needs a function that makes one value of two",
+            code="HF-E2422",
             where=where,
             found=repr(function),
             expected="a function (a, b), such as hf.add, hf.least or hf.greatest",
@@ -225,6 +237,7 @@ def _check_aggregate(state: State, where: str) -> None:
     if isinstance(aggregate, type):
         raise Invalid(
             "an aggregating state needs an instance, and this is a class",
+            code="HF-E2423",
             where=where,
             found=aggregate.__name__,
             hint=f"write {aggregate.__name__}()",
@@ -232,6 +245,7 @@ def _check_aggregate(state: State, where: str) -> None:
     if not isinstance(aggregate, Aggregate):
         raise Invalid(
             "an aggregating state needs an aggregate",
+            code="HF-E2424",
             where=where,
             found=repr(aggregate),
             expected="an instance of a subclass of hf.Aggregate",
@@ -241,6 +255,7 @@ def _check_aggregate(state: State, where: str) -> None:
         if not accepts(getattr(aggregate, name), count):
             raise Invalid(
                 f"{type(aggregate).__name__}.{name} takes other arguments than it is called with",
+                code="HF-E2425",
                 where=where,
                 expected=f"{name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
                 hint=f"write def {name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
@@ -250,6 +265,7 @@ def _check_aggregate(state: State, where: str) -> None:
     except Exception as error:
         raise Invalid(
             f"{type(aggregate).__name__}.create() fails",
+            code="HF-E2426",
             where=where,
             found=f"{type(error).__name__}: {error}",
             hint="return what a key begins with, and read nothing that is not there yet",

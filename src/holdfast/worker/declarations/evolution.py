@@ -168,6 +168,7 @@ def change_of(
     if kind != state.kind.value:
         raise Invalid(
             "stored values cannot be read as declared: another kind of state",
+            code="HF-E2427",
             where=f"state {state.name}",
             found=kind,
             expected=state.kind.value,
@@ -176,6 +177,7 @@ def change_of(
     if key_type != state.key_type:
         raise Invalid(
             "stored values cannot be read as declared: a map's keys keep their type",
+            code="HF-E2428",
             where=f"state {state.name}, key",
             found=str(key_type and type_text(key_type)),
             expected=str(state.key_type and type_text(state.key_type)),
@@ -232,6 +234,7 @@ class _Walk:
             if stored.nullable and not field.nullable:
                 raise Invalid(
                     "a field that may be null cannot become NOT NULL: stored values may have nulls in it",
+                    code="HF-E2429",
                     where=f"{self._name}, {here}",
                     found=type_text(stored.type),
                     expected=f"{type_text(field.type)} NOT NULL",
@@ -262,6 +265,7 @@ class _Walk:
         if value is None and not field.nullable:
             raise Invalid(
                 "a field that is NOT NULL was added without a default",
+                code="HF-E2430",
                 where=f"{self._name}, {here}",
                 hint=f'add field_defaults={{"{here}": …}}, or leave NOT NULL out',
             )
@@ -274,6 +278,7 @@ class _Walk:
     def _refused(self, old: pa.DataType, new: pa.DataType, path: str, why: str) -> Invalid:
         return Invalid(
             f"stored values cannot be read as declared: {why}",
+            code="HF-E2431",
             where=f"{self._name}, {path}" if path else self._name,
             found=type_text(old),
             expected=type_text(new),

@@ -95,6 +95,7 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
     if tuple(chosen) != ("on_event",):
         raise Invalid(
             "states are merged where the events of one stream are taken one by one",
+            code="HF-E2432",
             where=f"{where}.merge",
             found=", ".join(chosen),
             expected="on_event",
@@ -108,6 +109,7 @@ def no_rows(handler: str, found: str, where: str | None = None) -> Invalid:
     """Rows of a handler that would depend on how the events of a hot key were divided."""
     return Invalid(
         f"{handler} of a processor with merge gives no rows, whether keys are split or not",
+        code="HF-E2433",
         where=where,
         found=found,
         hint="give them in on_end, once a batch for each key that has events",
@@ -122,6 +124,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
     if not streams:
         raise Invalid(
             "a processor needs a stream",
+            code="HF-E2434",
             where=where,
             hint="hand over a stream with events, as in hf.keyed(df, by=…)",
         )
@@ -129,6 +132,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
         if len(streams) > 1 and name in _NOT_STREAMS:
             raise Invalid(
                 "this name of a stream is taken by another handler",
+                code="HF-E2435",
                 where=where,
                 found=f'"{name}"',
                 expected="a name other than " + ", ".join(_NOT_STREAMS),
@@ -137,6 +141,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
         if len(streams) > 1 and not name.isidentifier():
             raise Invalid(
                 "no method can be named after this stream",
+                code="HF-E2436",
                 where=where,
                 found=repr(name),
                 expected="letters, digits and underscores, not beginning with a digit",
@@ -145,6 +150,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
         if list(streams).count(name) > 1:
             raise Invalid(
                 "two streams have one name",
+                code="HF-E2437",
                 where=where,
                 found=f'"{name}" twice',
                 hint="give one of them another with name=…",
@@ -159,6 +165,7 @@ def _check_family(present: Mapping[str, object], where: str, *, table: bool) -> 
             base, other = ("hf.KeyedTable", "hf.Keyed") if table else ("hf.Keyed", "hf.KeyedTable")
             raise Invalid(
                 f"{name} is never called on a {base}",
+                code="HF-E2438",
                 where=f"{where}.{name}",
                 hint=f"inherit from {other}, or rename the method",
             )
@@ -172,6 +179,7 @@ def _connected(
         if name in present:
             raise Invalid(
                 f"connected streams have a handler each, and {name} is of none",
+                code="HF-E2439",
                 where=f"{where}.{name}",
                 expected=", ".join(wanted),
                 hint=f"rename {name} to {wanted[0]}, and define the others",
@@ -181,6 +189,7 @@ def _connected(
     if missing or superfluous:
         raise Invalid(
             "handlers and streams do not match",
+            code="HF-E2440",
             where=where,
             found=", ".join(named) or "no handler",
             expected=", ".join(wanted),
@@ -200,6 +209,7 @@ def _single(
     if len(chosen) > 1:
         raise Invalid(
             "a processor has on_event or on_key, not both",
+            code="HF-E2441",
             where=where,
             hint="on_key gets all events of a key at once, so what on_event does can go there",
         )
@@ -207,6 +217,7 @@ def _single(
         hint = f"rename {named[0]}, or connect a second stream" if named else f"define {allowed[0]}"
         raise Invalid(
             "a processor needs a handler for events",
+            code="HF-E2442",
             where=where,
             found=", ".join(named) or "none",
             expected=" or ".join(_shape(name, ARGUMENTS[name]) for name in allowed),
@@ -215,6 +226,7 @@ def _single(
     if named:
         raise Invalid(
             "a handler has no stream",
+            code="HF-E2443",
             where=f"{where}.{named[0]}",
             found="one stream",
             expected=chosen[0],
@@ -229,16 +241,23 @@ def _check_call(
     if not accepts(method, len(arguments)):
         raise Invalid(
             "a handler takes other arguments than it is called with",
+            code="HF-E2444",
             where=f"{where}.{name}",
             found=f"{name}{_signature(method)}",
             expected=_shape(name, arguments),
             hint=f"write def {_shape(name, arguments)}",
         )
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        raise Invalid("a handler cannot be async", where=f"{where}.{name}", hint="write def, without async")
+        raise Invalid(
+            "a handler cannot be async",
+            code="HF-E2445",
+            where=f"{where}.{name}",
+            hint="write def, without async",
+        )
     if not generator and inspect.isgeneratorfunction(method):
         raise Invalid(
             f"{name} cannot be a generator",
+            code="HF-E2446",
             where=f"{where}.{name}",
             hint="its body would never run"
             if name in ("on_start", "on_broadcast", "merge", "on_restore")
@@ -383,6 +402,7 @@ def definition_of(
         if isinstance(value, State):
             raise Invalid(
                 "a state is declared on the instance, where no two tasks would agree on it",
+                code="HF-E2447",
                 where=f"{name}.{attribute}",
                 hint="declare it in the body of the class, beside the methods",
             )
@@ -416,6 +436,7 @@ def _check_is_processor(processor: object) -> None:
     if isinstance(processor, type):
         raise Invalid(
             "a processor is an instance, and this is a class",
+            code="HF-E2448",
             found=processor.__name__,
             hint=f"write {processor.__name__}()",
         )
@@ -424,6 +445,7 @@ def _check_is_processor(processor: object) -> None:
     ):
         raise Invalid(
             "this is not a processor",
+            code="HF-E2449",
             found=type(processor).__name__,
             expected="an instance of a class that inherits from hf.Keyed or from hf.KeyedTable",
             hint="write class Visits(hf.Keyed), and hand over Visits()",
@@ -438,12 +460,14 @@ def _check_instances(processor: object, states: Sequence[State]) -> None:
         if state.union and not operator:
             raise Invalid(
                 "a union list is of an operator's instance",
+                code="HF-E2450",
                 where=where,
                 hint="inherit from hf.Operator, or declare hf.list",
             )
         if operator and (state.kind is not StateKind.LIST or state.ttl is not None):
             raise Invalid(
                 "the state of an instance is a list without TTL: nothing else can be handed out to others",
+                code="HF-E2451",
                 where=where,
                 found=state.kind.value + (" with a TTL" if state.ttl is not None else ""),
                 expected="hf.list(…) or hf.union_list(…)",
@@ -452,6 +476,7 @@ def _check_instances(processor: object, states: Sequence[State]) -> None:
     if not operator and hasattr(processor, "on_restore"):
         raise Invalid(
             "on_restore is called for the instances of an hf.Operator alone",
+            code="HF-E2452",
             where=f"{type(processor).__qualname__}.on_restore",
             hint="inherit from hf.Operator, or rename the method",
         )
@@ -461,12 +486,14 @@ def _check_broadcast(name: str, states: Sequence[State], broadcast: str | None, 
     if broadcast is None and handled:
         raise Invalid(
             "on_broadcast is never called: the operator has no broadcast stream",
+            code="HF-E2453",
             where=f"{name}.on_broadcast",
             hint="add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…))",
         )
     if any(state.name == broadcast for state in states):
         raise Invalid(
             "a state has the name of the broadcast stream",
+            code="HF-E2454",
             where=f"{name}.{broadcast}",
             hint='rename the state, or the stream: hf.broadcast(…, name="rules")',
         )
@@ -477,7 +504,12 @@ def _check_combined(processor: KeyedTable, combines: bool) -> None:
     if processor.combined is None:
         return
     if not combines:
-        raise Invalid("columns of combined events, and nothing combines", where=where, hint="define combine")
+        raise Invalid(
+            "columns of combined events, and nothing combines",
+            code="HF-E2455",
+            where=where,
+            hint="define combine",
+        )
     schema_of(processor.combined)
 
 
@@ -495,6 +527,7 @@ def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
             if uses:
                 raise Invalid(
                     "a handler pickles, and a state holds bytes: a state has a schema",
+                    code="HF-E2456",
                     where=f"{type(processor).__qualname__}.{name}",
                     found=f"{uses[0]}, and the state {binary.name} of a type with binary",
                     hint='name the fields as "struct<…>"; decode pickled events in a function of their own',
@@ -522,12 +555,14 @@ def _check_is_picklable(processor: object) -> None:
         if inner is not None:
             raise Invalid(
                 "a processor is sent to Spark's workers, and an attribute of it cannot be",
+                code="HF-E2457",
                 where=f"{where}.{attribute}",
                 found=f"{type(value).__name__}: {inner}",
                 hint="make it in on_start, which runs in the worker",
             )
     raise Invalid(
         "a processor is sent to Spark's workers, and this one cannot be",
+        code="HF-E2458",
         where=where,
         found=error,
         hint="what its methods use from around the class is sent along: make it in on_start",

@@ -236,6 +236,7 @@ class TypeReader:
         found = f"`{token.text}` at character {token.at + 1}" if token.text else "the end of the text"
         return Invalid(
             "this is not a type",
+            code="HF-E2459",
             where=self._place(token.at),
             found=found,
             expected=expected,
@@ -246,6 +247,7 @@ class TypeReader:
         reason, hint = REFUSED[token.text.lower()]
         return Invalid(
             f"state cannot keep the type {token.text.lower()}: {reason}",
+            code="HF-E2460",
             where=self._place(token.at),
             found=f"`{token.text}` at character {token.at + 1}",
             hint=hint,
@@ -339,6 +341,7 @@ def schema_of(given: Any) -> pa.Schema:
     if not kinds.is_struct(read):
         raise Invalid(
             "a schema names columns",
+            code="HF-E2461",
             found=type_text(read),
             expected='columns, as in "customer string, visits long"',
             hint='write a name before each type: "customer string, visits long"',
@@ -367,6 +370,7 @@ def type_text(read: pa.DataType) -> str:
         return f"struct<{', '.join(_field_text(field, ': ') for field in read)}>"
     raise Invalid(
         "Spark has no type for this Arrow type",
+        code="HF-E2462",
         found=str(read),
         expected=EXPECTED,
         hint="cast the column to a type that Spark has, such as int64 or timestamp in microseconds",
@@ -411,6 +415,7 @@ def _of_json(value: Any) -> pa.DataType:
             return pa.struct(fields)
         raise Invalid(
             "a name comes twice in a struct",
+            code="HF-E2463",
             found=", ".join(field.name for field in fields),
             hint="rename one of the fields",
         )
@@ -422,6 +427,7 @@ def _no_type(given: Any) -> Invalid:
     if given is object:
         return Invalid(
             f"state cannot keep Python objects: {SCHEMA}",
+            code="HF-E2464",
             found=shown,
             expected=EXPECTED,
             hint='write its fields as "struct<name: string, visits: long>"',
@@ -431,6 +437,7 @@ def _no_type(given: Any) -> Invalid:
     plain = "the Python types int, float, str, bool, bytes, datetime, date and Decimal are read too"
     return Invalid(
         "this is not a type of state",
+        code="HF-E2465",
         found=shown,
         expected=EXPECTED,
         hint=f"write {written}" if written else plain,
@@ -610,6 +617,7 @@ def _unfit(value: Any, read: pa.DataType, where: str, why: str | None = None) ->
         hint = 'a state has a schema, so objects are not pickled into it: name the fields as "struct<…>"'
     return Invalid(
         "this value is not of the declared type",
+        code="HF-E2466",
         where=where,
         found=f"{shown}{kind}",
         expected=type_text(read),
@@ -656,6 +664,7 @@ def check_paths(
             if path not in fields:
                 raise Invalid(
                     f"{option} names a field that is not declared",
+                    code="HF-E2467",
                     where=name,
                     found=path,
                     expected="one of " + ", ".join(fields) if fields else "a state with a struct",
@@ -671,6 +680,7 @@ def check_paths(
             if claimed in fields:
                 raise Invalid(
                     "a former name of a field is in use again, so stored values could be either",
+                    code="HF-E2468",
                     where=f"{name}, {path}",
                     found=f'fields_were "{path}": "{old_name}", and a field {claimed}',
                     hint="give the new field a name that the struct never had",
@@ -678,6 +688,7 @@ def check_paths(
             if claimed in claims:
                 raise Invalid(
                     "two fields have the same former name",
+                    code="HF-E2469",
                     where=name,
                     found=f"{claims[claimed]} and {path} were both {old_name}",
                     hint="leave the former name out of the one that is new",

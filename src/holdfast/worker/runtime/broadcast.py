@@ -255,6 +255,7 @@ class Keeper:
             return
         raise Unsupported(
             "a broadcast stream has more rows than there is room for: every key group keeps all of them",
+            code="HF-E7119",
             where=str(self._place),
             found=f"about {size / (1 << 20):.1f} MiB for each of {groups} key groups of a partition",
             expected=f"at most {self._limit / (1 << 20):.0f} MiB in all",
@@ -291,6 +292,7 @@ class Keeper:
             if self._handler(row, rows, context) is not None:
                 raise Invalid(
                     "on_broadcast gives nothing back: it writes to `rows`",
+                    code="HF-E2474",
                     hint="write rows[key] = row to keep a row, and del rows[key] to take one back",
                 )
             return {self._checked_key(key): self._checked(value) for key, value in rows.written.items()}
@@ -326,7 +328,14 @@ class Keeper:
         line = line_of(error, handler) if handler is not None else None
         place = replace(self._place, batch_id=moment.batch_id, line=line)
         if handler is None or (isinstance(error, Invalid) and place.line is None):
-            why = error if isinstance(error, Invalid) else Invalid(summary(error))
+            why = (
+                error
+                if isinstance(error, Invalid)
+                else Invalid(
+                    summary(error),
+                    code="HF-E2475",
+                )
+            )
             return misfit("a row that on_broadcast wrote does not fit", why, place)
         return failure(
             self._name, handler, error, place,

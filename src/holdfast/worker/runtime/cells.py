@@ -130,7 +130,9 @@ class SlotValues(Cells):
 
     def none_at(self, position: int) -> WrongValue:
         """A key that was given None where the state has a default."""
-        return WrongValue(self.name, position, Invalid("None was assigned", hint=use_del(self.name)))
+        return WrongValue(
+            self.name, position, Invalid("None was assigned", code="HF-E2476", hint=use_del(self.name))
+        )
 
 
 class PlainValues(SlotValues):

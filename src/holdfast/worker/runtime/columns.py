@@ -69,6 +69,7 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
             at,
             Invalid(
                 "this column takes no nulls",
+                code="HF-E2477",
                 found="None",
                 expected=type_text(kind),
                 hint="leave NOT NULL out of the schema of the output, or give a value",
@@ -109,6 +110,7 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
     if not isinstance(table, pa.Table):
         raise Invalid(
             "a table is expected as output",
+            code="HF-E2478",
             found=f"{type(table).__name__}",
             expected="a pyarrow.Table, or None",
             hint="return one pyarrow.Table, as state.table(…) makes it",
@@ -116,6 +118,7 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
     if sorted(table.column_names) != sorted(schema.names):
         raise Invalid(
             "the table has other columns than the output",
+            code="HF-E2479",
             found=", ".join(table.column_names) or "none",
             expected=", ".join(schema.names),
             hint="select these columns, or name yours in `output`",
@@ -132,6 +135,7 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
     if not kinds.is_null(column.type) and _family(column.type) != _family(kind):
         raise Invalid(
             "an array has another type",
+            code="HF-E2480",
             where=where,
             found=str(column.type),
             expected=type_text(kind),
@@ -142,6 +146,7 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
     except pa.ArrowException as error:
         raise Invalid(
             f"{error}",
+            code="HF-E2481",
             where=where,
             found=str(column.type),
             expected=type_text(kind),
@@ -155,6 +160,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.null_count and not field.nullable:
         raise Invalid(
             "this column takes no nulls",
+            code="HF-E2477",
             where=f"output column {field.name}",
             found="null",
             hint="leave NOT NULL out of the schema of the output, or give a value",
@@ -223,6 +229,7 @@ def _as_tuple(at: int, row: Any, names: Sequence[str]) -> tuple[Any, ...]:
 def _wrong_row(found: str, expected: str) -> Invalid:
     return Invalid(
         "a row has other fields than the output",
+        code="HF-E2482",
         found=found,
         expected=expected,
         hint="put out these columns, or name yours in `output`",
@@ -316,6 +323,7 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
         0,
         Invalid(
             f"these values make no column: {error}",
+            code="HF-E2483",
             expected=type_text(kind),
             hint="put out fewer rows a batch: start the query with a smaller maxFilesPerTrigger or trigger",
         ),
@@ -332,6 +340,7 @@ def _why_unfit(value: Any, kind: pa.DataType) -> Invalid | None:
     except (_Misfit, *_TABLE_ERRORS):
         return Invalid(
             "this value is not of the declared type",
+            code="HF-E2466",
             found=f"{value!r}, which is {type(value).__name__}",
             expected=type_text(kind),
             hint="convert it, or declare the type that the handler gives",
@@ -591,6 +600,7 @@ def _deltas(ticks: pa.Array) -> list[Any]:
 def _too_far(found: str) -> Invalid:
     return Invalid(
         "Python has no value for a time so far off",
+        code="HF-E2484",
         found=found,
         expected="the years 1 to 9999",
         hint="take such times out or cast them to long before the stream is keyed",

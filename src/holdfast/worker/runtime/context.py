@@ -83,7 +83,9 @@ class Context:
         """The key, a row of its columns: `ctx.key.customer`."""
         if self._at < 0 or self._keys is None:
             raise Invalid(
-                "there is no key here", hint="a key is in hand in the handlers of events and timers"
+                "there is no key here",
+                code="HF-E2485",
+                hint="a key is in hand in the handlers of events and timers",
             )
         return self._keys(self._at)
 
@@ -91,7 +93,7 @@ class Context:
     def broadcast(self) -> Mapping[Any, Any]:
         """The rows of the broadcast stream by their key, as they are for all events of the batch."""
         if self._shared is None:
-            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+            raise Invalid("there is no broadcast stream here", code="HF-E2486", hint=NO_BROADCAST)
         return self._shared.by_key
 
     @property
@@ -187,11 +189,14 @@ class Context:
             return self._timers
         if not self._has_timers:
             raise Invalid(
-                f"{self._processor} has no on_timer", hint="define on_timer(self, timer, state, ctx)"
+                f"{self._processor} has no on_timer",
+                code="HF-E2487",
+                hint="define on_timer(self, timer, state, ctx)",
             )
         if self._at < 0 or self._cells is None:
             raise Invalid(
                 "there is no key here, so there are no timers",
+                code="HF-E2488",
                 hint="set timers in the handlers of events and timers; on_start is too early",
             )
         self._timers = self._cells.of(self._at)

@@ -81,7 +81,10 @@ def failure(
 ) -> kinds_of_error.Failed:
     """Make the error that ends a batch because a function of the user's raised."""
     return kinds_of_error.Failed(
-        f"{processor}.{_name(function)} failed: {summary(error)}", where=str(place), hint=hint
+        f"{processor}.{_name(function)} failed: {summary(error)}",
+        code="HF-E1008",
+        where=str(place),
+        hint=hint,
     )
 
 

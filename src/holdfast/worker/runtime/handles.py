@@ -438,6 +438,7 @@ class Aggregating:
         if merge is None:
             raise Invalid(
                 f"accumulators of state {self.name} cannot be merged",
+                code="HF-E2489",
                 where=type(self.aggregate).__name__,
                 hint="define merge(self, one, other) on the aggregate",
             )

@@ -71,6 +71,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     if not definition.merges:
         raise Invalid(
             "there is no exact split of a processor that does not say how states are merged",
+            code="HF-E2490",
             where=where,
             expected="merge(self, state, part)",
             hint="define merge and on_end; a KeyedTable defines combine instead",
@@ -78,6 +79,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     if event_time and late == "drop":
         raise Invalid(
             "late events cannot be told apart before the shuffle, where the watermark is not known",
+            code="HF-E2491",
             where=where,
             found='late="drop"',
             expected='late="keep"',
@@ -86,6 +88,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     if on_error != "fail":
         raise Invalid(
             "an event cannot be set aside before the shuffle, where nothing is put out",
+            code="HF-E2492",
             where=where,
             found=f'on_error="{on_error}"',
             expected='on_error="fail"',
@@ -99,6 +102,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     if sums:
         raise Unsupported(
             "there is no exact split of a sum of floating-point numbers: it depends on their order",
+            code="HF-E7120",
             where=where,
             found=", ".join(sums),
             hint='sum decimals or whole numbers, as in hf.reducing("decimal(18,2)", hf.add)',
@@ -107,6 +111,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     if timed:
         raise Unsupported(
             "there is no exact split of a TTL in event time: it counts from each event of a part",
+            code="HF-E7121",
             where=where,
             found=", ".join(timed),
             hint="give these states a TTL in processing time, or none",
@@ -153,6 +158,7 @@ class PartContext(Context):
     def _refuse(self, what: str) -> NoReturn:
         raise Invalid(
             f"{what} not known where the events of a hot key are taken together",
+            code="HF-E2493",
             hint="use it in on_end, or do not split the processor's hot keys",
         )
 

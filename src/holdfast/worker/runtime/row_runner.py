@@ -270,6 +270,7 @@ class RowRunner:
                     if fired > MOST_FIRINGS:
                         raise Invalid(
                             "this key's timers fire without end: each sets one that is due already",
+                            code="HF-E2494",
                             hint="set timers after ctx.watermark_ms, or after ctx.now_ms",
                         )
                     collect(on_timer(timer_of(key, at), state, ctx))
@@ -317,7 +318,9 @@ class RowRunner:
         """Deal with an event that has a value which Python does not have."""
         if not self._sets_aside:
             place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
-            why = Invalid(error, hint='have such events set aside with on_error="dead-letter"')
+            why = Invalid(
+                error, code="HF-E2495", hint='have such events set aside with on_error="dead-letter"'
+            )
             raise misfit("an event cannot be read", why, place)
         self._failed.append(FailedEvent(stream, event, error))
 

@@ -131,6 +131,7 @@ class Settler:
         if shares is None and settled is not None:
             raise Invalid(
                 "the number of instances has changed, and their state was not handed out anew",
+                code="HF-E2496",
                 where=f"operator {self._instances.operator}",
                 found=f"instances={count}, and state of {settled[1]}",
                 hint="start the query with Holdfast, as in hf.sink(…).start(…) or holdfast run",

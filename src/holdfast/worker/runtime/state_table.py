@@ -245,7 +245,7 @@ class StateTable:
     def broadcast(self) -> pa.Table:
         """The rows of the broadcast stream, in the order of their first arrival."""
         if self._shared is None:
-            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+            raise Invalid("there is no broadcast stream here", code="HF-E2486", hint=NO_BROADCAST)
         return self._shared.table
 
     def __getattr__(self, name: str) -> Any:
@@ -293,7 +293,12 @@ class StateTable:
         if numbers.dtype.kind == "i" and len(numbers):
             largest = max(int(numbers.max()), -int(numbers.min()))
             if largest * len(numbers) >= 2**63:
-                raise Invalid("sums of these numbers may not fit 64 bits", where=name, hint="cast to double")
+                raise Invalid(
+                    "sums of these numbers may not fit 64 bits",
+                    code="HF-E2497",
+                    where=name,
+                    hint="cast to double",
+                )
         np.add.at(sums, self.position, numbers)
         return sums
 
@@ -362,6 +367,7 @@ class StateTable:
             if column not in self._rows.column_names:
                 raise Invalid(
                     "there is no such column",
+                    code="HF-E2498",
                     found=column,
                     expected=", ".join(self._rows.column_names),
                     hint="name a column of the stream, or hand over an array with a value an event",
@@ -400,7 +406,11 @@ class StateTable:
     def _times(self, at: Any) -> NDArray[np.int64]:
         if isinstance(at, (pa.Array, pa.ChunkedArray)):
             if at.null_count:
-                raise Invalid("a timer cannot be set for null", hint="leave such keys out with where=mask")
+                raise Invalid(
+                    "a timer cannot be set for null",
+                    code="HF-E2499",
+                    hint="leave such keys out with where=mask",
+                )
             given = times_ms(at, 0) if kinds.is_timestamp(at.type) else numbers_of(whole(at.cast(pa.int64())))
         elif isinstance(at, np.ndarray):
             given = at.astype("M8[ms]").astype(np.int64) if at.dtype.kind == "M" else _whole_numbers(at)
@@ -412,7 +422,11 @@ class StateTable:
 
     def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:
         if self._timers is None:
-            raise Invalid("the processor has no on_timers", hint="define on_timers(self, timers, state)")
+            raise Invalid(
+                "the processor has no on_timers",
+                code="HF-E2500",
+                hint="define on_timers(self, timers, state)",
+            )
         if setting and clock == EVENT and self._default_clock != EVENT:
             raise no_watermark()
         return self._timers, letter_of(self._default_clock if clock is None else clock) + name
@@ -422,6 +436,7 @@ def _check_numbers(values: pa.Array, name: str) -> None:
     if not is_plain_number(values.type):
         raise Invalid(
             "this is not a column of numbers",
+            code="HF-E2501",
             where=name,
             found=str(values.type),
             hint="cast it first: events.column(name).cast('double')",
@@ -434,6 +449,7 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
     if column.null_count and default is None:
         raise Invalid(
             "a key has no number here",
+            code="HF-E2502",
             where=name,
             found=f"null for {column.null_count} of {len(column)} keys",
             hint="give a default=, which may be float('nan')",
@@ -446,6 +462,7 @@ def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
     if at.dtype.kind not in "iu":
         raise Invalid(
             "times are epoch milliseconds",
+            code="HF-E2503",
             found=str(at.dtype),
             expected="int64",
             hint="convert them: at.astype('int64'), or give datetimes of numpy",

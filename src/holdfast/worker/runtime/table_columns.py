@@ -66,6 +66,7 @@ def another_length(array: Sized, size: int, where: str) -> Invalid:
     """An array that has not one value for each key, or for each event."""
     return Invalid(
         "an array has another length",
+        code="HF-E2504",
         where=where,
         found=str(len(array)),
         expected=str(size),
@@ -87,6 +88,7 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
     if mask.dtype != np.bool_ or mask.shape != (size,):
         raise Invalid(
             "a mask has a truth value for each key, or for each event",
+            code="HF-E2505",
             where=what,
             found=f"{mask.dtype}, {mask.shape}",
             expected=f"bool, ({size},)",
@@ -328,6 +330,7 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
         if state.default is not None and not (given if mask is None else given | ~mask).all():
             raise Invalid(
                 "null cannot be set where there is a default",
+                code="HF-E2506",
                 where=self._where,
                 hint=f"clear with state.{state.name}.clear(mask)",
             )
@@ -369,6 +372,7 @@ class ReducingColumn(HeldColumn):
         if column.null_count:
             raise Invalid(
                 "there is nothing to add for an event: its value is null",
+                code="HF-E2507",
                 where=self._where,
                 hint=f"leave it out: state.{state.name}.add(values, where=mask)",
             )
@@ -442,7 +446,7 @@ class AggregatingColumn(HeldColumn):
         mask = mask_of(where, rows, self._where)
         aggregate, thaw = self._cells.state.aggregate, thawer(self._cells.state.type)
         if aggregate is None:
-            raise Internal("the state has no aggregate", where=self._where)
+            raise Internal("the state has no aggregate", code="HF-E9035", where=self._where)
         cells, alive, stamps = self._alive()
         held = values_of(cells, frozen=False)
         for at in np.flatnonzero(~alive).tolist():
@@ -708,6 +712,7 @@ class MapColumn(ElementsColumn):
         if k.null_count:
             raise Invalid(
                 "a map has no entry for null",
+                code="HF-E2508",
                 where=f"{self._where}, keys",
                 hint=f"leave such events out: state.{pool.state.name}.put(keys, values, where=mask)",
             )

@@ -115,6 +115,7 @@ class TableRunner:
                     self._on_timers,
                     Invalid(
                         "timers fire without end: each time some are set that are due already",
+                        code="HF-E2509",
                         hint="set timers after state.watermark_ms, or after state.now_ms",
                     ),
                     ErrorContext(self._spec.operator, batch_id=self._moment.batch_id),
@@ -177,6 +178,7 @@ def check_name(processor: str, state: State) -> None:
     if state.name in TAKEN_NAMES:
         raise Invalid(
             "this name means something else on a table of state",
+            code="HF-E2510",
             where=f"{processor}.{state.name}",
             expected=f"a name other than {', '.join(sorted(TAKEN_NAMES))}",
             hint="rename the state",

@@ -65,6 +65,7 @@ def letter_of(clock: str) -> str:
     except (KeyError, TypeError):
         raise Invalid(
             "there is no such clock",
+            code="HF-E2511",
             found=repr(clock),
             expected='"event" or "processing"',
             hint='leave it out, or write clock="processing"',
@@ -75,6 +76,7 @@ def no_watermark() -> Invalid:
     """A timer by a clock that does not go."""
     return Invalid(
         "a timer in event time would never fire: the stream has no watermark",
+        code="HF-E2512",
         hint="call withWatermark on the stream, or set it in processing time",
     )
 
@@ -102,6 +104,7 @@ def ms_of(at: Any) -> int:
     if number is None or not FIRST_MS <= number <= LAST_MS:
         raise Invalid(
             "a timer cannot be set for this",
+            code="HF-E2513",
             found=f"{at!r}, which is {type(at).__name__}",
             expected="a datetime, or epoch milliseconds in the years 1 to 9999",
             hint="write a datetime, as in event.ts + timedelta(minutes=5), or whole milliseconds",

@@ -207,6 +207,7 @@ def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
     if not kinds.is_timestamp(column.type):
         raise Invalid(
             "the time column of a stream must be a timestamp",
+            code="HF-E2514",
             found=str(column.type),
             expected="timestamp",
             hint="make it one before the stream is keyed: F.to_timestamp(…)",

@@ -77,7 +77,9 @@ class BlobName:
             _, size_bytes, digest = _HEAD.unpack_from(data)
             return cls(data[_HEAD.size :].decode(), size_bytes, digest)
         except (struct.error, UnicodeDecodeError) as error:
-            raise Corrupt("the name of a blob cannot be read", found=str(error), hint=_DAMAGED) from error
+            raise Corrupt(
+                "the name of a blob cannot be read", code="HF-E6057", found=str(error), hint=_DAMAGED
+            ) from error
 
     def checked(self, blob: bytes | None, group: int, where: str, product: str) -> bytes:
         """The blob as it was fetched from a database, if it is the one that was written.
@@ -96,6 +98,7 @@ class BlobName:
             )
         raise Corrupt(
             fact,
+            code="HF-E6058",
             where=f"{where}, key group {group}, key {self.key}",
             found=found,
             expected=f"{self.size_bytes} bytes",
@@ -463,6 +466,7 @@ def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Inval
     choice = "hf.Redis(…) or hf.Cassandra(…)" if product is None else f"hf.{product}(…)"
     return Invalid(
         f"the state of this operator is in {product or 'a database'}, and the operator is not told where",
+        code="HF-E2515",
         where=where,
         found=found,
         hint=f"write process(…, blobs={choice}), as before; with blobs_from=None beside it the state comes "

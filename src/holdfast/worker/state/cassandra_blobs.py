@@ -292,6 +292,7 @@ class _Tables:
             if self._server.replication is None:
                 raise Invalid(
                     f"there is no keyspace {keyspace} in Cassandra",
+                    code="HF-E2516",
                     where=str(self._server),
                     hint="run there, with as many copies as it shall have: "
                     f"{self._keyspace_statement(session, 3)}; or write hf.Cassandra(…, replication=3)",
@@ -305,6 +306,7 @@ class _Tables:
             elif lives[name]:
                 raise Invalid(
                     "this Cassandra deletes what is in a table after a time, and state would be lost",
+                    code="HF-E2517",
                     where=f"{self._server}, table {name}",
                     found=f"default_time_to_live = {lives[name]}",
                     expected="default_time_to_live = 0",

@@ -123,6 +123,7 @@ class Keys:
         )
         raise Unsupported(
             "a list or map is too large to be read within a worker's memory",
+            code="HF-E7122",
             where=f"operator {self._layout.operator}, state {state}, {key}",
             found=f"about {sizes.sum() / (1 << 20):.0f} MiB of elements, most of them of this key",
             expected=f"at most {self._layout.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",

@@ -167,6 +167,7 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
     except (struct.error, IndexError, pa.ArrowInvalid, OSError) as error:
         raise Corrupt(
             "a blob of keyed state cannot be read",
+            code="HF-E6059",
             found=str(error),
             hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
         ) from error

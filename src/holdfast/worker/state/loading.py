@@ -132,6 +132,7 @@ class Upgrade:
         if old != new:
             raise Invalid(
                 "the key has changed, so no state would be found again",
+                code="HF-E2518",
                 where=f"operator {self._layout.operator}",
                 found=", ".join(map(type_text, new)),
                 expected=", ".join(map(type_text, old)),
@@ -151,6 +152,7 @@ class Upgrade:
             fresh = [state.name for state in self._layout.states if state.name not in sources]
             raise Invalid(
                 "the checkpoint has state that the processor does not declare, and it would be lost",
+                code="HF-E2519",
                 where=f"operator {self._layout.operator}",
                 found=", ".join(left),
                 expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
@@ -300,6 +302,7 @@ class Upgrade:
         if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
             raise Invalid(
                 "the checkpoint has timers that the processor would never fire",
+                code="HF-E2520",
                 where=f"operator {self._layout.operator}",
                 hint=f'write an on_timer, or throw them away with process(…, drop=["{_DROP_TIMERS}"])',
             )
@@ -396,6 +399,7 @@ class Loader:
         if mark.hex() not in known:
             raise Corrupt(
                 "keyed state is in a form that its group does not describe",
+                code="HF-E6060",
                 where=f"operator {self._operator}",
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),

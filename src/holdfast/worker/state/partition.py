@@ -87,6 +87,7 @@ class Partition:
             if meta is not None and meta.key_groups != self._layout.key_groups:
                 raise Invalid(
                     "the number of key groups cannot change by itself: keys would not be found again",
+                    code="HF-E2343",
                     where=f"operator {self._layout.operator}",
                     found=f"{self._layout.key_groups}, and state written with {meta.key_groups}",
                     expected=f"key_groups={meta.key_groups}",

@@ -178,6 +178,7 @@ class PassChanges:
         what = "the key itself" if largest.startswith(KEY_PREFIX) else f"state {name}"
         raise Unsupported(
             "a value of keyed state is too large",
+            code="HF-E7123",
             where=f"operator {self._operator}, {what}, {key}",
             found=f"{sum(sizes.values()) / (1 << 20):,.1f} MiB",
             expected=f"at most {SEGMENT_BYTES >> 20} MiB for "

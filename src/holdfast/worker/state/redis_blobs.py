@@ -170,6 +170,7 @@ class RedisRequests:
         if str(policy).startswith("allkeys"):
             raise Invalid(
                 "this Redis deletes keys when its memory is full, and state would be lost",
+                code="HF-E2521",
                 where=str(self._connection.address),
                 found=f"maxmemory-policy {policy}",
                 expected="maxmemory-policy noeviction",
@@ -187,6 +188,7 @@ class RedisRequests:
             return None
         return Invalid(
             "Redis refuses a command",
+            code="HF-E2522",
             where=str(self._connection.address),
             found=str(error),
             hint="see that it is version 6.2 or later, is no cluster, and lets this user read and write",

@@ -237,6 +237,7 @@ def _check(status: int, error: object) -> None:
     if status not in (_OK, _NOTHING):
         raise Internal(
             "Spark's state store refused a request",
+            code="HF-E9036",
             found=f"status {status}: {error}",
             hint="report it with the log of the executor; a task that is tried again may succeed",
         )

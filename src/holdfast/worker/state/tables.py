@@ -217,6 +217,7 @@ def concatenated(parts: Sequence[Any]) -> Any:
     except pa.ArrowInvalid as error:
         raise Unsupported(
             "rows of keyed state that are needed together have more than 2 GiB in one column",
+            code="HF-E7124",
             found=f"{sum(map(len, parts)):,} rows of {sum(part.nbytes for part in parts) >> 20:,} MiB",
             hint="make values smaller, give elements a TTL, or use more key groups with a new checkpoint",
         ) from error

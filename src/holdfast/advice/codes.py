@@ -1,0 +1,79 @@
+"""What the codes mean that errors, findings of lint and advice have: `holdfast explain CODE`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import resources
+
+from holdfast.advice.advising import KINDS
+from holdfast.advice.rules import RULES
+from holdfast.errors import BY_KIND, NotFound
+from holdfast.json_shapes import JsonShape
+
+
+@dataclass(frozen=True, slots=True)
+class CodeExplanation(JsonShape):
+    """What a code means.
+
+    Attributes:
+        code: The code.
+        title: The message of an error, or the name of a rule or of a kind of advice.
+        meaning: What kind of error it is, or what the rule looks for.
+        found: What such an error has found; empty where it says nothing of it.
+        expected: What would have been right; empty where it says nothing of it.
+        to_do: What to do.
+        retired: Whether this version has no such error any more.
+    """
+
+    code: str
+    title: tuple[str, ...]
+    meaning: str
+    found: tuple[str, ...]
+    expected: tuple[str, ...]
+    to_do: tuple[str, ...]
+    retired: bool = False
+
+
+def explain_code(code: str) -> CodeExplanation:
+    """Return what a code means that an error, a finding of `lint` or a piece of advice has.
+
+    Args:
+        code: Such as `HF-E2001`, `HF102` or `HFA01`, in any case.
+
+    Raises:
+        NotFound: There is no such code.
+    """
+    wanted = code.strip().strip("[]").upper()
+    errors = json.loads(resources.files("holdfast").joinpath("error_codes.json").read_text(encoding="utf-8"))
+    if wanted in errors:
+        entry = errors[wanted]
+        error = BY_KIND[entry["kind"]]
+        first = (error.__doc__ or "").partition("\n")[0].rstrip(".")
+        texts = {name: tuple(entry.get(name, ())) for name in ("facts", "founds", "expecteds", "hints")}
+        return CodeExplanation(
+            wanted,
+            texts["facts"],
+            f"{error.__name__}, exit code {error.exit_code}: {first}",
+            texts["founds"],
+            texts["expecteds"],
+            texts["hints"],
+            bool(entry.get("retired")),
+        )
+    if wanted in RULES:
+        rule = RULES[wanted]
+        meaning = f"lint, {rule.severity.value}: {rule.looks_for.rstrip('.')}. {rule.why}"
+        return CodeExplanation(wanted, (rule.name,), meaning, (), (), (rule.instead,))
+    if wanted in KINDS:
+        kind = KINDS[wanted]
+        meaning = f"advice, {kind.severity.value}: {kind.looks_for.rstrip('.')}. {kind.costs}"
+        return CodeExplanation(wanted, (kind.name,), meaning, (), (), (kind.instead,))
+    near = get_close_matches(wanted, [*errors, *RULES, *KINDS], 3, 0.8)
+    raise NotFound(
+        f"unknown code {code!r}",
+        code="HF-E3001",
+        found=f"near it: {', '.join(near)}" if near else None,
+        expected="the code of an error, of a rule of lint, or of advice, such as HF-E2001",
+        hint="docs/reference/errors.md lists the codes of errors, `holdfast lint` and `advise` print theirs",
+    )
