@@ -166,10 +166,10 @@ def _show_changed(made: Changed) -> None:
 def _show_each(plan: StepsPlan) -> None:
 
     for step in plan.steps:
-        if isinstance(step.plan, EvolutionPlan):
+        if isinstance(step.plan, hf.EvolutionPlan):
             _show_operators(step.plan.operators)
             _show_changes(step.plan.changes)
-        elif isinstance(step.plan, MigrationPlan):
+        elif isinstance(step.plan, hf.MigrationPlan):
             output.say(_change(step.plan))
         else:
             before = ", ".join(map(str, sorted(set(step.plan.before)))) or "1"
