@@ -52,6 +52,11 @@ VERBS = (
     "explain",
     "completion",
     "bench",
+    "evolve",
+    "compare",
+    "check-spark",
+    "help",
+    "version",
 )
 # Verbs of two words.
 GROUPS = {
@@ -123,7 +128,11 @@ GIVEN = """## What is given
   savepoints too. What has a slash in it, or names a directory, is a path.
 - A savepoint, `SP`, is `DIR/ID`, of which the beginning is enough that one is left, or `DIR@LABEL`. Several
   savepoints with this label are an error. `CHECKPOINT@12` is batch 12.
-- Spellings of the release before go on working until the next one. A note on standard error has the new one.
+- `DIR@latest` is the newest savepoint of a directory; a directory with one savepoint is that savepoint.
+- `show`, `verify`, `history`, `diff`, `erase`, `get`, `scan` and `take` are short for the verb of a group
+  that fits what is named: `verify X` is `checkpoint verify X` or `savepoint verify X`, and with a key
+  `history` and `explain` are `state history` and `state explain`. Options are those of that verb.
+- A verb that does not exist is answered with the nearest that does.
 """
 
 PRINTED = """## What is printed
@@ -171,7 +180,7 @@ def errors() -> str:
         "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
         "`error`, `kind`, `exit_code`, `code`, `where`, `found`, `expected` and `hint`.\n"
         "The code of an error stays when its text changes; `holdfast explain CODE` explains it, and so does\n"
-        "`hf.explain_code` in Python.\n\n"
+        "`hf.explain_code` in Python; `hf.known_codes` lists all.\n\n"
         "Below is every error by kind, then by the room of the code that raises it. `{name}` stands for a\n"
         "value that the message fills in, and a slash separates texts of which the message has one.\n"
         "An error that passes on the text of another one is not listed again.\n"

@@ -23,6 +23,7 @@ from holdfast.changes.edit.editing import EditPlan
 from holdfast.changes.edit.request import Audit
 from holdfast.changes.edit.undoing import UndoPlan
 from holdfast.changes.erase.certificate import Certificate, ErasePlan
+from holdfast.changes.evolving import EvolutionPlan, Evolved
 from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
 from holdfast.changes.offsets.positions import Positions
 from holdfast.changes.partitions import Rescaled, RescalePlan
@@ -58,6 +59,7 @@ from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestorePlan
+from holdfast.savepoints.spark_upgrade import SparkReport
 from holdfast.savepoints.taking import Taken
 
 
@@ -242,7 +244,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
     ),
     "restore": plan_and_result(RestorePlan, Restored),
-    "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--run`", (Compared,))),
+    "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--compare`", (Compared,))),
     "drill": (Answer(shapes=(Drilled,)),),
     "rescale": plan_and_result(RescalePlan, Rescaled),
     "offsets show": (Answer(shapes=(Positions,)),),
@@ -251,8 +253,11 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "offsets translate": plan_and_result(OffsetPlan, OffsetsMoved),
     "check": (
         Answer("Against a savepoint or checkpoint", (UpgradeReport,)),
-        Answer("Against other code, with `--compare`", (Compared,)),
+        Answer("With `--spark`", (SparkReport,)),
     ),
+    "check-spark": (Answer(shapes=(SparkReport,)),),
+    "compare": (Answer(shapes=(Compared,)),),
+    "evolve": plan_and_result(EvolutionPlan, Evolved),
     "lint": (Answer(shapes=(LintReport,)),),
     "cost": (Answer(shapes=(CostReport,)), Answer("of a plan", shapes=(Forecast,))),
     "advise": (Answer(shapes=(AdviceReport,)),),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast import jobs as jobs
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
-    from holdfast.advice.codes import explain_code
+    from holdfast.advice.codes import explain_code, known_codes
     from holdfast.advice.cost_api import cost, forecast_cost
     from holdfast.advice.prices import Prices
     from holdfast.at_rest.state_api import StatesAtRest, state
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
-    "holdfast.advice.codes": ("explain_code",),
+    "holdfast.advice.codes": ("explain_code", "known_codes"),
     "holdfast.advice.cost_api": (
         "cost",
         "forecast_cost",
@@ -386,6 +386,7 @@ __all__ = [
     "jobs",
     "join_within",
     "keyed",
+    "known_codes",
     "late_rows",
     "least",
     "ledger",

@@ -102,6 +102,13 @@ CASES: Final = {
         offsets translate orders new --map nofile.csv --stopped
         offsets translate orders new --topic nothing=new --stopped
         check nofile.py --against CK
+        check-spark nowhere 4.2
+        explain HF-E0000
+        explain nothing
+        help nothing
+        help savepoint nothing
+        evolve CK nofile.py --stopped
+        compare SP nofile.py --original nofile.py
         check JOB.py --against nowhere
         check JOB.py:nope --against CK
         drill nowhere
@@ -322,6 +329,12 @@ CASES: Final = {
         watch CK --every never
         check
         check JOB.py
+        check-spark CK
+        check-spark
+        compare SP
+        evolve CK
+        version 2
+        version --nonsense
         check FILE --against CK
         offsets
         offsets show

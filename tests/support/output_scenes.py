@@ -115,6 +115,12 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --to rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
     ("explain", ("explain HF-E3001", "explain HF102", "explain HF-E9")),
+    (
+        "short-verbs",
+        ("show orders", "verify FIRST", "history orders c1", "migrate orders", "checkpoint orders"),
+    ),
+    ("check-spark", ("check-spark orders 4.3",)),
+    ("help", ("help take", "--help", "help nothing")),
     ("init", ("init begun --dry-run", "init begun", "init begun")),
     (
         "offsets",

@@ -42,6 +42,7 @@ WORKING: Final = """
     alerts list --home home
     cancel shop --home home --dry-run
     completion bash
+    check-spark CK 4.3
     checkpoint history CK
     checkpoint show joined --partitions --confs
     checkpoint verify CK
@@ -50,7 +51,9 @@ WORKING: Final = """
     cost --rate 5000 --keys 1000000
     doctor CK
     drill SP
+    explain HF-E3001
     fork SP made
+    help take
     init made
     lint CK
     lint JOB.py
@@ -87,10 +90,11 @@ WORKING: Final = """
     stop shop --home home --dry-run
     tour made --yes
     ttl windows --what-if 1h
+    version
     watch CK --once
 """
 # What starts Spark, or goes on until it is ended, is tried where that is waited for.
-STARTS_SPARK: Final = {"bench", "check", "demo", "state bootstrap"}
+STARTS_SPARK: Final = {"bench", "check", "compare", "demo", "evolve", "state bootstrap"}
 GOES_ON: Final = {"serve"}
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import resources
+from typing import Any
 
 from holdfast.advice.advising import KINDS
 from holdfast.advice.rules import RULES
@@ -36,6 +37,18 @@ class CodeExplanation(JsonShape):
     retired: bool = False
 
 
+def known_codes() -> dict[str, str]:
+    """Return every code with its message, or with the name of a rule or of a kind of advice."""
+    errors = {code: (entry.get("facts") or [""])[0] for code, entry in _errors().items()}
+    rules = {rule.id: rule.name for rule in RULES.values()}
+    return {**errors, **rules, **{kind.id: kind.name for kind in KINDS.values()}}
+
+
+def _errors() -> dict[str, Any]:
+    text = resources.files("holdfast").joinpath("error_codes.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
 def explain_code(code: str) -> CodeExplanation:
     """Return what a code means that an error, a finding of `lint` or a piece of advice has.
 
@@ -46,7 +59,7 @@ def explain_code(code: str) -> CodeExplanation:
         NotFound: There is no such code.
     """
     wanted = code.strip().strip("[]").upper()
-    errors = json.loads(resources.files("holdfast").joinpath("error_codes.json").read_text(encoding="utf-8"))
+    errors = _errors()
     if wanted in errors:
         entry = errors[wanted]
         error = BY_KIND[entry["kind"]]

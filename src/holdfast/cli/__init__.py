@@ -27,6 +27,7 @@ from holdfast.cli import (
     explain,
     fork,
     help_text,
+    help_verb,
     interrupts,
     lint,
     offsets,
@@ -36,6 +37,7 @@ from holdfast.cli import (
     savepoint,
     savepoint_proof,
     serve,
+    short_verbs,
     skew,
     standard_streams,
     state,
@@ -59,7 +61,7 @@ _WRONG_PATHS = frozenset(
 _WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
-class _Verbs(TyperGroup):
+class _CommandLine(short_verbs.Verbs):
     """Turns every error into its message and exit code, and gives every verb --quiet and its examples."""
 
     def __init__(self, **given: Any) -> None:
@@ -184,7 +186,7 @@ def _below(commands: Iterable[Any]) -> Iterator[Any]:
 
 app = typer.Typer(
     name="holdfast",
-    cls=_Verbs,
+    cls=_CommandLine,
     help="State management for streaming on Spark.",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -267,7 +269,14 @@ app.command("explain", short_help="Explain the code of an error, of a lint rule 
 app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
     completion.completion
 )
-app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
+app.command("bench", short_help="Measure Holdfast against raw PySpark.", hidden=not bench.AVAILABLE)(
+    bench.bench
+)
+app.command("evolve", short_help="Bring the state into the form of new code.")(state_move.evolve)
+app.command("compare", short_help="Run old and new code from a savepoint, and compare.")(fork.compare)
+app.command("check-spark", short_help="Check whether another Spark can continue.")(check.check_spark)
+app.command("help", short_help="Show the help of a verb.")(help_verb.show_help)
+app.command("version", short_help="Print the version.")(help_verb.version)
 
 
 def main() -> None:

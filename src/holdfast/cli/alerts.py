@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.jobs import JobAlerts
     from holdfast.observe.alerting import AlertEvent
 
-app = typer.Typer(help="List alerts of jobs, or export the alert rules.", no_args_is_help=True)
+app = options.group("List alerts of jobs, or export the alert rules.")
 
 _SHOWN = 20
 

@@ -28,6 +28,13 @@ def whole_address(context: typer.Context, given: str) -> str:
     return given if context.resilient_parsing else savepoint_address(given)
 
 
+def whole_address_or_directory(context: typer.Context, given: str) -> str:
+    """The same where a directory of savepoints may be named as well."""
+    from holdfast.savepoints.names import savepoint_address
+
+    return given if context.resilient_parsing else savepoint_address(given, or_directory=True)
+
+
 def whole_address_or_none(context: typer.Context, given: str | None) -> str | None:
     """The same of what may be left out."""
     return None if given is None else whole_address(context, given)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.help_text import examples
 from holdfast.errors import Unsupported
+
+# The benches are in a checkout, and in no wheel.
+AVAILABLE: Final = find_spec("holdfast_bench") is not None
 
 
 @examples("", "startup --runs 3")

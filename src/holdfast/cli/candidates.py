@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import holdfast as hf
 from holdfast.cli import options, output
+from holdfast.cli.short_verbs import PANELS
 from holdfast.config.checks import canonical_uri, local_path, parse_storage
 from holdfast.errors import HoldfastError
 
@@ -184,6 +186,15 @@ def _spark_releases(_asked: TypedWords) -> Iterator[Completion]:
     yield from (Completion(release, "Spark") for release in RELEASES)
 
 
+def _codes(_asked: TypedWords) -> Iterator[Completion]:
+    yield from (Completion(code, title) for code, title in hf.known_codes().items())
+
+
+def _verbs(_asked: TypedWords) -> Iterator[Completion]:
+    names = (name.split()[0] for _, panel in PANELS for name in panel)
+    yield from (Completion(name) for name in dict.fromkeys(names))
+
+
 def _places(asked: TypedWords) -> Iterator[Completion]:
     """Return everything that has state: checkpoints, jobs, and savepoints."""
     for made in (_savepoints, _checkpoints, _jobs):
@@ -298,6 +309,7 @@ KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "B": _places,
     "BATCH": _batches,
     "CHECKPOINT": _checkpoints,
+    "CODE": _codes,
     "DIR": _directories,
     "FILE": _files,
     "FILE.py": _files,
@@ -307,6 +319,7 @@ KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "PLAN.py": _files,
     "SP": _savepoints,
     "STATE": _states,
+    "VERB": _verbs,
     "VERSION": _spark_releases,
     "[QUERY=]SP": _savepoints_by_query,
 }

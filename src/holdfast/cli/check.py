@@ -200,6 +200,30 @@ def check(
         raise typer.Exit(report.exit_code)
 
 
+@examples("savepoints/20260305T080000 4.3", "checkpoints/visits 4.2 --json")
+def check_spark(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT|JOB|SP", help="A savepoint, a checkpoint or a job.", callback=whole_address
+        ),
+    ],
+    spark: Annotated[str, typer.Argument(metavar="VERSION", help="The release of Spark: 3.4 to 4.3.")],
+    query: options.Query = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Check whether a different release of Spark can continue from a savepoint or checkpoint.
+
+    The verdict comes from the files, and nothing is started. Exit 0 if that Spark continues, 1 if that is
+    doubtful, 2 if it does not.
+    """
+    code = check_for_spark(context, target, spark, query, home, json=json).exit_code
+    if code:
+        raise typer.Exit(code)
+
+
 def _after_check(
     report: UpgradeReport, against: str, old: str | None, given: tuple[str, ...], home: str | None
 ) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import typer
 
 import holdfast as hf
 from holdfast.cli import options, output
-from holdfast.cli.arguments import catalog_of, whole_address
+from holdfast.cli.arguments import catalog_of, whole_address_or_directory
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 
@@ -26,7 +26,7 @@ def drill(
         typer.Argument(
             metavar="SP|DIR|JOB",
             help="A savepoint; or the newest of a directory, or of the one where a job's go.",
-            callback=whole_address,
+            callback=whole_address_or_directory,
         ),
     ],
     job: Annotated[

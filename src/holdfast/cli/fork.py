@@ -263,6 +263,53 @@ def fork(  # noqa: PLR0917 - each is an option
         next_step.say_option(json, compared.fork.checkpoint)
 
 
+@examples(
+    "savepoints/20260305T080000 new.py --original visits.py",
+    "savepoints/20260305T080000 new.py --original old.py",
+)
+def compare(
+    savepoint: Savepoint,
+    new: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code.")],
+    original: Annotated[
+        str,
+        typer.Option(
+            "--original",
+            metavar="FILE.py[:JOB]",
+            help="The code that the savepoint belongs to; a savepoint holds no code.",
+        ),
+    ],
+    batches: Annotated[
+        int, typer.Option("--batches", min=1, metavar="N", help="The most batches to run.")
+    ] = 20,
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=0, metavar="N", help="How many rows to show."),
+    ] = 5,
+    query: options.Query = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Run the original code and new code from a savepoint over the same input, and compare what they do.
+
+    Both run in a sandbox, without their sinks. Exit 0 if outputs and final state are equal, 1 if they
+    differ. `fork --compare` also makes a checkpoint.
+    """
+    fork(
+        savepoint,
+        compare=new,
+        original=original,
+        batches=batches,
+        samples=samples,
+        query=query,
+        set_=set_,
+        conf=conf,
+        home=home,
+        json=json,
+    )
+
+
 def _fork(
     savepoint: str,
     checkpoint: str | None,

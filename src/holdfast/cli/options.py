@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperOption
 
 from holdfast.cli import output
+from holdfast.cli.short_verbs import Verbs
 from holdfast.clock import now_ms
 from holdfast.config.checks import SCHEME
 from holdfast.errors import HoldfastError, Invalid
@@ -161,7 +162,9 @@ Query = Annotated[
 
 def group(help_: str) -> typer.Typer:
     """Several verbs under one word."""
-    return typer.Typer(help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    return typer.Typer(
+        help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None, cls=Verbs
+    )
 
 
 def settings(home: str | None, **others: str | int | None) -> Settings:

@@ -10,7 +10,15 @@ import typer
 
 import holdfast as hf
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import Catalog, Savepoint, catalog_of, place_of, warn_of_label, whole_address
+from holdfast.cli.arguments import (
+    Catalog,
+    Savepoint,
+    catalog_of,
+    place_of,
+    warn_of_label,
+    whole_address,
+    whole_address_or_directory,
+)
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.standard_streams import confirm
@@ -284,7 +292,7 @@ def digest(
         typer.Argument(
             metavar="SP|DIR|JOB",
             help="A savepoint; or all with pending digests of a directory, or of the one where a job's go.",
-            callback=whole_address,
+            callback=whole_address_or_directory,
         ),
     ],
     full_speed: Annotated[

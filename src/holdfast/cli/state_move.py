@@ -329,6 +329,63 @@ def migrate(
 
 
 @examples(
+    "savepoints/20260305T080000 visits.py --initial spend=0",
+    "checkpoints/visits visits.py evolved --stopped",
+)
+def evolve(
+    source: AtRest,
+    to: Annotated[
+        str,
+        typer.Argument(metavar="FILE.py[:JOB]", help="The new code, into whose form the state is brought."),
+    ],
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A new directory, as path or URI. [the checkpoint's name with -evolved]",
+        ),
+    ] = None,
+    *,
+    old: Old = None,
+    initial: Initial = None,
+    map_: Map = None,
+    drop: Drop = None,
+    merge: Merge = False,
+    query: Query = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
+    master: options.Master = None,
+    stopped: options.Stopped = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Create a checkpoint with the state in the form of new code; the old one stays as it is.
+
+    It is `state migrate --to`, which can also move the state to a different backend or other partitions in
+    the same change. A checkpoint needs --stopped, a savepoint does not.
+    """
+    migrate(
+        source,
+        checkpoint,
+        to=to,
+        old=old,
+        initial=initial,
+        map_=map_,
+        drop=drop,
+        merge=merge,
+        query=query,
+        set_=set_,
+        conf=conf,
+        master=master,
+        stopped=stopped,
+        home=home,
+        dry_run=dry_run,
+        json=json,
+    )
+
+
+@examples(
     "visits.py savepoints --from history.py",
     "visits.py savepoints --from history.py --dry-run",
 )

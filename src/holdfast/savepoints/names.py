@@ -1,7 +1,8 @@
 """Savepoints by id, by label, or by address.
 
 `DIR/20260305T08` and `DIR@before-upgrade` represent `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
-A name that fits several savepoints is refused. What follows the last `@` is a label if it has no slash,
+`DIR@latest` is the newest one, and a directory on this machine with one savepoint is that savepoint. A name
+that fits several savepoints is refused. What follows the last `@` is a label if it has no slash,
 so that `DIR@LABEL/` is a directory; digits are the batch of a checkpoint.
 """
 
@@ -31,6 +32,8 @@ from holdfast.storage.port import Storage
 _SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
 # A URI without a path: what follows an `@` there is the host.
 _ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
+# `DIR@latest`, where no savepoint has this label.
+LATEST: Final = "latest"
 # Of many savepoints or labels, an error shows so many.
 _SHOWN: Final = 10
 
@@ -75,8 +78,12 @@ def unnameable(label: str) -> str | None:
     return None
 
 
-def savepoint_address(address: str) -> str:
+def savepoint_address(address: str, *, or_directory: bool = False) -> str:
     """The whole address of a savepoint that is named in one of the ways of people; any other as it is.
+
+    Args:
+        address: What a person wrote.
+        or_directory: Whether a directory of savepoints is one, and not the only savepoint in it.
 
     Cost: none for a whole address. A short id costs a listing of the catalog. A label costs what
     `catalog.listed` does, which reads every manifest.
@@ -88,7 +95,19 @@ def savepoint_address(address: str) -> str:
     if is_savepoint(address):
         return _below_its_namesake(address) or address
     name = parse_name(address)
-    return address if name is None else find(name, address) or address
+    if name is None:
+        return address if or_directory else _only_one(address) or address
+    return find(name, address) or address
+
+
+def _only_one(address: str) -> str | None:
+    """The savepoint of a directory that has one; only on this machine, where looking costs nothing."""
+    path = local_path(canonical_uri(parse_storage(address, "savepoint"), Path.cwd()))
+    if path is None or not (path / SAVEPOINTS).is_dir():
+        return None
+    catalog = open_storage(str(path), "savepoint")
+    found = ids(catalog) if is_catalog(catalog) else []
+    return savepoint_uri(catalog, found[0]) if len(found) == 1 else None
 
 
 def find(name: SavepointName, given: str) -> str | None:
@@ -147,6 +166,9 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
             hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give it a label of its own"
             " with `holdfast savepoint label`",
         )
+    if not matching and label == LATEST:
+        whole = [savepoint for savepoint in listed(catalog) if savepoint.problem is None]
+        matching = whole[-1:]
     if not matching:
         raise NotFound(
             f"no savepoint here has the label {label!r}",

@@ -32,6 +32,10 @@ LINES = [line for words, verb in VERBS.items() for line in help_text.example_lin
 
 # What has to have more than files, and is not called here: where else it is.
 ELSEWHERE = {
+    "holdfast evolve savepoints/20260305T080000 visits.py --initial spend=0": "starts Spark",
+    "holdfast evolve checkpoints/visits visits.py evolved --stopped": "starts Spark",
+    "holdfast compare savepoints/20260305T080000 new.py --original visits.py": "starts Spark",
+    "holdfast compare savepoints/20260305T080000 new.py --original old.py": "starts Spark",
     "holdfast demo": "starts Spark",
     "holdfast demo --seed 11 --keep shop": "starts Spark",
     "holdfast tour": "test_tour.py walks it",
@@ -74,7 +78,7 @@ def test_an_example_is_read_as_a_call_of_its_verb(
 ) -> None:
     """The parser raises on an option or an argument that there is not; nothing is executed."""
     monkeypatch.chdir(tmp_path)
-    assert parse_call(line)
+    assert parse_call(line) is not None
 
 
 def test_what_is_not_called_here_is_an_example() -> None:

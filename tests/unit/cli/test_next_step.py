@@ -173,7 +173,7 @@ NOT_RUN = ("holdfast run ", "holdfast stop ", "start the query ")
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
 NOTHING_FOLLOWS = {
     "completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export", "offsets show",
-    "explain",
+    "explain", "help", "version", "check-spark",
 }  # fmt: skip
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {
@@ -184,6 +184,8 @@ ELSEWHERE = {
     "cancel": "tests/fault/test_next_steps_of_jobs.py",
     "check": "below, and tests/fault/test_init_job.py",
     "state bootstrap": "tests/spark/test_bootstrap.py",
+    "evolve": "it calls `state migrate --to`",
+    "compare": "it calls `fork --compare`",
 }
 
 

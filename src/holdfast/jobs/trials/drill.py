@@ -178,7 +178,7 @@ def newest(address: str) -> tuple[Storage, str]:
         Invalid: It is neither, or names several savepoints.
         NotFound: There is no savepoint in the catalog, or none has the label.
     """
-    address = savepoint_address(address)
+    address = savepoint_address(address, or_directory=True)
     try:
         catalog, savepoint_id = split_address(address)
         return open_storage(catalog, "savepoint"), savepoint_id

@@ -1,0 +1,225 @@
+"""Verbs that people type first: `show`, `verify`, `history`, `diff`, `erase`, `explain KEY`, and near misses.
+
+A short verb stands for one of the verbs in groups, by what is named: `verify X` is `checkpoint verify` or
+`savepoint verify`. Arguments and options are those of the verb that it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from typer.core import TyperGroup
+
+from holdfast.cli.help_text import verbs
+from holdfast.errors import HoldfastError
+
+# Each short verb with what it stands for; the first is the one whose help is shown.
+SHORT: Final[dict[str, tuple[str, ...]]] = {
+    "show": ("checkpoint show", "savepoint show", "savepoint list"),
+    "verify": ("checkpoint verify", "savepoint verify"),
+    "history": ("checkpoint history", "state history"),
+    "diff": ("savepoint diff",),
+    "erase": ("state erase",),
+    "get": ("state get",),
+    "scan": ("state scan",),
+    "take": ("savepoint take",),
+    "explain": ("explain", "state explain"),
+}
+# The code of an error, of a rule of lint, or of advice.
+_CODE: Final = re.compile(r"\[?HF-?[A-Z]?[0-9]+\]?", re.IGNORECASE)
+# What the help lists, in the order in which one needs it.
+PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("Start", ("tour", "demo", "init", "doctor")),
+    (
+        "Look",
+        (
+            "show",
+            "verify",
+            "history",
+            "diff",
+            "state list",
+            "state get",
+            "state scan",
+            "state history",
+            "state explain",
+            "offsets show",
+            "explain",
+        ),
+    ),
+    (
+        "Back up and recover",
+        (
+            "watch",
+            "savepoint take",
+            "savepoint list",
+            "savepoint digest",
+            "savepoint label",
+            "savepoint delete",
+            "savepoint gc",
+            "restore",
+            "fork",
+            "drill",
+        ),
+    ),
+    (
+        "Change",
+        (
+            "rescale",
+            "evolve",
+            "state migrate",
+            "state bootstrap",
+            "state edit",
+            "state undo",
+            "erase",
+            "offsets set",
+            "offsets skip",
+            "offsets translate",
+        ),
+    ),
+    ("Before a deploy", ("lint", "check", "check-spark", "compare")),
+    ("Tune", ("advise", "cost", "skew", "ttl", "bench")),
+    ("Run jobs", ("run", "serve", "list", "status", "stop", "cancel", "alerts list", "alerts export")),
+    ("More", ("help", "version", "completion")),
+)
+_SUMMARIES: Final = {
+    "show": "Show a checkpoint, a savepoint or a directory of savepoints.",
+    "verify": "Check a checkpoint or a savepoint for damage.",
+    "history": "Show the batches of a checkpoint, or the values of a key.",
+    "diff": "Show the keys that differ between two states.",
+    "erase": "Erase a key from every savepoint of a directory.",
+}
+
+
+class Verbs(TyperGroup):
+    """A group of verbs that knows the short ones, and proposes a verb for one that does not exist."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb that is called; of a short verb the one that it stands for."""
+        root = ctx.find_root()
+        if ctx is root and args[0] in SHORT:
+            verb = find(root.command, meant(root, args[0], args[1:]).split())
+            return args[0], verb, args[1:]
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing:
+            words = ctx.command_path.split()[1:]
+            proposals = [f"`{call}`" for call in propose(root.command, words, args[0])]
+            tail = f" Did you mean {' or '.join(proposals)}?" if proposals else ""
+            ctx.fail(f"No such command {args[0]!r}.{tail}")
+        return None, None, args[1:]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs in the order in which one needs them; a group lists its own."""
+        if ctx.parent is not None:
+            return super().format_commands(ctx, formatter)
+        for title, names in PANELS:
+            rows = []
+            for name in names:
+                verb = find(self, name.split())
+                summary = _SUMMARIES.get(name) or ("" if verb is None else verb.short_help)
+                if name in SHORT or (verb is not None and not verb.hidden):
+                    rows.append((name, summary))
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        return None
+
+
+def find(group: Any, words: Sequence[str]) -> Any:
+    """The verb with these words; None if there is none."""
+    for word in words:
+        group = group.commands.get(word) if isinstance(group, TyperGroup) else None
+    return group
+
+
+def named(root: Any, words: str) -> Any:
+    """The verb that words call, a short one and the last word of a verb in a group included; None for none.
+
+    Args:
+        root: The context of the command line.
+        words: Such as `savepoint take`, `take` or `verify`.
+    """
+    if words in SHORT:
+        return find(root.command, SHORT[words][0].split())
+    found = find(root.command, words.split())
+    if found is None:
+        same = [name for name, _ in verbs("", root.command.commands.values()) if name.endswith(f" {words}")]
+        found = find(root.command, same[0].split()) if len(same) == 1 else None
+    return found
+
+
+def meant(root: Any, short: str, args: Sequence[str]) -> str:
+    """The verb that a short verb stands for, by its arguments.
+
+    Args:
+        root: The context of the command line.
+        short: The short verb.
+        args: What follows it.
+    """
+    first, *others = SHORT[short]
+    given = _arguments(root, first, args) if others else []
+    if not given:
+        return first
+    if short == "explain":
+        return first if len(given) == 1 and _CODE.fullmatch(given[0]) else "state explain"
+    if short == "history":
+        return first if len(given) == 1 else "state history"
+    with suppress(HoldfastError):  # the verb that is called reports what is wrong with the address
+        if _is_savepoint(given[0]):
+            return f"savepoint {short}"
+        if _is_catalog(given[0]):
+            return "savepoint list" if short == "show" else f"savepoint {short}"
+    return first
+
+
+def _arguments(root: Any, words: str, args: Sequence[str]) -> list[str]:
+    """The arguments of a call without its options, as the verb would read them."""
+    verb = find(root.command, words.split())
+    context = verb.make_context(words, list(args), parent=root, resilient_parsing=True)
+    named = [context.params.get(each.name) for each in verb.params if each.param_type_name == "argument"]
+    listed = [value for value in named if value is not None]
+    flat = [word for value in listed for word in ([value] if isinstance(value, str) else value)]
+    return [str(word) for word in (*flat, *context.args)]
+
+
+def _is_savepoint(address: str) -> bool:
+    from holdfast.savepoints.catalog import is_savepoint
+    from holdfast.savepoints.names import savepoint_address
+
+    return is_savepoint(savepoint_address(address))
+
+
+def _is_catalog(address: str) -> bool:
+    """Return whether this is a directory of savepoints on this machine."""
+    from holdfast.savepoints.catalog import is_catalog
+    from holdfast.storage import open_storage
+
+    return Path(address).is_dir() and is_catalog(open_storage(address, "catalog"))
+
+
+def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
+    """Return calls that were probably meant by a verb that does not exist.
+
+    Args:
+        root: The command line.
+        words: The group in which it was looked for.
+        typed: The word.
+    """
+    known = {name.removeprefix("holdfast "): verb for name, verb in verbs("holdfast", root.commands.values())}
+    if words and ("/" in typed or Path(typed).exists()):
+        group = " ".join(words)
+        return [
+            f"holdfast {group} {verb} {typed}" for verb in ("show", "list") if f"{group} {verb}" in known
+        ][:1]
+    last = {name: name.rpartition(" ")[2] for name in (*known, *SHORT, *root.commands)}
+    same = [name for name, word in last.items() if word == typed]
+    if not same:
+        near = get_close_matches(typed, list(last.values()), 1, 0.7)
+        same = [name for name, word in last.items() if word in near]
+    here = " ".join(words)
+    best = [name for name in same if here and name.startswith(f"{here} ")] or same
+    return [f"holdfast {name}" for name in best][:3]
