@@ -15,21 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.errors import BY_KIND
+from holdfast.extras import MissingPackage
+from holdfast.ownership.election import LeadershipLost
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "holdfast"
 CATALOGUE = PACKAGE / "error_codes.json"
 # Kinds, and classes below them.
 DIGITS = {
-    "Failed": 1,
-    "Invalid": 2,
-    "NotFound": 3,
-    "Conflict": 4,
-    "LeadershipLost": 4,
-    "Unavailable": 5,
-    "Corrupt": 6,
-    "Unsupported": 7,
-    "MissingPackage": 7,
-    "Internal": 9,
+    kind.__name__: min(kind.exit_code, 9) for kind in (*BY_KIND.values(), LeadershipLost, MissingPackage)
 }
 
 

@@ -1,4 +1,4 @@
-"""What the codes mean that errors, findings of lint and advice have: `holdfast explain CODE`."""
+"""The meaning of the codes of errors, lint rules and advice, for `holdfast explain CODE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.json_shapes import JsonShape
 
 @dataclass(frozen=True, slots=True)
 class CodeExplanation(JsonShape):
-    """What a code means.
+    """The meaning of a code.
 
     Attributes:
         code: The code.
@@ -56,7 +56,7 @@ def explain_code(code: str) -> CodeExplanation:
         code: Such as `HF-E2001`, `HF102` or `HFA01`, in any case.
 
     Raises:
-        NotFound: There is no such code.
+        NotFound: The code is unknown.
     """
     wanted = code.strip().strip("[]").upper()
     errors = _errors()

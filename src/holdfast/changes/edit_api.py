@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.changes.edit import undoing
@@ -247,7 +246,7 @@ def erase(
             )
     with workplace(catalog, "erase") as folder:
         made = erasing.erase(catalog, meant, folder, who=by, why=why, tell=tell)
-    search = PlaceSearch(meant, catalog, storage, _home(home), changing=True)
+    search = PlaceSearch(meant, catalog, storage, Settings.here(home).home, changing=True)
     return replace(made, searched=(*first, *made.searched), elsewhere=search.reports(), ended_ms=now_ms())
 
 
@@ -275,7 +274,7 @@ def plan_erase(
                 erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, record=record, tell=tell),
             )
     plan = erasing.plan_erase(catalog, meant, tell=tell)
-    search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
+    search = PlaceSearch(meant, catalog, storage, Settings.here(home).home, changing=False)
     usage = None if storage is None else dry_run_usage(storage, now_ms())
     return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports(), usage=usage)
 
@@ -295,12 +294,6 @@ def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage
     storage = open_storage(os.fspath(checkpoint))
     require_stopped(storage)
     return catalog, storage
-
-
-def _home(home: Address | None) -> Path:
-    """The state home that is meant; nothing is made."""
-    flags = {} if home is None else {"home": os.fspath(home)}
-    return Settings.resolve(flags, os.environ, Path.cwd()).home
 
 
 def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:

@@ -11,7 +11,6 @@ the files of a copy that a query can continue from.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.external.view import open_checkpoint
@@ -92,9 +91,10 @@ def verify(
     from holdfast.checkpoints.record import find_record
     from holdfast.checkpoints.verification import verifying
     from holdfast.checkpoints.verification.file_checks import WHOLE, Remark
+    from holdfast.config.settings import Settings
 
     storage = open_checkpoint(address)
-    record, why = find_record(_home(home), storage)
+    record, why = find_record(Settings.here(home).real_home, storage)
     found = verifying.verify(storage, tell, record=record)
     if record is not None:
         return found
@@ -113,12 +113,6 @@ def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> R
         Unavailable: The storage does not answer.
     """
     from holdfast.checkpoints.record import find_record
-
-    return find_record(_home(home), storage)[0]
-
-
-def _home(home: str | os.PathLike[str] | None) -> Path:
     from holdfast.config.settings import Settings
 
-    flags = {} if home is None else {"home": os.fspath(home)}
-    return Settings.resolve(flags, os.environ, Path.cwd()).real_home
+    return find_record(Settings.here(home).real_home, storage)[0]

@@ -589,15 +589,12 @@ def _store(folder: StoreFolder, version: int) -> Store:
 
 
 def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
-    return Corrupt(
-        error.fact,
-        where=full(storage.uri, error.where or ""),
-        found=error.found,
-        code=error.code,
-        expected=error.expected,
-        hint=error.hint
+    known = {
+        "where": full(storage.uri, error.where or ""),
+        "hint": error.hint
         or f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
-    )
+    }
+    return Corrupt(error.fact, **(error.facts() | known))
 
 
 # What tells how long a batch took: a supervisor, or nothing but the times of the log files.

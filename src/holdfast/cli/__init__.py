@@ -27,7 +27,6 @@ from holdfast.cli import (
     explain,
     fork,
     help_text,
-    help_verb,
     interrupts,
     lint,
     offsets,
@@ -197,9 +196,7 @@ app = typer.Typer(
 
 def _version(context: typer.Context, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from holdfast._version import __version__
-
-        output.line(f"holdfast {__version__}")
+        short_verbs.version()
         raise typer.Exit
 
 
@@ -275,8 +272,8 @@ app.command("bench", short_help="Measure Holdfast against raw PySpark.", hidden=
 app.command("evolve", short_help="Bring the state into the form of new code.")(state_move.evolve)
 app.command("compare", short_help="Run old and new code from a savepoint, and compare.")(fork.compare)
 app.command("check-spark", short_help="Check whether another Spark can continue.")(check.check_spark)
-app.command("help", short_help="Show the help of a verb.")(help_verb.show_help)
-app.command("version", short_help="Print the version.")(help_verb.version)
+app.command("help", short_help="Show the help of a verb.")(short_verbs.show_help)
+app.command("version", short_help="Print the version.")(short_verbs.version)
 
 
 def main() -> None:

@@ -95,8 +95,9 @@ def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
     """The job with the first alert, where there is a job: a query that is only watched has none."""
     if not found.alerts:
         return ()
-    name = hf.jobs.status(found.alerts[0].job, home=home).details.status.job.name
-    return ("status", name, *next_step.home_words(home))
+    name = found.alerts[0].job
+    known = any(status.job.name == name for status in hf.jobs.list(home=home))
+    return ("status", name, *next_step.home_words(home)) if known else ()
 
 
 def spoken(event: AlertEvent) -> str:

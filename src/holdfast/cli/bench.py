@@ -113,7 +113,7 @@ def bench(
 
 
 def _check_installed() -> None:
-    if find_spec("holdfast_bench") is None:
+    if not AVAILABLE:
         raise Unsupported(
             "the benchmarks are not part of an installed package",
             code="HF-E7040",

@@ -1,4 +1,4 @@
-"""`holdfast explain`: what a code means."""
+"""`holdfast explain`: the meaning of a code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explain(
 ) -> None:
     """Explain the code of an error, of a lint rule or of advice: what it means and what to do.
 
-    `{name}` stands for a value that the message fills in.
+    The message fills in a value for each `{name}`.
     """
     output.show(hf.explain_code(code), json, _show)
 

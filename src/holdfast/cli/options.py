@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -171,7 +170,7 @@ def settings(home: str | None, **others: str | int | None) -> Settings:
     """The settings that hold for this call: options by name, None for one that was not given."""
     from holdfast.config.settings import Settings
 
-    return Settings.resolve({"home": home, **others}, os.environ, Path.cwd())
+    return Settings.here(home, **others)
 
 
 def state_home(home: str | None) -> StateHome:

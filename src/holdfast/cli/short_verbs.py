@@ -1,7 +1,7 @@
-"""Verbs that people type first: `show`, `verify`, `history`, `diff`, `erase`, `explain KEY`, and near misses.
+"""Verbs that people type first: `show`, `verify`, `history`, `diff`, `erase`, `help`, and near misses.
 
-A short verb stands for one of the verbs in groups, by what is named: `verify X` is `checkpoint verify` or
-`savepoint verify`. Arguments and options are those of the verb that it stands for.
+A short verb calls the verb of a group that fits its argument: `verify X` is `checkpoint verify` or
+`savepoint verify`. Arguments and options are those of that verb.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.help_text import verbs
-from holdfast.errors import HoldfastError
+from holdfast.cli import output
+from holdfast.cli.help_text import arguments, examples, verbs
+from holdfast.errors import HoldfastError, NotFound
 
-# Each short verb with what it stands for; the first is the one whose help is shown.
+# Each short verb with the verbs that it may call; help shows the first.
 SHORT: Final[dict[str, tuple[str, ...]]] = {
     "show": ("checkpoint show", "savepoint show", "savepoint list"),
     "verify": ("checkpoint verify", "savepoint verify"),
@@ -99,7 +101,7 @@ class Verbs(TyperGroup):
     """A group of verbs that knows the short ones, and proposes a verb for one that does not exist."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb that is called; of a short verb the one that it stands for."""
+        """Find the verb that is called; a short verb calls the one that fits its argument."""
         root = ctx.find_root()
         if ctx is root and args[0] in SHORT:
             verb = find(root.command, meant(root, args[0], args[1:]).split())
@@ -136,7 +138,7 @@ def find(group: Any, words: Sequence[str]) -> Any:
     return group
 
 
-def named(root: Any, words: str) -> Any:
+def named_verb(root: Any, words: str) -> Any:
     """The verb that words call, a short one and the last word of a verb in a group included; None for none.
 
     Args:
@@ -153,7 +155,7 @@ def named(root: Any, words: str) -> Any:
 
 
 def meant(root: Any, short: str, args: Sequence[str]) -> str:
-    """The verb that a short verb stands for, by its arguments.
+    """Return the verb that a short verb calls, by its arguments.
 
     Args:
         root: The context of the command line.
@@ -209,7 +211,7 @@ def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
         words: The group in which it was looked for.
         typed: The word.
     """
-    known = {name.removeprefix("holdfast "): verb for name, verb in verbs("holdfast", root.commands.values())}
+    known = [name.strip() for name, _ in verbs("", root.commands.values())]
     if words and ("/" in typed or Path(typed).exists()):
         group = " ".join(words)
         return [
@@ -223,3 +225,38 @@ def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
     here = " ".join(words)
     best = [name for name in same if here and name.startswith(f"{here} ")] or same
     return [f"holdfast {name}" for name in best][:3]
+
+
+@examples("savepoint take", "take")
+def show_help(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[VERB]", help="The verb, in one or two words.")
+    ] = None,
+) -> None:
+    """Show the help of a verb; without one, the list of all verbs."""
+    root, name = context.find_root(), " ".join(words or ())
+    verb = named_verb(root, name) if words else root.command
+    if verb is None:
+        near = propose(root.command, words[:-1] if words else (), (words or [""])[-1])
+        raise NotFound(
+            f"unknown verb {name!r}",
+            code="HF-E3068",
+            expected=", ".join(call.removeprefix("holdfast ") for call in near) or None,
+            hint="`holdfast --help` lists the verbs",
+        )
+    settings: dict[str, Any] = {
+        "info_name": f"holdfast {name}".rstrip(),
+        "help_option_names": root.help_option_names,
+        **arguments(),
+    }
+    with verb.context_class(verb, **settings) as shown:
+        output.whole(verb.get_help(shown))
+
+
+@examples("", "-q")
+def version() -> None:
+    """Print the version of Holdfast."""
+    from holdfast._version import __version__
+
+    output.line(f"holdfast {__version__}")

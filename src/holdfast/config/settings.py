@@ -215,6 +215,20 @@ class Settings:
         leading = Leading.of(_text(winners[_HA.name], _HA), lease, winners[_HA.name][2], home)
         return cls(home=home, sources=sources, leading=leading, port=_port(winners[_PORT.name]))
 
+    @classmethod
+    def here(cls, home: str | os.PathLike[str] | None = None, **others: str | int | None) -> Settings:
+        """Find the settings that hold for this process: its environment and its working directory.
+
+        Args:
+            home: The state home that a caller names.
+            others: Other settings that a caller names, as flags; None for one that was not given.
+
+        Raises:
+            Invalid, NotFound: As `resolve`.
+        """
+        flags = {"home": None if home is None else os.fspath(home), **others}
+        return cls.resolve(flags, os.environ, Path.cwd())
+
     def resolved(self) -> list[ResolvedSetting]:
         """Each setting with its value and where that came from."""
         values = {

@@ -102,8 +102,7 @@ def remembered(
     Raises:
         Invalid: The address is none.
     """
-    given = {} if home is None else {"home": os.fspath(home)}
-    file = StateHome(Settings.resolve(given, os.environ, Path.cwd()).real_home).registry
+    file = StateHome(Settings.here(home).real_home).registry
     text = os.fspath(checkpoint)
     if SCHEME.match(text) is None:
         text = os.path.abspath(text)  # noqa: PTH100 - as it is given, and not as a Path would have it

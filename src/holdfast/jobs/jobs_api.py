@@ -1,4 +1,4 @@
-"""What `hf.jobs` offers: look at the jobs of a state home, stop and cancel them, read their alerts."""
+"""The functions of `hf.jobs`: list and stop the jobs of a state home, and read their alerts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
@@ -25,12 +24,11 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.observe.alerting import Alert, AlertStore, NotedEvent
 from holdfast.observe.lag import Lag
 from holdfast.savepoints import savepoint_api
+from holdfast.savepoints.access import Address
 from holdfast.savepoints.catalog import PENDING, RECORDED, ids
 from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.savepoints.taking import Taken, check_label
 from holdfast.storage import open_storage
-
-Address = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +85,11 @@ class QuerySavepoint(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class StopPlan(JsonShape):
-    """What a stop would do.
+    """The plan of a stop.
 
     Attributes:
         status: The job.
-        checkpoints: The checkpoint of each query of which a savepoint would be taken.
+        checkpoints: The checkpoints for savepoints, by query.
         catalog: The directory for the savepoints; None where none is asked for.
     """
 
@@ -157,7 +155,7 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
         Unavailable: The registry cannot be read.
         Corrupt: It is damaged.
     """
-    place = _place(home)
+    place, at_ms = _place(home), now_ms()
     control = Control(place, now_ms)
     details = control.details(job)
     standing = reports.alerts(place, details.status.job.name)
@@ -165,8 +163,8 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
         details,
         control.prediction(details),
         tuple(alert for alert in standing if alert.firing),
-        reports.sizings(details, place, now_ms()),
-        reports.job_lags(details, now_ms()),
+        reports.sizings(details, place, at_ms),
+        reports.job_lags(details, at_ms),
     )
 
 
@@ -221,11 +219,12 @@ def plan_stop(
                 hint="take one with --savepoint",
             )
         return StopPlan(control.running(job), {}, None)
-    checkpoints = _checkpoints(control, job)
-    details = control.details(job, batches=1)
+    running = control.running(job)
+    details = control.details(running.job.name, batches=1)
+    checkpoints = _checkpoints(details)
     catalog = details.require_savepoint_directory() if savepoint is True else os.fspath(savepoint)
     _check_takes(checkpoints, catalog, label)
-    return StopPlan(control.running(job), checkpoints, catalog)
+    return StopPlan(running, checkpoints, catalog)
 
 
 def stop(
@@ -286,16 +285,11 @@ def stop(
                 tell=tell,
             )
         except HoldfastError as error:
+            take = f"holdfast savepoint take {place_word(checkpoint)} {place_word(plan.catalog)}"
             raise type(error)(
                 f"job {ended.job.name!r} has ended, but no savepoint of query {query!r} was taken:"
                 f" {error.fact}",
-                where=error.where,
-                found=error.found,
-                code=error.code,
-                expected=error.expected,
-                hint=error.hint
-                or f"take it with `holdfast savepoint take {place_word(checkpoint)}"
-                f" {place_word(plan.catalog)}`",
+                **(error.facts() | {"hint": error.hint or f"take it with `{take}`"}),
             ) from error
         made.append(QuerySavepoint(query, taken, RECORDED if taken.manifest.has_content else PENDING))
         if on_savepoint is not None:
@@ -349,10 +343,9 @@ def _cancelled(found: JobStatus) -> Cancelled:
     return Cancelled(found.job.on_cancel == "delete", found)
 
 
-def _checkpoints(control: Control, job: str) -> dict[str, str]:
+def _checkpoints(details: JobDetails) -> dict[str, str]:
     """The checkpoint of each query of a job that runs."""
-    name = control.running(job).job.name
-    queries = control.details(name, batches=1).queries
+    name, queries = details.status.job.name, details.queries
     if not queries:
         raise Conflict(
             f"job {name!r} has not started a query yet",
@@ -384,8 +377,7 @@ def _watched_name(place: StateHome, job: str) -> str:
 
 
 def _place(home: Address | None) -> StateHome:
-    flags = {} if home is None else {"home": os.fspath(home)}
-    return StateHome(Settings.resolve(flags, os.environ, Path.cwd()).real_home)
+    return StateHome(Settings.here(home).real_home)
 
 
 def _control(home: Address | None) -> Control:

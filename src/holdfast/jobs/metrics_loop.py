@@ -175,7 +175,7 @@ class AlertDelivery:
         with self._lock:
             if self._diary is None and self._webhook is not None:
                 self._unkept += [NotedEvent(0, event) for event in events]
-            self._firing = tuple(alert for alert in standing if alert.phase == FIRING)
+            self._firing = tuple(alert for alert in standing if alert.firing)
             for event in events:
                 if event.kind == CLEARED:
                     self._over[event.alert.key] = event

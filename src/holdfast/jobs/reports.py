@@ -24,7 +24,7 @@ from holdfast.jobs.registry.registry import Attempt, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.model import JobState, SkewReport
-from holdfast.observe.alerting import FIRING, THRESHOLD, Alert, AlertStore, NotedEvent
+from holdfast.observe.alerting import THRESHOLD, Alert, AlertStore, NotedEvent
 from holdfast.observe.growth import Growth, growth, state_limit
 from holdfast.observe.lag import Lag, lags
 from holdfast.observe.metrics import BY_NAME, COUNTER, METRICS, Sample
@@ -131,7 +131,7 @@ def metrics_json(home: StateHome, now_ms: int, job: str | None = None) -> dict[s
 def alerts(home: StateHome, job: str | None = None) -> tuple[Alert, ...]:
     """The alerts that stand, firing and pending, of all jobs or of one; the firing ones first."""
     standing = AlertStore(home.path).standing(job).values()
-    return tuple(sorted(standing, key=lambda alert: (alert.phase != FIRING, alert.since_ms, alert.key)))
+    return tuple(sorted(standing, key=lambda alert: (not alert.firing, alert.since_ms, alert.key)))
 
 
 def alert_events(home: StateHome, job: str | None = None, last: int = 100) -> list[NotedEvent]:
@@ -289,8 +289,7 @@ def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, .
     Raises:
         NotFound: The job does not exist, or no batch of it has watched its keys.
     """
-    place = Settings.resolve({"home": home}, os.environ, Path.cwd()).real_home
-    details = Control(StateHome(place), now_ms).details(name)
+    details = Control(StateHome(Settings.here(home).real_home), now_ms).details(name)
     return tuple(report for _, report in newest_skew(details))
 
 

@@ -75,7 +75,7 @@ def _whole_lines(text: bytes) -> bytes:
 
 def state_home(home: str | Path | None = None) -> Path:
     """The state home that holds here, made if need be: the one that is named, else that of the settings."""
-    return Settings.resolve({"home": home}, os.environ, Path.cwd()).ensure_home().resolve()
+    return Settings.here(home).ensure_home().resolve()
 
 
 def home_or_none(

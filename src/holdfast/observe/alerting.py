@@ -188,7 +188,7 @@ def _next(
 def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ()) -> tuple[AlertEvent, ...]:
     """Return the events that end every firing alert, except those of some rules."""
     kept = set(stays)
-    over = (alert for alert in standing.values() if alert.phase == FIRING and alert.rule not in kept)
+    over = (alert for alert in standing.values() if alert.firing and alert.rule not in kept)
     return tuple(AlertEvent(CLEARED, now_ms, replace(alert, right_ms=now_ms)) for alert in over)
 
 

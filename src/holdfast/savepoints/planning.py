@@ -433,11 +433,8 @@ def see_damage(checkpoint: Storage, purpose: Purpose) -> str:
 
 def _with_address(error: Corrupt, checkpoint: Storage, purpose: Purpose) -> Corrupt:
     where = error.where or ""
-    return Corrupt(
-        error.fact,
-        where=where if where.startswith(checkpoint.uri) else full(checkpoint.uri, where),
-        found=error.found,
-        code=error.code,
-        expected=error.expected,
-        hint=error.hint or see_damage(checkpoint, purpose),
-    )
+    known = {
+        "where": where if where.startswith(checkpoint.uri) else full(checkpoint.uri, where),
+        "hint": error.hint or see_damage(checkpoint, purpose),
+    }
+    return Corrupt(error.fact, **(error.facts() | known))

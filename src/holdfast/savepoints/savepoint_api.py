@@ -100,10 +100,7 @@ def take(
     if batch is not None:
         whole(batch, "batch", least=0)
     taking.check_label(label)
-    origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
-    record = record_of(origin, home)
-    if id_of is not None:
-        origin = with_query_id(origin, *open_savepoint(id_of))
+    origin, into, record = _open(checkpoint, catalog, id_of, home)
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
     if drop_expired:
@@ -142,11 +139,19 @@ def plan_take(
     Raises:
         HoldfastError: As `take`.
     """
+    origin, into, record = _open(checkpoint, catalog, id_of, home)
+    return _plan_take(origin, into, batch, record)
+
+
+def _open(
+    checkpoint: Address, catalog: Address, id_of: Address | None, home: Address | None
+) -> tuple[Storage, Storage, Record | None]:
+    """Open what a take reads and where it writes; with the record of the checkpoint's good batches."""
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     if id_of is not None:
         origin = with_query_id(origin, *open_savepoint(id_of))
-    return _plan_take(origin, into, batch, record)
+    return origin, into, record
 
 
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
@@ -468,14 +473,7 @@ def _plan_take(
         place = beside(checkpoint.uri, SAVEPOINTS_BESIDE)
         catalogs = [catalog.uri, *([] if place is None else [place])]
         hint = lost_id_hint(checkpoint, catalogs)
-        raise Corrupt(
-            error.fact,
-            where=error.where,
-            found=error.found,
-            code=error.code,
-            expected=error.expected,
-            hint=hint,
-        ) from error
+        raise Corrupt(error.fact, **(error.facts() | {"hint": hint})) from error
 
 
 def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
@@ -524,14 +522,34 @@ def _plan(
 ) -> RestorePlan:
     catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
+    return _plan_into(
+        catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
+    )
+
+
+def _plan_into(
+    catalog: Storage,
+    savepoint_id: str,
+    target: Storage,
+    operation: RestoreKind,
+    tell: ProgressCallback | None,
+    *,
+    again: bool = False,
+    named: tuple[str, str] | None = None,
+    database: str | None = None,
+    table: Address | None = None,
+) -> RestorePlan:
+    """Plan a restore or a fork of an opened savepoint; the table is opened for its target."""
+    into = None if table is None else open_table(table, target)
     return restoring.plan_restore(
         catalog,
         savepoint_id,
         target,
         operation,
         again=again,
+        named=named,
         database=database,
-        table=None if table is None else open_table(table, target),
+        table=into,
         tell=tell,
     )
 
@@ -546,11 +564,14 @@ def _make(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
+    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
-        plan = _plan(savepoint, checkpoint, operation, tell, again=again, database=database, table=table)
-        return restoring.restore(open_savepoint(savepoint)[0], target, plan, tell=tell)
+        plan = _plan_into(
+            catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
+        )
+        return restoring.restore(catalog, target, plan, tell=tell)
 
 
 def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
@@ -587,15 +608,15 @@ def _make_without_expired(
     with held_for_making(target, operation.value), workplace(target, "restore") as work:
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
-        plan = restoring.plan_restore(
+        plan = _plan_into(
             kept,
             made.manifest.savepoint_id,
             target,
             operation,
+            tell,
             named=(uri, made.manifest.checkpoint),
             database=database,
-            table=None if table is None else open_table(table, target),
-            tell=tell,
+            table=table,
         )
         return restoring.restore(kept, target, plan, tell=tell)
 

@@ -222,7 +222,7 @@ def available_cores() -> int:
 
 
 def _settings(home: str | Path | None) -> Settings:
-    return Settings.resolve({"home": home}, os.environ, Path.cwd())
+    return Settings.here(home)
 
 
 def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:

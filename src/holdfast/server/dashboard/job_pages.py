@@ -76,7 +76,7 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
         )
         for rule in RULES
     )
-    firing = sum(alert.phase == FIRING for alert in alerts)
+    firing = sum(alert.firing for alert in alerts)
     return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
 
 
@@ -128,7 +128,7 @@ def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
         NotFound: There is none.
     """
     operation = plane.operations.get(operation_id)
-    firing = sum(alert.phase == "firing" for alert in standing(plane))
+    firing = sum(alert.firing for alert in standing(plane))
     return OperationView(
         plane.clock(), operation_line(operation, plane.clock()), operation.arguments, operation.result, firing
     )
@@ -262,7 +262,7 @@ def head_of(plane: ControlPlane, details: JobDetails) -> dict[str, Any]:
 
 def firing_by_job(plane: ControlPlane) -> Counter[str]:
     """Return the number of firing alerts by job."""
-    return Counter(alert.job for alert in standing(plane) if alert.phase == FIRING)
+    return Counter(alert.job for alert in standing(plane) if alert.firing)
 
 
 def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:

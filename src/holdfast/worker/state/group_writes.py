@@ -1,4 +1,4 @@
-"""What a task writes of its open groups: a change to the log, a new base, or a record alone.
+"""The writes of a task for its open groups: a change to the log, a new base, or a record alone.
 
 Folding gives a group a new base without what has expired, and empties its log.
 """
