@@ -39,6 +39,7 @@ from holdfast.demo.starter.writing import Starter
 from holdfast.demo.tour.steps import Toured
 from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
 from holdfast.formats.manifest import LabelChange, RecordedState, SavedFile
+from holdfast.jobs.health import Health
 from holdfast.jobs.loader import JobExplained
 from holdfast.jobs.recovery import Prediction, RecoveryTimes
 from holdfast.jobs.registry.client import JobDetails, JobStatus
@@ -302,6 +303,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     "Which Spark wrote the checkpoints that were named, and those of the home's jobs.",
                 ),
                 "unread": (list[dict[str, Any]], "Errors of checkpoints of jobs that could not be read."),
+                "health": (list[Health], "The health of the checkpoints and savepoints that were named."),
             },
         ),
     ),

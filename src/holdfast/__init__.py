@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.guard_api import Guard, guard
+    from holdfast.jobs.health import Health, health
     from holdfast.jobs.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
     from holdfast.jobs.trials.change_api import Change, change
@@ -201,6 +202,10 @@ _HOMES = {
     "holdfast.jobs.guard_api": (
         "Guard",
         "guard",
+    ),
+    "holdfast.jobs.health": (
+        "Health",
+        "health",
     ),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.evolution": (
@@ -381,6 +386,7 @@ __all__ = [
     "forecast_cost",
     "greatest",
     "guard",
+    "health",
     "hours",
     "job",
     "jobs",

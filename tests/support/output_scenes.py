@@ -47,6 +47,7 @@ WIDTHS = (40, USUAL, 200)
 ARRIVALS = "file:///arrivals"
 SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("holdfast", ("",)),
+    ("doctor-checkpoint", ("doctor orders", "doctor torn", "doctor SP")),
     ("checkpoint-show", ("checkpoint show orders", "checkpoint show joined", "checkpoint show keyed")),
     ("checkpoint-show-partitions", ("checkpoint show joined --partitions",)),
     ("checkpoint-show-confs", ("checkpoint show orders --confs",)),

@@ -72,6 +72,7 @@ def calls() -> tuple[str, ...]:
         "init begun --dry-run",
         "doctor",
         "completion bash",
+        "doctor checkpoint",
         "checkpoint show checkpoint",
         "checkpoint show keyed",
         "checkpoint history checkpoint",

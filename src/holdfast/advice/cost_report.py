@@ -148,6 +148,11 @@ _FILE_MS: Final = {"s3": 50, "hdfs": 10, "local": 1}
 _LEAST_SHARE: Final = 0.05
 
 
+def estimate_load_ms(size_bytes: int, files: int, medium: str, tasks: int) -> int:
+    """Estimate how long tasks take to load state: each reads its share of the bytes and waits for each file."""
+    return round((size_bytes / _BYTES_PER_MS + files * _FILE_MS[medium]) / tasks)
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """The facts by which possible savings are judged.

@@ -11,6 +11,7 @@ from holdfast.config.checks import SCHEME, local_path
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.advice.checkpoint_checks import CheckpointFacts
     from holdfast.advice.findings import LintReport
     from holdfast.model import BatchProgress
 
@@ -46,12 +47,18 @@ def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> Lint
         Corrupt: A file of it is damaged.
         Unavailable: The storage does not answer.
     """
-    from holdfast.advice.checkpoint_checks import checkpoint_findings, progress_findings, read_facts
-    from holdfast.advice.findings import FindingEvidence
-    from holdfast.advice.reports import configuration_beside, finding, report
+    from holdfast.advice.checkpoint_checks import read_facts
     from holdfast.external.view import open_checkpoint
 
-    facts = read_facts(open_checkpoint(address))
+    return lint_facts(read_facts(open_checkpoint(address)), batches)
+
+
+def lint_facts(facts: CheckpointFacts, batches: Sequence[BatchProgress]) -> LintReport:
+    """Lint a checkpoint whose facts were read, and the batches that its job remembers."""
+    from holdfast.advice.checkpoint_checks import checkpoint_findings, progress_findings
+    from holdfast.advice.findings import FindingEvidence
+    from holdfast.advice.reports import configuration_beside, finding, report
+
     configuration = configuration_beside(Path.cwd())
     place, evidence = facts.checkpoint.uri, (FindingEvidence.FACTS,)
     seen = [*checkpoint_findings(facts), *progress_findings(batches)]

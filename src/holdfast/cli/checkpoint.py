@@ -305,10 +305,10 @@ def _show_verification(found: Verification) -> None:
         f"{verdict} ({newest}; {counted(found.files, 'file')}, {found.size_bytes:,} bytes read{compared})"
     )
     if found.problems:
-        output.line(f"batches that can still be restored: {_ranges(found.restorable)}")
+        output.line(f"batches that can still be restored: {ranges(found.restorable)}")
 
 
-def _ranges(batches: tuple[int, ...]) -> str:
+def ranges(batches: tuple[int, ...]) -> str:
     """`3 to 7, 9`."""
     runs: list[list[int]] = []
     for batch in batches:

@@ -1,20 +1,24 @@
-"""`holdfast doctor`: which verbs and jobs can run here, and with which settings?"""
+"""`holdfast doctor`: the health of a checkpoint, or what can run on this machine, with which settings."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import holdfast as hf
 from holdfast.cli import next_step, options, output
-from holdfast.cli.arguments import checkpoints_of
+from holdfast.cli.arguments import checkpoints_of, whole_address_or_directory
+from holdfast.cli.checkpoint import ranges
 from holdfast.cli.help_text import examples
 from holdfast.cli.standard_streams import without_sparks_words
-from holdfast.errors import HoldfastError, Invalid, Unsupported
+from holdfast.config.checks import place_word
+from holdfast.config.units import counted, rounded_duration, rounded_size
+from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,16 +26,26 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.record import WrittenBy
     from holdfast.config.settings import Settings
     from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
+    from holdfast.jobs.health import Health, RestartEstimate
     from holdfast.jobs.loader import JobExplained
+    from holdfast.storage.port import Storage
+
+# Problems on the screen; `verify` lists all.
+_SHOWN = 3
 
 
-@examples("", "checkpoints/visits --job visits.py")
+def _whole_addresses(context: typer.Context, given: list[str] | None) -> list[str] | None:
+    return None if given is None else [whole_address_or_directory(context, address) for address in given]
+
+
+@examples("checkpoints/visits", "--job visits.py")
 def doctor(
     checkpoints: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CHECKPOINT|JOB]...",
-            help="Also say which Spark wrote these.",
+            metavar="[CHECKPOINT|JOB|SP]...",
+            help="A checkpoint, the storage of a pipeline, a job, or a savepoint. [this machine]",
+            callback=_whole_addresses,
         ),
     ] = None,
     *,
@@ -47,47 +61,118 @@ def doctor(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show whether the verbs over files and jobs can run here, and every default with its reason.
+    """Show the health of a checkpoint on one screen, or what can run on this machine.
 
-    Exit 1 if something that is installed does not work; without PySpark, jobs are looked at only with --job,
-    --deep or --master. Show which Spark wrote the checkpoints of the home's jobs. Exit 7 if one of them, or a
-    given one, was written by a newer Spark than the one that is installed: it must not continue here.
+    For a checkpoint or savepoint: whether it is whole, its newest batch and age, sources and lag, operators
+    with rows and bytes, what a restart loads, the most important findings of lint, advise and cost, and the
+    next command. Files over 64 MiB in total are compared by size; `verify` reads all. Exit 6 if it is
+    damaged, 7 if a newer Spark wrote it than the installed one.
+
+    Without one: whether verbs over files and jobs can run here, which Spark wrote the checkpoints of the
+    home's jobs, and every default with its reason. Exit 1 if something that is installed does not work;
+    without PySpark, jobs count only with --job, --deep or --master.
     """
-    from holdfast.engine.session.doctor import examine
-
-    settings = options.settings(home)
-    found = examine(settings, os.environ)
-    explained, jobs_conf = _explain(job)
-    found = replace(found, with_jobs=found.with_jobs or deep or job is not None or master is not None)
-    cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.jobs_ready else None
-    given = [address for named in checkpoints or [] for address in checkpoints_of(named, home)]
-    found = replace(found, checks=(*found.checks, *_of_stores(given, explained, jobs_conf)))
-    tried = _try(settings) if deep and found.jobs_ready else None
-    writers, unread = _writers(settings, given)
-    newer = any(writer.newer for writer in writers)
-    ready = found.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
-    if json:
-        document = _document(found, tried, explained, ready and not newer)
-        if cluster is not None:
-            document["cluster"] = cluster.as_dict()
-        output.emit_json(
-            {**document, "checkpoints": [writer.as_dict() for writer in writers], "unread": unread}
-        )
+    given = [address for named in checkpoints or [] for address in _addresses(named, home)]
+    healths = [hf.health(address, home=home) for address in given]
+    with_machine = not given or deep or job is not None or master is not None
+    if json or with_machine:
+        machine = _Machine.examined(given, deep=deep, job=job, master=master, conf=conf, home=home)
+        if json:
+            output.emit_json(machine.as_dict(healths))
+        else:
+            _render_healths(healths)
+            machine.render()
+        ready, newer = machine.ready or not with_machine, machine.newer and with_machine
     else:
-        _render(found, tried, explained, ready=ready)
-        if cluster is not None:
-            output.line()
-            output.line(f"on {master}:")
-            _render_checks(cluster.checks)
-        _render_writers(writers, unread)
-        if newer:
-            output.line()
-            output.line("checkpoints marked NEWER must not go on with this Spark")
-    if newer:
+        _render_healths(healths)
+        _render_missing_stores(given)
+        ready, newer = True, False
+    if any(one.problems for one in healths):
+        raise typer.Exit(Corrupt.exit_code)
+    if newer or not all(one.ok for one in healths):
         raise typer.Exit(Unsupported.exit_code)
     if not ready:
         raise typer.Exit(1)
-    if not found.with_jobs:
+    if not given:
+        _say_next(json, deep=deep, job=job, home=home, with_jobs=machine.examination.with_jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What can run on this machine, and the Spark that wrote the checkpoints of its jobs."""
+
+    examination: Examination
+    explained: JobExplained | None
+    cluster: ClusterExamination | None
+    master: str | None
+    tried: Check | None
+    writers: list[WrittenBy]
+    unread: list[dict[str, Any]]
+
+    @classmethod
+    def examined(
+        cls,
+        given: list[str],
+        *,
+        deep: bool,
+        job: str | None,
+        master: str | None,
+        conf: list[str] | None,
+        home: str | None,
+    ) -> _Machine:
+        """Examine it."""
+        from holdfast.engine.session.doctor import examine
+
+        settings = options.settings(home)
+        found = examine(settings, os.environ)
+        explained, jobs_conf = _explain(job)
+        found = replace(found, with_jobs=found.with_jobs or deep or job is not None or master is not None)
+        cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.jobs_ready else None
+        found = replace(found, checks=(*found.checks, *_of_stores(given, explained, jobs_conf)))
+        tried = _try(settings) if deep and found.jobs_ready else None
+        return cls(found, explained, cluster, master, tried, *_writers(settings))
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything that is installed works."""
+        tried, cluster = self.tried, self.cluster
+        return self.examination.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
+
+    @property
+    def newer(self) -> bool:
+        """Whether a newer Spark than the installed one wrote a checkpoint of a job."""
+        return any(writer.newer for writer in self.writers)
+
+    def as_dict(self, healths: list[Health]) -> dict[str, Any]:
+        """Return the JSON, together with the health of checkpoints."""
+        named = [one.written_by for one in healths if one.written_by is not None]
+        writers = {writer.checkpoint: writer.as_dict() for writer in (*named, *self.writers)}
+        ok = self.ready and not self.newer and all(one.ok for one in healths)
+        document = {**self.examination.as_dict(), "ok": ok}
+        if self.tried is not None:
+            document["deep"] = asdict(self.tried)
+        if self.explained is not None:
+            document["job"] = self.explained.as_dict()
+        if self.cluster is not None:
+            document["cluster"] = self.cluster.as_dict()
+        document |= {"checkpoints": list(writers.values()), "unread": self.unread}
+        return document | {"health": [one.as_dict() for one in healths]}
+
+    def render(self) -> None:
+        """Print it."""
+        _render(self.examination, self.tried, self.explained, ready=self.ready)
+        if self.cluster is not None:
+            output.line()
+            output.line(f"on {self.master}:")
+            _render_checks(self.cluster.checks)
+        _render_writers(self.writers, self.unread)
+        if self.newer:
+            output.line()
+            output.line("checkpoints marked NEWER cannot be continued with this Spark")
+
+
+def _say_next(json: bool, *, deep: bool, job: str | None, home: str | None, with_jobs: bool) -> None:
+    if not with_jobs:
         next_step.say(json, "tour")
     elif job is not None:
         next_step.say_looked_up(json, lambda: next_step.run_words(job, home))
@@ -95,20 +180,132 @@ def doctor(
         next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
 
 
-def _writers(settings: Settings, given: list[str]) -> tuple[list[WrittenBy], list[dict[str, Any]]]:
-    """Return the Spark of each named checkpoint or job, and why others could not be read.
+def _addresses(given: str, home: str | None) -> list[str]:
+    """Return the savepoint, or the checkpoints of a directory, of the storage of a pipeline, or of a job.
 
     Raises:
-        NotFound: One that was named is missing.
+        NotFound: Neither a directory nor a job of this name exists.
     """
+    from holdfast.checkpoints.record import checkpoints_at
+    from holdfast.savepoints.catalog import is_savepoint
+
+    if is_savepoint(given):
+        return [given]
+    return [
+        address
+        for checkpoint in checkpoints_of(given, home)
+        for address in [storage.uri for storage in checkpoints_at(checkpoint)] or [checkpoint]
+    ]
+
+
+def _render_healths(healths: Iterable[Health]) -> None:
+    for number, one in enumerate(healths):
+        if number:
+            output.line()
+        _render_health(one)
+
+
+def _render_health(health: Health) -> None:
+    output.fields(
+        [
+            ("savepoint" if health.is_savepoint else "checkpoint", health.uri),
+            ("verdict", _verdict(health)),
+            ("batch", _batch(health)),
+            *((("in use", health.used_by),) if health.used_by else ()),
+            *((("written by", health.written_by.text),) if health.written_by else ()),
+            *((("sources", _sources(health)),) if health.sources else ()),
+            *((("restart", _restart(health.restart)),) if health.restart else ()),
+        ]
+    )
+    for problem in health.problems[:_SHOWN]:
+        output.whole(problem.file)
+        output.prose(problem.what, "  ")
+    if health.problems:
+        if len(health.problems) > _SHOWN:
+            output.line(f"{len(health.problems) - _SHOWN:,} more damaged files")
+        output.prose(f"batches that can still be restored: {ranges(health.restorable)}")
+    if health.operators:
+        output.line()
+        output.table(
+            ["OPERATOR", "KIND", "PARTITIONS", "SNAPSHOT ROWS", "BYTES"],
+            [
+                (one.named.label, one.named.operator_kind, one.partitions, one.rows, one.size_bytes)
+                for one in health.operators
+            ],
+        )
+    if health.findings or health.not_judged:
+        output.line()
+    for finding in health.findings:
+        output.prose(f"{finding.severity.value} {finding.id} ({finding.verb}): {finding.seen}")
+        output.prose(f"do: {finding.do}", "  ")
+    if health.more_findings:
+        word = place_word(health.uri)
+        verbs = "" if health.is_savepoint else f": holdfast advise {word}, holdfast lint {word}"
+        output.prose(f"{counted(health.more_findings, 'finding')} more{verbs}")
+    for reason in health.not_judged:
+        output.prose(f"not judged: {reason}")
+    output.line()
+    output.whole(f"next: {health.next}")
+
+
+def _verdict(health: Health) -> str:
+    if health.problems:
+        return f"damaged: {counted(len(health.problems), 'file')}"
+    newer = "" if health.ok else "; a newer Spark wrote it than the installed one"
+    read = counted(health.files, "file")
+    unread = health.unread
+    if not unread.files:
+        return f"whole, {read} read{newer}"
+    size = rounded_size(unread.size_bytes)
+    return f"whole, {read} read; {unread.files:,} larger ones, {size}, compared by size only{newer}"
+
+
+def _batch(health: Health) -> str:
+    if health.batch_id is None:
+        return "none committed"
+    age = "" if health.age_ms is None else f", {rounded_duration(health.age_ms)} ago"
+    pending = "" if health.uncommitted is None else f"; {health.uncommitted} is planned and not committed"
+    return f"{health.batch_id}, planned {output.moment(health.planned_ms, in_utc=True)}{age}{pending}"
+
+
+def _sources(health: Health) -> str:
+    offsets = "; ".join(f"{source.name}: {source.offset or 'no row yet'}" for source in health.sources)
+    if not health.lag:
+        return f"{offsets}; lag unknown"
+    behind = max(lag.behind_ms for lag in health.lag)
+    unread = sum(lag.left for lag in health.lag)
+    return f"{offsets}; {unread:,} unread {health.lag[0].unit}, up to {rounded_duration(behind)} behind"
+
+
+def _restart(restart: RestartEstimate) -> str:
+    loads = f"loads {rounded_size(restart.state_bytes)} in {counted(restart.files, 'file')}"
+    if restart.recovery is None:
+        return f"{loads}, about {rounded_duration(restart.load_ms)} (estimated for two tasks)"
+    error = restart.recovery.error_ms
+    within = "" if error is None else f" ± {rounded_duration(error)}"
+    return (
+        f"about {rounded_duration(restart.recovery.recovery_ms)}{within}, predicted from"
+        f" {counted(restart.recovery.recoveries + restart.recovery.drills, 'recovery')}; {loads}"
+    )
+
+
+def _render_missing_stores(given: list[str]) -> None:
+    """Print what reading these checkpoints as a job lacks on this machine."""
+    missing = [check for check in _of_stores(given, None, {}) if not check.ok]
+    if missing:
+        output.line()
+        _render_checks(missing)
+
+
+def _writers(settings: Settings) -> tuple[list[WrittenBy], list[dict[str, Any]]]:
+    """Return the Spark of the checkpoints of all jobs, and why others could not be read."""
     from holdfast.checkpoints.record import checkpoints_at, writer_of
     from holdfast.config.installed_spark import InstalledSpark
     from holdfast.jobs.registry.registry import Registry
     from holdfast.jobs.state_home import StateHome
-    from holdfast.storage import open_storage
 
     home = settings.real_home
-    places = [open_storage(address) for address in given]
+    places: list[Storage] = []
     unread: list[dict[str, Any]] = []
     registry = StateHome(home).registry
     try:
@@ -120,14 +317,12 @@ def _writers(settings: Settings, given: list[str]) -> tuple[list[WrittenBy], lis
         return [], unread
     spark = InstalledSpark.here(os.environ)
     writers = []
-    for number, storage in enumerate(places):
+    for storage in places:
         try:
             writers.append(writer_of(storage, home, spark))
         except HoldfastError as error:  # noqa: PERF203 - one that cannot be read says nothing of the others
-            if number < len(given):
-                raise
             unread.append(error.as_dict())
-    return list({writer.checkpoint: writer for writer in writers}.values()), unread
+    return writers, unread
 
 
 def _render_writers(writers: list[WrittenBy], unread: list[dict[str, Any]]) -> None:
@@ -211,17 +406,6 @@ def _render_checks(checks: Iterable[Check], *, with_jobs: bool = True) -> None:
         output.line(f"{mark}  {check.name}: {check.found}")
         if check.hint:
             output.line(f"         {check.hint}")
-
-
-def _document(
-    found: Examination, tried: Check | None, explained: JobExplained | None, ok: bool
-) -> dict[str, Any]:
-    document = {**found.as_dict(), "ok": ok}
-    if tried is not None:
-        document["deep"] = asdict(tried)
-    if explained is not None:
-        document["job"] = explained.as_dict()
-    return document
 
 
 def _render(found: Examination, tried: Check | None, explained: JobExplained | None, *, ready: bool) -> None:

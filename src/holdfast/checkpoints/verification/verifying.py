@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
-from dataclasses import replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -30,6 +30,7 @@ from holdfast.checkpoints.verification.state_checks import StateCheck, check_pla
 from holdfast.external.view import is_external
 from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.formats.providers import known_provider
+from holdfast.json_shapes import JsonShape
 from holdfast.layout import Place, StoreFile
 from holdfast.storage.port import Storage
 
@@ -95,6 +96,55 @@ def verify(
         known_provider({PROVIDER: foreign}, storage.uri)
     _LOG.info("verified %s: %d problems", storage.uri, len(outcome.problems))
     return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFiles(JsonShape):
+    """The files whose content was not read.
+
+    Attributes:
+        files: Their number.
+        size_bytes: Their bytes.
+    """
+
+    files: int
+    size_bytes: int
+
+
+def unread_paths(sizes: Mapping[str, int], most_bytes: int, most_files: int | None) -> dict[str, int]:
+    """Return the files, with their bytes, that a check within these limits leaves unread: the largest."""
+    unread: dict[str, int] = {}
+    total = 0
+    for number, (path, size) in enumerate(sorted(sizes.items(), key=lambda item: (item[1], item[0]))):
+        total += size
+        if total > most_bytes or (most_files is not None and number >= most_files):
+            unread[path] = size
+    return unread
+
+
+def verify_within(
+    storage: Storage, record: Record | None, *, most_bytes: int, most_files: int | None
+) -> tuple[Verification, UnreadFiles]:
+    """Look for damage as `verify` does, and compare large files by presence, size and end only.
+
+    Args:
+        storage: The checkpoint.
+        record: The integrity record, if there is one.
+        most_bytes: The bytes of state files to read.
+        most_files: The number of state files to read; None for all that fit in `most_bytes`.
+
+    Raises:
+        NotFound, Unavailable, Unsupported: As `verify`.
+    """
+    tree = Tree(storage)
+    sizes = {
+        path: tree.size(path) or 0
+        for path, place in tree.places()
+        if isinstance(place, (StoreFile, layout.SharedSstFile))
+    }
+    unread = unread_paths(sizes, most_bytes, most_files)
+    verification = verify(storage, known=unread, unpack=False, record=record)
+    return verification, UnreadFiles(len(unread), sum(unread.values()))
 
 
 def _look(
