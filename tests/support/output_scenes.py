@@ -47,7 +47,7 @@ WIDTHS = (40, USUAL, 200)
 ARRIVALS = "file:///arrivals"
 SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("holdfast", ("",)),
-    ("doctor-checkpoint", ("doctor orders", "doctor torn", "doctor SP")),
+    ("doctor-checkpoint", ("doctor orders", "doctor torn")),
     ("checkpoint-show", ("checkpoint show orders", "checkpoint show joined", "checkpoint show keyed")),
     ("checkpoint-show-partitions", ("checkpoint show joined --partitions",)),
     ("checkpoint-show-confs", ("checkpoint show orders --confs",)),
@@ -59,7 +59,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("savepoint take sums saved --dry-run", "savepoint take sums saved --label nightly"),
     ),
     ("savepoint-show", ("savepoint show SP --files",)),
-    ("savepoint-verify", ("savepoint verify SP", "savepoint verify SP --deep")),
+    ("savepoint-verify", ("savepoint verify SP", "savepoint verify SP --deep", "doctor SP")),
     (
         "savepoint-digest",
         ("savepoint take sums saved --no-digest", "savepoint digest SP --dry-run", "savepoint digest SP"),

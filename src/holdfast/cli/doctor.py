@@ -224,6 +224,9 @@ def _render_health(health: Health) -> None:
         if len(health.problems) > _SHOWN:
             output.line(f"{len(health.problems) - _SHOWN:,} more damaged files")
         output.prose(f"batches that can still be restored: {ranges(health.restorable)}")
+    if health.written_by is not None:
+        for name in health.written_by.unknown_settings:
+            output.prose(f"Spark {health.written_by.installed} does not know {name}")
     if health.operators:
         output.line()
         output.table(
@@ -263,7 +266,7 @@ def _verdict(health: Health) -> str:
 def _batch(health: Health) -> str:
     if health.batch_id is None:
         return "none committed"
-    age = "" if health.age_ms is None else f", {rounded_duration(health.age_ms)} ago"
+    age = "" if health.batch_age_ms is None else f", {rounded_duration(health.batch_age_ms)} ago"
     pending = "" if health.uncommitted is None else f"; {health.uncommitted} is planned and not committed"
     return f"{health.batch_id}, planned {output.moment(health.planned_ms, in_utc=True)}{age}{pending}"
 

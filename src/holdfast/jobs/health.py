@@ -16,6 +16,7 @@ from holdfast.advice.findings import Severity
 from holdfast.advice.lint_api import lint_facts
 from holdfast.advice.prices import Prices, medium_of
 from holdfast.checkpoints.checkpoint import NAMES, Checkpoint, Source, StatefulOperator, read
+from holdfast.checkpoints.logs import Logs, readable
 from holdfast.checkpoints.record import WrittenBy, find_record, writer_of
 from holdfast.checkpoints.verification.file_checks import Problem
 from holdfast.checkpoints.verification.verifying import UnreadFiles, unread_paths, verify_within
@@ -117,7 +118,7 @@ class Health(JsonShape):
         unread: The files whose content was not read, because they are large.
         batch_id: The newest committed batch; null before the first.
         planned_ms: When that batch was planned, in epoch milliseconds.
-        age_ms: The time since then.
+        batch_age_ms: The time since then.
         uncommitted: The batch that is planned and not committed; null without one.
         used_by: The job or process that uses the checkpoint; null where none is known.
         restorable: The batches that can still be restored.
@@ -140,7 +141,7 @@ class Health(JsonShape):
     unread: UnreadFiles
     batch_id: int | None
     planned_ms: int | None
-    age_ms: int | None
+    batch_age_ms: int | None
     uncommitted: int | None
     used_by: str | None
     restorable: tuple[int, ...]
@@ -210,7 +211,8 @@ def health(
         used_by = _user(storage, [str(process) for process in usage_of(storage, at_ms).scan.writers])
     findings = _findings(location, batches, attempts) if checkpoint is not None and not problems else []
     committed = checkpoint if checkpoint is not None and checkpoint.batch_id is not None else None
-    planned_ms = None if committed is None else committed.planned_ms
+    offsets = None if batch_id is None else readable(lambda: Logs(storage).offsets(batch_id))
+    planned_ms = None if offsets is None else offsets.timestamp_ms or None
     found = Health(
         uri=location.name,
         is_savepoint=location.is_savepoint,
@@ -220,7 +222,7 @@ def health(
         unread=unread,
         batch_id=batch_id,
         planned_ms=planned_ms,
-        age_ms=None if planned_ms is None else max(at_ms - planned_ms, 0),
+        batch_age_ms=None if planned_ms is None else max(at_ms - planned_ms, 0),
         uncommitted=None if checkpoint is None else checkpoint.uncommitted,
         used_by=used_by,
         restorable=restorable,
