@@ -177,14 +177,14 @@ def listed(text: str | None) -> list[str]:
 
 
 def _check(choices: Choices) -> None:
-    """Refuse a measurement that there is not, and a size, workload or side of another one."""
+    """Refuse unknown benchmarks and options that a benchmark does not take."""
     name = choices.name
     if name is not None and name not in NAMES:
         raise Invalid(
-            "there is no such measurement",
+            "unknown benchmark",
             found=name,
             expected=", ".join(NAMES),
-            hint="`holdfast bench --help` says what each measures",
+            hint="`holdfast bench --help` lists the benchmarks",
         )
     words = {"only": choices.only, "sides": choices.sides}
     given = {*choices.sizes, *(word for word, value in words.items() if value is not None)}
@@ -193,7 +193,7 @@ def _check(choices: Choices) -> None:
         return
     able = [other for other, takes in _TAKES.items() if takes >= set(wrong)]
     raise Invalid(
-        "sizes, workloads and sides are those of certain measurements",
+        "this benchmark does not take these options",
         found=f"{', '.join('--' + option.replace('_', '-') for option in wrong)} with {name or 'no name'}",
         expected=" or ".join(able),
         hint=f"holdfast bench {able[0]} …",

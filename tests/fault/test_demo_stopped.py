@@ -31,4 +31,4 @@ def test_a_demo_that_is_stopped_midway_says_so_and_gives_no_verdict(tmp_path: Pa
             process.kill()
     assert process.returncode == 130
     assert said == ""
-    assert told.splitlines()[-1] == "stopped before the end of the day: no answer was checked"
+    assert told.splitlines()[-1] == "interrupted before the end of the day; no results were checked"

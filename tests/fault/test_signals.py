@@ -40,7 +40,7 @@ ENDINGS: Final[Mapping[int, frozenset[int]]] = {
 # What stands in the way of the same call is the files that a person can see, and is told.
 ONCE: Final = ("init", "tour")
 # As the same call is refused whose first had done its work when the signal came.
-IN_THE_WAY: Final = ("is not empty", "exists", "in the way", "is there already")
+IN_THE_WAY: Final = ("not empty", "exists", "in the way", "is there already")
 
 JOB: Final = """
 import holdfast as hf

@@ -73,6 +73,6 @@ def test_a_key_goes_on_and_another_one_ends(tmp_path: Path, key: bytes, code: in
         assert ended.count(b"interrupted") == 1
         assert left == []
     else:
-        assert b"ended before step 3 of 16; the files are in " in b" ".join(ended.split())
+        assert b"stopped before step 3 of 16; the files are in " in b" ".join(ended.split())
         assert len(left) == 1
         assert b"Traceback" not in ended

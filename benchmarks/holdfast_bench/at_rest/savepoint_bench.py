@@ -211,7 +211,7 @@ class _Heard:
             except queue.Empty:
                 line = None
             if line is None:
-                raise Failed("the measured query ended or stood still", found=f"no batch {batch}")
+                raise Failed("the measured query ended or stalled", found=f"no batch {batch}")
             self.ran.append(_ran(json.loads(line)))
         return self.ran[-1].batch
 

@@ -112,7 +112,7 @@ def _run(folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise Failed("the measured query did not come to its end", found=done.stderr[-2000:])
+        raise Failed("the measured query did not finish", found=done.stderr[-2000:])
 
 
 def _gets(checkpoint: str, keys: int) -> list[float]:
@@ -134,7 +134,7 @@ def _agree(checkpoint: str, keys: int) -> None:
     for side in ("ours", "sparks"):
         said = subprocess.run([*_SIDE, side, checkpoint], capture_output=True, text=True, check=True)  # noqa: S603
         if int(said.stdout.splitlines()[-1]) != keys:
-            raise Failed("a side has not read every row", found=said.stdout, expected=str(keys))
+            raise Failed("a side did not read all rows", found=said.stdout, expected=str(keys))
 
 
 def _diffs(folder: Path, sizes: Sizes, runs: int) -> list[float]:

@@ -145,7 +145,7 @@ def backends(
     """
     wrong = [each for each in sides if each not in SIDES]
     if wrong:
-        raise Invalid("there is no such backend", found=", ".join(wrong), expected=", ".join(SIDES))
+        raise Invalid("unknown backend", found=", ".join(wrong), expected=", ".join(SIDES))
     chosen = [each for each in SIDES if not sides or each in sides]
     say(f"measuring {', '.join(chosen)}: {runs} runs of each …")
     with ExitStack() as held:
@@ -160,5 +160,5 @@ def backends(
     for side, measured in found.items():
         note(f"{side}, a batch", *measured.batch_s)
     if len({measured.rows for measured in found.values()}) != 1:
-        raise Invalid("the backends disagree on the state", found=str({k: v.rows for k, v in found.items()}))
+        raise Invalid("the backends have different state", found=str({k: v.rows for k, v in found.items()}))
     return Backends(sizes, found)

@@ -75,7 +75,7 @@ def cassandra_node(folder: Path) -> Iterator[Node]:
         Failed: It does not start.
     """
     if not (JARS / ".ready").exists():
-        raise NotFound("Cassandra is not there", expected=str(JARS), hint="run `make services-cassandra`")
+        raise NotFound("Cassandra is not installed", expected=str(JARS), hint="run `make services-cassandra`")
     place = folder / "cassandra"
     place.mkdir()
     with socket.socket() as probe:

@@ -87,7 +87,7 @@ class StandaloneCluster:
     def _start(self, main: str, name: str, port: int, *words: str) -> Path:
         home = spark_home(os.environ)
         if home is None:
-            raise NotFound("there is no pyspark", hint="pip install 'holdfast[spark]'")
+            raise NotFound("PySpark is not installed", hint="pip install 'holdfast[spark]'")
         environ = {
             **{key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)},
             "SPARK_HOME": str(home),

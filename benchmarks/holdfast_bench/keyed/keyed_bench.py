@@ -52,7 +52,7 @@ def _chosen(known: Sequence[Workload], only: Sequence[str], sides: Sequence[str]
     for given, allowed, what in ((only, names, "workload"), (sides, every, "side")):
         wrong = [each for each in given if each not in allowed]
         if wrong:
-            raise Invalid(f"there is no such {what}", found=", ".join(wrong), expected=", ".join(allowed))
+            raise Invalid(f"unknown {what}", found=", ".join(wrong), expected=", ".join(allowed))
     found = [each for each in known if not only or each.name in only]
     return [each.of_sides(sides) for each in found] if sides else found
 

@@ -34,7 +34,7 @@ def totals(side: str, events: DataFrame, *, timed: bool = False) -> DataFrame:
         Invalid: There is no such side.
     """
     if side not in SIDES:
-        raise Invalid("there is no such side", found=side, expected=", ".join(SIDES))
+        raise Invalid("unknown side", found=side, expected=", ".join(SIDES))
     return SIDES[side](events, timed)
 
 
@@ -86,7 +86,7 @@ def _held(events: DataFrame, processor: Keyed | KeyedTable) -> DataFrame:
 
 def _untimed(side: str, timed: bool) -> None:
     if timed:
-        raise Invalid("this side is measured without time only", found=side)
+        raise Invalid("this side is not measured with a time mode", found=side)
 
 
 SIDES: dict[str, Callable[[DataFrame, bool], DataFrame]] = {

@@ -65,7 +65,7 @@ def operators(
     """
     wrong = [each for each in only if each not in NAMES]
     if wrong:
-        raise Invalid("there is no such operator", found=", ".join(wrong), expected=", ".join(NAMES))
+        raise Invalid("unknown operator", found=", ".join(wrong), expected=", ".join(NAMES))
     series: list[Series] = []
     ratios: dict[str, float] = {}
     bounds: dict[str, float] = {}

@@ -201,7 +201,7 @@ def skew(
     """
     wrong = [each for each in sides if each not in SIDES]
     if wrong:
-        raise Invalid("there is no such side", found=", ".join(wrong), expected=", ".join(SIDES))
+        raise Invalid("unknown side", found=", ".join(wrong), expected=", ".join(SIDES))
     chosen = [each for each in SIDES if not sides or each in sides]
     runs: dict[str, list[Measured]] = {each: [] for each in chosen}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:

@@ -157,6 +157,4 @@ def _compare(left: dict[tuple[str, str], tuple[object, ...]]) -> None:
     for change in CHANGES:
         sides = {side: left[change, side] for side in SIDES}
         if len(set(sides.values())) != 1:
-            raise Failed(
-                "the sides do not leave the same rows", where=f"bench tables: {change}", found=str(sides)
-            )
+            raise Failed("the sides wrote different rows", where=f"bench tables: {change}", found=str(sides))

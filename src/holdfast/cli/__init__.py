@@ -1,4 +1,4 @@
-"""The command line: one file a verb. A verb computes a value, `output` renders it."""
+"""The command line: one module per verb. A verb computes a value; `output` renders it."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ from holdfast.errors import HoldfastError, Internal, Invalid, NotFound, Unavaila
 from holdfast.extras import missing_package
 
 TRACEBACK = "HOLDFAST_TRACEBACK"
-# What the system says of a path that no trying again makes right.
+# Errors of a path that a retry cannot fix.
 _WRONG_PATHS = frozenset(
     {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
 )
-# The library's error for arguments that it cannot read, which it exports under the names of its kinds alone.
+# Typer's base class of usage errors, which it does not export itself.
 _WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class _CommandLine(short_verbs.Verbs):
-    """Turns every error into its message and exit code, and gives every verb --quiet and its examples."""
+    """The command group: turns errors into messages and exit codes, adds --quiet and examples to verbs."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -74,7 +74,7 @@ class _CommandLine(short_verbs.Verbs):
             help_text.show_in_help(words, verb)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Show where to begin, instead of every verb, to who gives none."""
+        """Show the first verbs if no verb is given."""
         if args or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         output.insist(help_text.first_verbs())
@@ -88,7 +88,7 @@ class _CommandLine(short_verbs.Verbs):
             raise typer.Exit(130) from None
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Everything, the reading of arguments and the printing of help included."""
+        """Run the command line, including argument parsing and help, and exit with its exit code."""
         if completion.ASKING in os.environ:
             completion.answer(self)
             sys.exit(0)
@@ -99,7 +99,7 @@ class _CommandLine(short_verbs.Verbs):
             # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
             if interrupts.is_one(end.__context__):
                 output.insist("interrupted")
-            # What is wrong with a call the library has said itself, for people.
+            # Typer has already printed the usage error as text.
             elif isinstance(end.__context__, _WRONG_CALL) and "--json" in sys.argv:
                 output.emit_json(_wrong_call(end.__context__).as_dict())
             raise
@@ -117,15 +117,15 @@ class _CommandLine(short_verbs.Verbs):
 
 
 def _require_text(words: list[str]) -> None:
-    """Refuse what is not a text: no name of ours can be made of it, and Java has no path of it."""
+    """Refuse arguments that are not valid UTF-8, since neither names nor Java paths can hold them."""
     try:
         b" ".join(map(os.fsencode, words)).decode()
     except UnicodeDecodeError as error:
         raise Invalid(
-            "an argument is no text in UTF-8",
+            "an argument is not valid UTF-8",
             code="HF-E2112",
             found=" ".join(ascii(word) for word in words if not word.isprintable()),
-            hint="rename what it names",
+            hint="rename the file or directory",
         ) from error
 
 
@@ -139,30 +139,30 @@ def _wrong_call(error: Any) -> Invalid:
 
 
 def _translate_error(error: Exception) -> HoldfastError:
-    """An error that nothing has answered, in the words of the system where that has refused something."""
+    """Convert an unhandled exception into an error with a code and a hint."""
     if isinstance(error, OSError) and error.errno is not None:
         where = error.filename if isinstance(error.filename, str) else None
         if where is None and _is_nowhere():
             return NotFound(
-                "the working directory is gone", code="HF-E3022", hint="change to one that is there"
+                "the working directory was deleted", code="HF-E3022", hint="change to an existing directory"
             )
         kind = Invalid if error.errno in _WRONG_PATHS else Unavailable
         return kind(
-            "the system does not do what it was asked",
+            "a system call failed",
             where=where,
             found=error.strerror,
-            hint="see that the path is right, that the disk has room, and that this user may use it",
+            hint="check the path, its permissions and the free disk space",
         )
     return missing_package(error) or Internal(
         "something went wrong inside Holdfast",
         code="HF-E9016",
         found=f"{type(error).__name__}: {error}",
-        hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
+        hint=f"report it with the traceback that `{TRACEBACK}=1` adds to this message",
     )
 
 
 def _is_nowhere() -> bool:
-    """Return whether the working directory has been removed."""
+    """Return True if the working directory was deleted."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -171,12 +171,12 @@ def _is_nowhere() -> bool:
 
 
 def _summary(text: str) -> str:
-    """Return the summary of a verb for a list: all of it, where the library would cut it off."""
+    """Return the first paragraph of a help text in one line, not shortened as Typer does."""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
 def _below(commands: Iterable[Any]) -> Iterator[Any]:
-    """The verbs, and the words that represent several."""
+    """Yield commands and, recursively, the commands of groups."""
     for command in commands:
         yield command
         if isinstance(command, TyperGroup):
@@ -186,7 +186,7 @@ def _below(commands: Iterable[Any]) -> Iterator[Any]:
 app = typer.Typer(
     name="holdfast",
     cls=_CommandLine,
-    help="State management for streaming on Spark.",
+    help="State management for Spark Structured Streaming.",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -209,11 +209,13 @@ def _options(
     pass
 
 
-app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
+app.command("demo", short_help="Run a sample job, kill its driver, and check every result.")(demo.demo)
 app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(demo.tour)
-app.command("init", short_help="Write a small job to begin with, and its test.")(demo.init)
+app.command("init", short_help="Write a small job to start with, and its test.")(demo.init)
 app.command("run", short_help="Run a job under supervision.")(run.run)
-app.command("serve", short_help="Serve REST and the dashboard for all jobs of the state home.")(serve.serve)
+app.command("serve", short_help="Serve the REST API and the dashboard for all jobs of the state home.")(
+    serve.serve
+)
 app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)
 app.command("status", short_help="Show one job: state, batches, savepoints, recoveries, alerts.")(
     status.status
@@ -246,37 +248,37 @@ state.app.command("migrate", short_help="Move state to another backend, partitio
 )
 state.app.command(
     "bootstrap",
-    short_help="Make a savepoint from a history, so that a job starts warm.",
+    short_help="Create a savepoint from historical data, for a warm start.",
 )(state_move.bootstrap)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
-app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(fork.restore)
-app.command("fork", short_help="Make a checkpoint from a savepoint, for another query.")(fork.fork)
+app.command("restore", short_help="Create a checkpoint from a savepoint, for the same query.")(fork.restore)
+app.command("fork", short_help="Create a checkpoint from a savepoint, for a different query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
-app.command("rescale", short_help="Make a checkpoint with another number of partitions.")(fork.rescale)
+app.command("rescale", short_help="Create a checkpoint with a different number of partitions.")(fork.rescale)
 app.command("check", short_help="Check which state new code would keep.")(check.check)
-app.command("lint", short_help="Say what in a query's code or checkpoint will hurt.")(lint.lint)
-app.command("cost", short_help="Show what state costs, and what each change would save.")(cost.cost)
-app.command("advise", short_help="Say what would be better for a checkpoint, a job or a plan.")(advise.advise)
+app.command("lint", short_help="Find problems in a query's code, plan or checkpoint.")(lint.lint)
+app.command("cost", short_help="Estimate the cost of state and the savings of changes.")(cost.cost)
+app.command("advise", short_help="Recommend changes to a checkpoint, a job or a planned job.")(advise.advise)
 app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
-app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
-app.command("doctor", short_help="Check what can run here, and show the defaults of jobs.")(doctor.doctor)
-app.command("explain", short_help="Explain the code of an error, of a lint rule or of advice.")(
-    explain.explain
-)
-app.command("completion", short_help="Print the script that completes what is typed at a TAB.")(
-    completion.completion
-)
+app.command("ttl", short_help="Show how much state a TTL would remove.")(ttl.ttl)
+app.command("doctor", short_help="Check the installation, and show the defaults of jobs.")(doctor.doctor)
+app.command("explain", short_help="Explain the code of an error, a lint rule or advice.")(explain.explain)
+app.command("completion", short_help="Print the completion script of a shell.")(completion.completion)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.", hidden=not bench.AVAILABLE)(
     bench.bench
 )
-app.command("evolve", short_help="Bring the state into the form of new code.")(state_move.evolve)
-app.command("compare", short_help="Run old and new code from a savepoint, and compare.")(fork.compare)
-app.command("check-spark", short_help="Check whether another Spark can continue.")(check.check_spark)
+app.command("evolve", short_help="Convert state to the schema of new code.")(state_move.evolve)
+app.command("compare", short_help="Run old and new code from a savepoint, and compare the results.")(
+    fork.compare
+)
+app.command("check-spark", short_help="Check whether a different Spark version can use the state.")(
+    check.check_spark
+)
 app.command("help", short_help="Show the help of a verb.")(short_verbs.show_help)
 app.command("version", short_help="Print the version.")(short_verbs.version)
 
 
 def main() -> None:
-    """The `holdfast` command."""
+    """Run the `holdfast` command."""
     standard_streams.prepare()
     app(prog_name="holdfast", **help_text.arguments())

@@ -1,4 +1,4 @@
-"""`holdfast advise`: what would be better for a checkpoint or a job, or for a job that is still a plan."""
+"""`holdfast advise`: recommendations for a checkpoint, a job or a planned job."""
 
 from __future__ import annotations
 
@@ -25,59 +25,59 @@ if TYPE_CHECKING:
 def advise(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[CHECKPOINT|JOB]", help="A checkpoint, or a job's. None for a plan."),
+        typer.Argument(metavar="[CHECKPOINT|JOB]", help="A checkpoint or a job; omit it for a planned job."),
     ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             "--topic",
             metavar="backend|checkpoint|partitions|memory",
-            help="Only this; several with commas between. [all]",
+            help="The topics, separated by commas. [all]",
         ),
     ] = None,
     *,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="Of a plan: rows a second.")
+        float | None, typer.Option("--rate", metavar="N", help="Planned job: rows per second.")
     ] = None,
     keys: Annotated[
-        int | None, typer.Option("--keys", metavar="N", help="Of a plan: keys in its state.")
+        int | None, typer.Option("--keys", metavar="N", help="Planned job: number of keys in the state.")
     ] = None,
     value_bytes: Annotated[
         int | None,
-        typer.Option("--value-bytes", metavar="N", help="Of a plan: the bytes of a key's value. [100]"),
+        typer.Option("--value-bytes", metavar="N", help="Planned job: bytes of a key's value. [100]"),
     ] = None,
     latency: Annotated[
         str | None,
-        typer.Option("--latency", metavar="TIME", help="How late a result may be, such as 10s."),
+        typer.Option("--latency", metavar="TIME", help="Maximum latency of a result, such as 10s."),
     ] = None,
     cores: Annotated[
-        int | None, typer.Option("--cores", metavar="N", help="The cores that run tasks.")
+        int | None, typer.Option("--cores", metavar="N", help="Number of cores that run tasks.")
     ] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="Other services are to read the state.")] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="Other services also read the state.")] = False,
     conf: options.Conf = None,
     prices: Annotated[
         str | None,
-        typer.Option("--prices", metavar="FILE", help="A TOML file of prices. [bytes alone have prices]"),
+        typer.Option("--prices", metavar="FILE", help="A TOML file of prices. [storage prices only]"),
     ] = None,
     measured: Annotated[
         str | None,
         typer.Option(
             "--measured",
             metavar="FILE",
-            help="What `holdfast bench backends --json` has printed here. [the guide's figures]",
+            help="Output of `holdfast bench backends --json` on this machine. [the guide's figures]",
         ),
     ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Say what would be better for a checkpoint or a job, or for a job that is still a plan.
+    """Recommend changes to a checkpoint, a job or a planned job.
 
-    The worst comes first, each with what was seen, what it costs to leave it, what to do, and how sure it is:
-    `certain` is shown by files or by the job's batches, `likely` is estimated from them, a `guess` depends on
-    what no file tells. Then come the places where state and the checkpoint could be. The reference has every
-    kind of advice, and how its cost is estimated. For a plan give --rate and --keys.
+    The worst finding comes first. Each has its evidence, the cost of ignoring it, what to do, and how certain
+    it is: `certain` is proved by files or by the job's batches, `likely` is estimated from them, and a
+    `guess` depends on facts that no file records. The possible backends and checkpoint locations follow. The
+    reference lists all advice and how its cost is estimated. For a planned job give --rate and --keys.
 
-    It reads logs, and names and sizes of files; of a job also what the state home remembers of its batches.
+    Reads logs, names and sizes of files; for a job also the batches recorded in the state home.
     """
     report = hf.advise(
         None if target is None else checkpoint_of(target, home),
@@ -99,7 +99,7 @@ def advise(
 def _show(report: AdviceReport) -> None:
     for advice in report.advice:
         _show_advice(advice, report.currency)
-    output.line(f"{report.place or 'the plan'}: {_counts(report.advice)}")
+    output.line(f"{report.place or 'planned job'}: {_counts(report.advice)}")
     if report.forecast is not None:
         _show_plan(report)
     if report.backends:
@@ -108,16 +108,18 @@ def _show(report: AdviceReport) -> None:
         output.prose(f"figures: {report.figures}")
     if report.places:
         output.line()
-        _show_options("PLACE", report.places, report.currency, state=False)
+        _show_options("LOCATION", report.places, report.currency, state=False)
         unpriced = dict.fromkeys(name for place in report.places for name in place.unpriced)
         if unpriced:
-            output.prose(f"+ and {' and '.join(unpriced)} (no price given)")
+            output.prose(f"+: without {' and '.join(unpriced)} (no price given)")
     if report.not_told or report.lint:
         output.line()
     for what in report.not_told:
-        output.prose(f"not told: {what}")
+        output.prose(f"unknown: {what}")
     if report.lint:
-        output.prose(f"lint has more: {', '.join(report.lint)}; see `holdfast lint {_typed(report)}`")
+        output.prose(
+            f"lint has more findings: {', '.join(report.lint)}; see `holdfast lint {_typed(report)}`"
+        )
 
 
 def _typed(report: AdviceReport) -> str:
@@ -141,7 +143,7 @@ def _counts(advice: Sequence[Advice]) -> str:
 
     kinds = [each.severity.value for each in advice]
     counts = [counted(kinds.count(word), word) for word in dict.fromkeys(kinds)]
-    return ", ".join(counts) if counts else "nothing to advise"
+    return ", ".join(counts) if counts else "no advice"
 
 
 def _show_plan(report: AdviceReport) -> None:
@@ -160,12 +162,12 @@ def _show_plan(report: AdviceReport) -> None:
             ("state", rounded_size(found.state_bytes)),
             ("checkpoint", rounded_size(found.checkpoint_bytes)),
             ("memory", rounded_size(found.memory_bytes)),
-            ("a batch every", exact_duration(plan.interval_ms)),
-            ("rows in it", round(plan.rate * plan.interval_ms / 1000)),
-            ("bytes in it", rounded_size(found.batch_bytes)),
+            ("batch interval", exact_duration(plan.interval_ms)),
+            ("rows per batch", round(plan.rate * plan.interval_ms / 1000)),
+            ("bytes per batch", rounded_size(found.batch_bytes)),
             ("partitions", plan.partitions),
-            ("requests a day", requests),
-            ("a month", total_text(found.money, report.currency)),
+            ("requests per day", requests),
+            ("per month", total_text(found.money, report.currency)),
         ]
     )
     output.line()
@@ -186,7 +188,7 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
         read = None if option.read_us is None else rounded_duration(option.read_us / 1000)
         return name, word, size, recovery, read, option.why
 
-    numbers = ("STATE", "RESTART", "READ") if state else ("BYTES", "A MONTH")
+    numbers = ("STATE", "RESTART", "READ") if state else ("BYTES", "PER MONTH")
     output.table([head, "", *numbers, "WHY"], [row(option) for option in listed], below=["WHY"])
 
 

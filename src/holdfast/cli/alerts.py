@@ -1,4 +1,4 @@
-"""`holdfast alerts`: what is wrong with jobs, and the same rules for Prometheus and Grafana."""
+"""`holdfast alerts`: the alerts of jobs, and the alert rules for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ app = options.group("List alerts of jobs, or export the alert rules.")
 _SHOWN = 20
 
 
-@app.command("list", short_help="List active alerts and the newest cleared ones.")
+@app.command("list", short_help="List active alerts and the newest alert events.")
 @examples("", "visits --last 5")
 def list_alerts(
-    job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="One job's name; all by default.")
-    ] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="A job's name. [all jobs]")] = None,
     last: Annotated[
-        int, typer.Option("--last", min=0, max=1000, help="How many of the newest events to show.")
+        int, typer.Option("--last", min=0, max=1000, help="Number of newest events to show.")
     ] = _SHOWN,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """List the alerts that stand, and what has happened to alerts lately.
+    """List active alerts and the newest alert events.
 
-    They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
+    Supervisors and `hf.watch` record them; this command does not inspect any job.
     """
     found = hf.jobs.alerts(job, last=last, home=home)
     output.show(found, json, _show)
     next_step.say_looked_up(json, lambda: _after_alerts(found, home))
 
 
-@app.command("export", short_help="Write rules for Prometheus and a dashboard for Grafana.")
+@app.command("export", short_help="Write alert rules for Prometheus and a dashboard for Grafana.")
 @examples("", "--to monitoring")
 def export(
     to: Annotated[
@@ -50,16 +48,17 @@ def export(
         typer.Option(
             "--to",
             metavar="DIR",
-            help="Write the files to this directory. Without it, print the rules.",
+            help="The directory to write the files to. [print the rules]",
             callback=options.on_this_machine,
         ),
     ] = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Write the rules of alerts for Prometheus, and a dashboard for Grafana.
+    """Write alert rules for Prometheus and a dashboard for Grafana.
 
-    Thresholds are not in them: each job measures its own. Files of a former export are replaced.
+    The rules contain no thresholds: each job exports its own as a metric. Files of an earlier export are
+    replaced.
     """
     from holdfast.observe.grafana import DASHBOARD_FILE, UID, dashboard
     from holdfast.observe.prometheus import HEAD, RULE_FILE, rule_file
@@ -76,7 +75,7 @@ def export(
             "a file is where a directory should be",
             code="HF-E4006",
             where=str(to),
-            hint="name another one with --to",
+            hint="name a different directory with --to",
         )
     for name, (_, mark) in files.items():
         _check(to / name, mark)
@@ -92,7 +91,7 @@ def export(
 
 
 def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
-    """The job with the first alert, where there is a job: a query that is only watched has none."""
+    """Return the words that show the job of the first alert; none for a query that is only watched."""
     if not found.alerts:
         return ()
     name = found.alerts[0].job
@@ -101,8 +100,8 @@ def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
 
 
 def spoken(event: AlertEvent) -> str:
-    """An event in a line."""
-    return f"{event.alert.job}: {'alert' if event.kind == 'firing' else 'alert over'}: {event.alert.text}"
+    """Return an event as one line of text."""
+    return f"{event.alert.job}: {'alert' if event.kind == 'firing' else 'alert resolved'}: {event.alert.text}"
 
 
 def _show(found: JobAlerts) -> None:
@@ -120,7 +119,7 @@ def _show(found: JobAlerts) -> None:
             for alert in found.alerts
         ],
         below=["WHAT"],
-        empty="no alert fires or waits",
+        empty="no active alerts",
     )
     if found.events:
         output.line()
@@ -139,7 +138,7 @@ def _show(found: JobAlerts) -> None:
 
 
 def _check(path: Path, mark: str) -> None:
-    """Refuse to replace a file that is not one of ours."""
+    """Refuse to replace a file that `alerts export` did not write."""
     try:
         ours = mark in path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -148,11 +147,11 @@ def _check(path: Path, mark: str) -> None:
         ours = False
     if not ours:
         raise Conflict(
-            "a file is in the way",
+            "refusing to overwrite a file",
             code="HF-E4007",
             where=str(path),
-            found="a file that no export has written",
-            hint="move it, or name another directory with --to",
+            found="a file that `holdfast alerts export` did not write",
+            hint="move it, or name a different directory with --to",
         )
 
 
@@ -167,7 +166,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             code="HF-E2114",
             where=str(folder),
             found=error.strerror or str(error),
-            hint="name another one with --to",
+            hint="name a different directory with --to",
         ) from error
     storage = LocalStorage(folder.resolve())
     for name, text in files.items():

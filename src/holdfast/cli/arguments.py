@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and what a person means by them: a directory, a savepoint, or a job."""
+"""Arguments that several verbs share, and their resolution to directories, savepoints and jobs."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
 
 
 def whole_address(context: typer.Context, given: str) -> str:
-    """The whole address of a savepoint that is named by a short id or a label; any other as it is.
+    """Return the full address of a savepoint given by a short id or a label; any other text unchanged.
 
     Raises:
-        Invalid: Several savepoints are named like this.
+        Invalid: Several savepoints match.
         NotFound: No savepoint of the directory has the label.
     """
     from holdfast.savepoints.names import savepoint_address
 
-    # Where it is only asked what could be typed next, nothing is looked up.
+    # Completion looks nothing up.
     return given if context.resilient_parsing else savepoint_address(given)
 
 
 def whole_address_or_directory(context: typer.Context, given: str) -> str:
-    """The same where a directory of savepoints may be named as well."""
+    """Return what `whole_address` does; a directory of savepoints is also accepted."""
     from holdfast.savepoints.names import savepoint_address
 
     return given if context.resilient_parsing else savepoint_address(given, or_directory=True)
 
 
 def whole_address_or_none(context: typer.Context, given: str | None) -> str | None:
-    """The same of what may be left out."""
+    """Return what `whole_address` does, or None for None."""
     return None if given is None else whole_address(context, given)
 
 
 def warn_of_label(label: str | None, *uris: str) -> None:
-    """Print why a label that was given to savepoints does not name one of them as DIR@LABEL.
+    """Print a note if DIR@LABEL cannot address the newest of these savepoints.
 
     Args:
         label: The label, if one was given.
-        uris: The whole addresses of the savepoints, all in one directory.
+        uris: The full addresses of the savepoints, all in one directory.
     """
     from holdfast.savepoints.catalog import split_address
     from holdfast.savepoints.names import list_labels, unnameable
@@ -55,7 +55,7 @@ def warn_of_label(label: str | None, *uris: str) -> None:
         return
     why = unnameable(label)
     if why is not None:
-        output.say(f"note: {label!r} cannot name the savepoint as DIR@LABEL, since {why}; its id does")
+        output.say(f"note: DIR@LABEL cannot address label {label!r}, because {why}; use the savepoint's id")
         return
     address, savepoint_id = split_address(uris[-1])
     ids: list[str] = []
@@ -65,8 +65,8 @@ def warn_of_label(label: str | None, *uris: str) -> None:
     if others:
         more = f" and {len(others) - 1} more have" if len(others) > 1 else " has"
         output.say(
-            f"note: savepoint {others[-1]}{more} the label {label!r} too, so DIR@LABEL names none of them;"
-            " name this one by its id, or give it a label of its own with `holdfast savepoint label`"
+            f"note: savepoint {others[-1]}{more} the label {label!r} too, so DIR@LABEL is ambiguous;"
+            " use this savepoint's id, or give it a unique label with `holdfast savepoint label`"
         )
 
 
@@ -78,7 +78,7 @@ AtRest = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT|JOB|SP",
-        help="A checkpoint that no query uses, or a job's, or a savepoint.",
+        help="A checkpoint that no query uses, a job, or a savepoint.",
         callback=whole_address,
     ),
 ]
@@ -94,13 +94,13 @@ Savepoint = Annotated[
     str,
     typer.Argument(
         metavar="SP",
-        help="A savepoint: DIR/ID, of which the beginning is enough, or DIR@LABEL.",
+        help="A savepoint: DIR/ID (the start of the id is enough), or DIR@LABEL.",
         callback=whole_address,
     ),
 ]
 Catalog = Annotated[
     str,
-    typer.Argument(metavar="DIR|JOB", help="The directory of savepoints, a path or URI, or a job's."),
+    typer.Argument(metavar="DIR|JOB", help="A directory of savepoints, as path or URI, or a job's name."),
 ]
 NewCheckpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 State = Annotated[
@@ -114,24 +114,25 @@ Key = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="KEY",
-        help="The values with commas between them, column=value …, or JSON. A window is named by its start.",
+        help="The values separated by commas, column=value …, or JSON. A window is given by its start.",
     ),
 ]
 
 
 def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str:
-    """The checkpoint's address, from itself or from the name of a job in the state home.
+    """Return the address of a checkpoint given by its address or by the name of a job in the state home.
 
-    What is written like a path or a URI is one, and so is what names a directory; anything else names a job.
+    A text with the form of a path or a URI is an address, and so is the name of an existing directory; any
+    other text is a job's name.
 
     Args:
-        given: What a person wrote.
+        given: The argument as typed.
         home: The state home.
-        query: Which query of a job, where it has several.
+        query: The query, if the job has several.
 
     Raises:
-        NotFound: There is neither a directory nor a job of this name, or the job has no such query.
-        Invalid: The job has several queries, each with a checkpoint of its own, and none is named.
+        NotFound: No directory or job has this name, or the job has no such query.
+        Invalid: The job has several queries, each with its own checkpoint, and `query` is None.
     """
     if is_address(given):
         return given
@@ -143,25 +144,25 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
                 f"job {details.status.job.name!r} has no query {query!r}",
                 code="HF-E3023",
                 found=", ".join(checkpoints),
-                hint=f"name one of them, or see them with `holdfast status {details.status.job.name}`",
+                hint=f"name one of these; `holdfast status {details.status.job.name}` shows them",
             )
         return checkpoints[query]
     if len(checkpoints) > 1:
         raise Invalid(
-            f"job {details.status.job.name!r} has {len(checkpoints)} queries with a checkpoint each",
+            f"job {details.status.job.name!r} has {len(checkpoints)} queries, each with its own checkpoint",
             code="HF-E2115",
             found=", ".join(checkpoints),
-            expected="the checkpoint of one of them",
-            hint=f"name one of {', '.join(checkpoints.values())}",
+            expected="the checkpoint of one query",
+            hint=f"give one of {', '.join(checkpoints.values())}",
         )
     return next(iter(checkpoints.values()), details.status.job.checkpoint)
 
 
 def checkpoints_of(given: str, home: str | None) -> list[str]:
-    """Return the checkpoints of all queries of a job; otherwise as `checkpoint_of`.
+    """Return the checkpoints of all queries of a job, or the one checkpoint that is given.
 
     Raises:
-        NotFound: As `checkpoint_of`.
+        NotFound: No directory or job has this name.
     """
     if is_address(given):
         return [given]
@@ -170,11 +171,11 @@ def checkpoints_of(given: str, home: str | None) -> list[str]:
 
 
 def catalog_of(given: str, home: str | None) -> str:
-    """The directory of savepoints, from itself or from the name of a job whose savepoints go there.
+    """Return a directory of savepoints given by its address or by the name of a job.
 
     Raises:
-        NotFound: There is neither a directory nor a job of this name.
-        Invalid: Nobody has said where the job's savepoints go.
+        NotFound: No directory or job has this name.
+        Invalid: The job has no savepoint directory.
     """
     return given if is_address(given) else job_details(given, home).require_savepoint_directory()
 
@@ -183,8 +184,8 @@ def catalog_for(given: str, home: str | None) -> str:
     """Return the default catalog for savepoints of a checkpoint or a job.
 
     Raises:
-        NotFound: There is neither a directory nor a job of this name.
-        Invalid: A checkpoint that is a whole bucket has nothing beside it.
+        NotFound: No directory or job has this name.
+        Invalid: The checkpoint is the root of a bucket or disk, so no directory can be next to it.
     """
     from holdfast.layout import SAVEPOINTS_BESIDE, beside
     from holdfast.storage import open_storage
@@ -195,20 +196,20 @@ def catalog_for(given: str, home: str | None) -> str:
     place = beside(uri, SAVEPOINTS_BESIDE)
     if place is None:
         raise Invalid(
-            "a savepoint of this checkpoint needs a directory",
+            "no directory given for savepoints",
             code="HF-E2116",
-            found=f"none, and {uri} has nothing beside it",
-            hint="name the directory behind the checkpoint",
+            found=f"{uri} is the root of a bucket or disk, so there is no default",
+            hint="give the directory after the checkpoint",
         )
     return place
 
 
 def place_of(given: str, home: str | None) -> str:
-    """The address of a savepoint or of a checkpoint, with the `@BATCH` that was given.
+    """Return the address of a savepoint or a checkpoint, with its `@BATCH` if one was given.
 
     Raises:
-        NotFound: There is neither a directory nor a job of this name.
-        Invalid: The job has several queries, each with a checkpoint of its own.
+        NotFound: No directory or job has this name.
+        Invalid: The job has several queries, each with its own checkpoint.
     """
     place = without_batch(given)
     return checkpoint_of(place, home) + given[len(place) :]
@@ -221,23 +222,23 @@ def without_batch(given: str) -> str:
 
 
 def is_address(given: str) -> bool:
-    """Return whether this is a path, a URI, or an existing directory; otherwise it names a job."""
+    """Return True for a path, a URI or an existing directory; any other text is a job's name."""
     return "/" in given or ":" in given or "\\" in given or Path(given).is_dir()
 
 
 def job_details(given: str, home: str | None) -> JobDetails:
-    """Return the state home's data on a job.
+    """Return the details of a job from the state home.
 
     Raises:
-        NotFound: The job does not exist, and no directory either.
+        NotFound: No job has this name.
     """
     try:
         return options.control(home).details(given)
     except NotFound as error:
         raise NotFound(
-            f"there is neither a directory nor a job {given!r}",
+            f"no directory or job is named {given!r}",
             code="HF-E3024",
             where=error.where,
             found=error.found,
-            hint="see the jobs with `holdfast list`; write a path with a slash in it, such as ./checkpoint",
+            hint="`holdfast list` shows the jobs; write a path with a slash, such as ./checkpoint",
         ) from error

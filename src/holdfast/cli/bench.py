@@ -1,4 +1,4 @@
-"""`holdfast bench`: the measurements, which only a checkout has."""
+"""`holdfast bench`: the benchmarks, which only a source checkout contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.cli import options, output
 from holdfast.cli.help_text import examples
 from holdfast.errors import Unsupported
 
-# The benches are in a checkout, and in no wheel.
+# The benchmarks are in a checkout, and not in a wheel.
 AVAILABLE: Final = find_spec("holdfast_bench") is not None
 
 
@@ -21,9 +21,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state, backends, tables, overhead or"
-            " cluster."
-            " [the first two; the others take long]",
+            help="The benchmark: startup, defaults, operators, keyed, skew, savepoint, state, backends,"
+            " tables, overhead or cluster. [startup and defaults; the others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -32,8 +31,7 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 3 of skew, backends, tables and cluster, 1 of"
-            " keyed.",
+            help="Measured runs of each side. [skew, backends, tables, cluster: 3; keyed: 1; others: 5]",
             show_default=False,
         ),
     ] = None,
@@ -41,13 +39,15 @@ def bench(
         str | None,
         typer.Option(
             "--only",
-            help="For `keyed`: some of dense,dense_1m,sparse,latency,ttl; for `operators`: some of them.",
+            help="Parts, separated by commas: dense,dense_1m,sparse,latency,ttl of `keyed`; operators of"
+            " `operators`.",
         ),
     ] = None,
     sides: Annotated[
         str | None,
         typer.Option(
-            "--sides", help="For `keyed`, `skew` and `backends`: some of the sides, as raw_tws,sql."
+            "--sides",
+            help="Sides of `keyed`, `skew` and `backends`, separated by commas, such as raw_tws,sql.",
         ),
     ] = None,
     keys: Annotated[
@@ -55,21 +55,21 @@ def bench(
         typer.Option(
             "--keys",
             min=1,
-            help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000, for"
-            " `savepoint` and `state` a million, for `backends` 100,000.",
+            help="Number of keys. [keyed (sparse state): 10,000,000; skew: 20,000; savepoint, state:"
+            " 1,000,000; backends: 100,000]",
         ),
     ] = None,
     raw_keys: Annotated[
         int | None,
-        typer.Option("--raw-keys", min=1, help="For `keyed`: the same for the raw side, one million."),
+        typer.Option("--raw-keys", min=1, help="Number of keys on the raw side of `keyed`. [1,000,000]"),
     ] = None,
     rows: Annotated[
         int | None,
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`, 20,000 for"
-            " `cluster`, 200,000 for `backends`; for `skew` all, two million.",
+            help="Events per batch. [savepoint, state: 10,000; cluster: 20,000; backends: 200,000; skew:"
+            " 2,000,000 in total; others: 100,000]",
         ),
     ] = None,
     batches: Annotated[
@@ -77,15 +77,15 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators and cluster, 1 of skew, 5 of"
-            " overhead, backends and tables.",
+            help="Measured batches per run. [operators, cluster: 10; overhead, backends, tables: 5; skew: 1;"
+            " others: 50]",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Measure Holdfast against raw PySpark, both sides in one run, and print the medians.
 
-    Broken off by Ctrl-C or SIGTERM, it prints what it has measured so far, and ends with exit code 130.
+    On Ctrl-C or SIGTERM it prints the results so far and ends with exit code 130.
     """
     _check_installed()
     from holdfast_bench.choices import Choices, measured

@@ -1,7 +1,7 @@
 """Completions of arguments: jobs, savepoints, labels, batches, states, and choices.
 
-All of it is read from files on this machine, in bounded time. Nothing is written, no storage elsewhere is
-asked, and what cannot be read has no candidates.
+Completions are read from files on this machine, in bounded time. Nothing is written, remote storage is not
+read, and a file that cannot be read yields no completions.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from holdfast.storage.local import LocalStorage
 
 
-# Of savepoints and batches, so many of the newest.
+# Maximum number of newest savepoints and batches.
 _MOST: Final = 100
-# A label is in a manifest: after this time no more of them are read.
+# After this time no more manifests are read for their labels.
 _LABELS_S: Final = 0.2
-# A registry that another process writes is waited for this long.
+# Maximum wait for a registry that another process is writing.
 _PATIENCE_S: Final = 0.1
-# What `metavar` names that is typed as it is, such as `batch` or `1`.
+# An alternative in a `metavar` that is typed literally, such as `batch` or `1`.
 _CHOICE: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 _BATCH_OF_ID: Final = re.compile(r"-b([0-9]+)-")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A word that may be typed, as Click has them.
+    """A completion of a word, with the attributes that Click reads.
 
     Attributes:
         value: The word.
-        help: What it is, for shells that show that.
-        type: `plain`; `dir` and `file` represent all directories or files, which the shell looks up itself.
+        help: A description, for shells that show one.
+        type: `plain`; or `dir` or `file` to make the shell list directories or files.
     """
 
     value: str
@@ -63,10 +63,10 @@ class TypedWords:
     """The words typed so far.
 
     Attributes:
-        word: The beginning of the word, without the shell's quotes.
-        given: The arguments and options before it, by the names of the verb's parameters.
-        place: The verb's first argument, if it is there.
-        by_batch: Whether a checkpoint may have `@BATCH` behind it.
+        word: The start of the word, without the shell's quotes.
+        given: The arguments and options before it, by parameter name.
+        place: The verb's first argument, or None.
+        by_batch: True if `@BATCH` may follow a checkpoint.
     """
 
     word: str
@@ -75,18 +75,18 @@ class TypedWords:
     by_batch: bool
 
     def registry(self) -> Registry:
-        """The jobs of the state home, only to be looked at."""
+        """Open the registry of the state home read-only."""
         from holdfast.jobs.registry.registry import Registry
 
         home = options.state_home(self.given.get("home"))
         return Registry(home.registry, patience_s=_PATIENCE_S, read_only=True)
 
     def address_of(self, name: str) -> str:
-        """A path as it is, and a job's checkpoint by its name.
+        """Return a path unchanged, and the checkpoint of a job given by its name.
 
         Raises:
             NotFound: The job does not exist.
-            LookupError: It has several checkpoints.
+            LookupError: The job has several checkpoints.
         """
         if not {"/", ":", "@"}.isdisjoint(name) or Path(_expanded(name)).is_dir():
             return name
@@ -103,8 +103,8 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Completion]:
 
     Args:
         context: Click's context of the verb.
-        parameter: The argument or option; its `metavar` says what it takes.
-        word: The beginning that is typed.
+        parameter: The argument or option; its `metavar` names the accepted kinds.
+        word: The part of the word typed so far.
     """
     arguments = [other for other in context.command.params if other.param_type_name == "argument"]
     place = context.params.get(arguments[0].name) if arguments else None
@@ -118,12 +118,12 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Completion]:
     )
     found: list[Completion] = []
     for kind in wanted:
-        # What one cannot read says nothing of the others.
+        # A kind that cannot be read does not affect the others.
         with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
             found += KINDS[kind](asked) if kind in KINDS else _choice(kind)
     fitting = [one for one in found if one.type != "plain" or one.value.startswith(word)]
     if any(one.type == "plain" and not {"@", "/"}.isdisjoint(one.value) for one in fitting):
-        # No directory is behind an @, and none of a catalog's own is meant.
+        # After an @ no directory can follow, and a catalog's own directories are not candidates.
         fitting = [one for one in fitting if one.type == "plain"]
     return list(dict.fromkeys(fitting))
 
@@ -291,7 +291,7 @@ def _states_at(asked: TypedWords) -> Iterable[NamedOperator]:
 
 
 def _local(address: str) -> LocalStorage | None:
-    """The directory of an address on this machine; None of one elsewhere."""
+    """Open the directory of a local address; return None for remote storage."""
     from holdfast.storage.local import LocalStorage
 
     place = local_path(canonical_uri(parse_storage(_expanded(address), "word"), Path.cwd()))
@@ -299,11 +299,11 @@ def _local(address: str) -> LocalStorage | None:
 
 
 def _expanded(path: str) -> str:
-    """A path as the shell hands it to the verb: what is typed still has its `~`."""
+    """Expand `~` as the shell does before it runs the verb."""
     return os.path.expanduser(path)  # noqa: PTH111 - a Path would lose what is behind the last slash
 
 
-# What is in a parameter's `metavar`, and what may be typed there.
+# The completions of each kind in a `metavar`.
 KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "A": _places,
     "B": _places,
@@ -323,7 +323,7 @@ KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "VERSION": _spark_releases,
     "[QUERY=]SP": _savepoints_by_query,
 }
-# What is in nobody's files: numbers, times, names to be given, and what is written in a language.
+# Kinds without completions: numbers, times, new names, SQL and JSON.
 FREE: Final = frozenset(
     (
         "ADDRESS",

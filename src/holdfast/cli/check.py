@@ -1,4 +1,4 @@
-"""`holdfast check`: report what new code, or a different Spark, would keep of a savepoint."""
+"""`holdfast check`: which state of a savepoint new code or a different Spark version can use."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ if TYPE_CHECKING:
 
 
 _SPARK_VERDICTS = {
-    "goes on": "Spark {} goes on with this state",
-    "doubtful": "Spark {} goes on, but state or results may come to be wrong",
-    "fails": "Spark {} does not go on with this",
+    "goes on": "Spark {} can continue from this state",
+    "doubtful": "Spark {} can continue from this state, but state or results may become wrong",
+    "fails": "Spark {} cannot continue from this state",
 }
-_GROUPS = {"fails": "would not go on:", "meaning": "a risk:", "none": "to know:"}
-_STATE_ALONE = (
-    "--spark looks at the state alone; the code is checked by the Spark that is installed, without it"
-)
+_GROUPS = {"fails": "blockers:", "meaning": "risks:", "none": "notes:"}
+_STATE_ALONE = "--spark checks state only; it takes no code and no option for code"
 
 
 def check_for_spark(
     context: typer.Context, target: str, spark: str, query: str | None, home: str | None, *, json: bool
 ) -> SparkReport:
-    """Look at a savepoint, a checkpoint or a job's, and print the verdict.
+    """Check the state of a savepoint, a checkpoint or a job, and print the verdict.
 
     Raises:
-        Invalid: An option was given that is about code.
+        Invalid: Code, or an option for code, was given.
     """
     for name in ("against", "old", "set_", "conf", "master", "deep"):
         if context.params.get(name):
@@ -63,7 +61,7 @@ def _show_spark(report: SparkReport) -> None:
     written = " or ".join(report.written_by)
     output.fields(
         [
-            ("written by", f"Spark {written}" + ("" if report.noted is None else ", as noted")),
+            ("written by", f"Spark {written}" + ("" if report.noted is None else " (recorded)")),
             ("batch", report.batch_id),
             ("operators", ", ".join(report.operators) or "none"),
             (
@@ -80,12 +78,12 @@ def _show_spark(report: SparkReport) -> None:
             output.prose(f"- {'; '.join(filter(None, said[:2]))} {said[2] or ''}".rstrip(), "  ")
     if report.filled:
         output.line()
-        output.prose("settings that it does not pin yet, with what is taken whatever the session says:")
+        output.prose("settings that this checkpoint does not pin, and the values that Spark will use:")
         for setting in report.filled:
-            value = "(the session's)" if setting.value is None else setting.value
+            value = "(from the session)" if setting.value is None else setting.value
             output.prose(f"- {setting.name}={value}: {setting.meaning}", "  ")
     output.line()
-    tested = "" if report.tested else "; tests have not tried this pair of releases"
+    tested = "" if report.tested else "; not tested with this pair of releases"
     output.line(f"{_SPARK_VERDICTS[report.verdict].format(report.spark)} (batch {report.batch_id}{tested})")
 
 
@@ -106,7 +104,7 @@ def check(
         str,
         typer.Argument(
             metavar="FILE.py[:JOB]|SP",
-            help="The new code, and the job in it; with --spark a savepoint, a checkpoint or a job.",
+            help="The new code and its job; with --spark, a savepoint, a checkpoint or a job.",
         ),
     ],
     against: Annotated[
@@ -114,7 +112,7 @@ def check(
         typer.Option(
             "--against",
             metavar="CHECKPOINT|JOB|SP",
-            help="A savepoint; or the newest batch of a checkpoint, or of a job's.",
+            help="The state: a savepoint, or the newest batch of a checkpoint or a job.",
             callback=whole_address_or_none,
         ),
     ] = None,
@@ -123,11 +121,11 @@ def check(
         typer.Option(
             "--spark",
             metavar="VERSION",
-            help="Another Spark that is to go on with a savepoint's state: 3.4 to 4.3. No code is looked at.",
+            help="Check the state for a Spark version, 3.4 to 4.3, instead of for new code.",
         ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option("--query", metavar="NAME", help="Which query, if the job has several.")
+        str | None, typer.Option("--query", metavar="NAME", help="The query, if the job has several.")
     ] = None,
     old: Annotated[
         str | None,
@@ -139,10 +137,10 @@ def check(
     ] = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
-    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs. [local[2]]")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="The Spark master. [local[2]]")] = None,
     home: options.Home = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also count the keys of large state; this reads all of it.")
+        bool, typer.Option("--deep", help="Also count the keys of large state, which reads all of it.")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -150,13 +148,14 @@ def check(
 
     A state is kept (as it is, or read through a new schema), reinterpreted (different code computed its
     rows), lost (the new code does not have it), new (it starts empty) or refused (the new code cannot read
-    it, so the query would not start). If `state migrate --to` fixes a refusal, the report ends with the call.
+    it, so the query would not start). If `state migrate --to` fixes a refusal, the report ends with that
+    command.
 
-    Exit 0 if all state is kept, 1 if some would be lost or reinterpreted, 2 if the query would not start.
-    Spark plans the code on this machine, which takes some seconds.
+    Exit code 0: all state is kept; 1: some would be lost or reinterpreted; 2: the query would not start.
+    Spark plans the code on this machine, which takes a few seconds.
 
-    With --spark the code stays, and another Spark is to run it: the verdict comes from the files, and nothing
-    is started. Exit 0 if that Spark continues, 1 if that is doubtful, 2 if it does not.
+    With --spark, check whether that Spark version can continue from the state. Only files are read. Exit
+    code 0: yes; 1: uncertain; 2: no.
     """
     if spark is not None:
         code = check_for_spark(context, target, spark, query, home, json=json).exit_code
@@ -165,7 +164,7 @@ def check(
         return
     if against is None:
         raise Invalid(
-            "what the code is to be checked against is missing",
+            "no state given to check the code against",
             code="HF-E2118",
             where="--against",
             expected="a savepoint, a checkpoint or a job",
@@ -209,15 +208,14 @@ def check_spark(
             metavar="CHECKPOINT|JOB|SP", help="A savepoint, a checkpoint or a job.", callback=whole_address
         ),
     ],
-    spark: Annotated[str, typer.Argument(metavar="VERSION", help="The release of Spark: 3.4 to 4.3.")],
+    spark: Annotated[str, typer.Argument(metavar="VERSION", help="The Spark version, 3.4 to 4.3.")],
     query: options.Query = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Check whether a different release of Spark can continue from a savepoint or checkpoint.
+    """Check whether a different Spark version can continue from a savepoint or checkpoint.
 
-    The verdict comes from the files, and nothing is started. Exit 0 if that Spark continues, 1 if that is
-    doubtful, 2 if it does not.
+    Only files are read. Exit code 0: yes; 1: uncertain; 2: no.
     """
     code = check_for_spark(context, target, spark, query, home, json=json).exit_code
     if code:
@@ -233,7 +231,7 @@ def _after_check(
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
-        # What fixes a refusal is a part of the answer; else the columns that the code would have to fit.
+        # The report itself has the fix of a refusal; without one, show the columns that the code must match.
         return () if report.next is not None else ("state", "list", place)
     if report.verdict == "kept":
         job = next_step.job_at(_checkpoint(against), home)
@@ -255,14 +253,14 @@ def _after_check(
 def _migrate_words(
     report: UpgradeReport, place: str, old: str | None, query: str | None, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the call that shows how refused state would be brought into the form of the new code."""
+    """Return the call that plans a migration of refused state to the new code's schema."""
     code = () if old is None else ("--old", old)
     name = () if query is None else ("--query", query)
     return ("state", "migrate", place, "--to", report.target, *code, *name, *given, "--dry-run")
 
 
 def _checkpoint(against: str) -> str:
-    """The checkpoint, or the one that a savepoint was taken of."""
+    """Return the address of a checkpoint, or of the checkpoint that a savepoint was taken from."""
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import is_savepoint, load
     from holdfast.storage import open_storage
@@ -300,11 +298,11 @@ def _show(report: UpgradeReport) -> None:
         output.line()
         output.prose(f"not compared: {missing}")
     output.line()
-    tried = "" if report.trial.ran else "; not tried"
+    tried = "" if report.trial.ran else "; not tried in Spark"
     output.line(f"{_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")
     if report.next is not None:
-        needs = f"; it needs more: {report.migration}" if report.migration else ""
-        output.line(f"fix: bring the state into the form of the new code{needs}")
+        needs = f"; also needed: {report.migration}" if report.migration else ""
+        output.line(f"fix: convert the state to the schema of the new code{needs}")
         output.whole(f"  {report.next}")
 
 
@@ -314,4 +312,4 @@ def _operator(state: StateVerdict) -> str:
 
 
 def _words(text: str | None) -> str:
-    return "nothing" if text is None else text
+    return "none" if text is None else text

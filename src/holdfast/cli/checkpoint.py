@@ -1,4 +1,4 @@
-"""`holdfast checkpoint`: what is in a checkpoint, what each batch did, whether it is whole."""
+"""`holdfast checkpoint`: show a checkpoint, list its batches, and check it for damage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.verification.file_checks import Verification
 
 app = options.group(
-    "Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile."
+    "Inspect the checkpoint of any Structured Streaming query, without Spark; the query may be running."
 )
 
 Address = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT|JOB",
-        help="Its path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:), or the name of its job.",
+        help="A checkpoint's path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:), or a job's name.",
     ),
 ]
 
@@ -40,17 +40,17 @@ def show(
         bool, typer.Option("--partitions", help="Also list the stores of each partition.")
     ] = False,
     confs: Annotated[
-        bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes.")
+        bool, typer.Option("--confs", help="Also list the Spark settings recorded in the checkpoint.")
     ] = False,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show a checkpoint at its newest committed batch: query, sources, operators, state.
 
-    BYTES are what a restart reads: a snapshot of each partition, and every change since. SNAPSHOT KEYS are
-    the keys in the snapshots, where RocksDB counts them, without the changes since. OLDEST VERSION is the
-    oldest version of the state that files are kept of: version V is the state after batch V - 1. FORMAT is
-    the state-checkpoint format, 2 where state files have unique names.
+    BYTES is what a restart reads: one snapshot of each partition and the changes after it. SNAPSHOT KEYS is
+    RocksDB's count of keys in the snapshots, without the later changes. OLDEST VERSION is the oldest state
+    version with retained files; version V is the state after batch V - 1. FORMAT is the state-checkpoint
+    format; in format 2 state files have unique names.
     """
     found = hf.checkpoints.read(checkpoint_of(checkpoint, home))
     if json:
@@ -76,10 +76,10 @@ def history(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what each batch that is still kept has done: how long it took, its failures, state files, offsets.
+    """Show each retained batch: its duration, failures, state files and offsets.
 
-    A supervisor of this state home knows durations and failures. Without one a duration is computed from the
-    times of the log files, with `~` before it.
+    Durations and failures come from the supervisor that uses this state home. Without one, the duration is
+    derived from the times of the log files and marked with `~`.
     """
     from holdfast.jobs.checkpoint_watch import with_registry
 
@@ -97,7 +97,7 @@ def history(
 @app.command("verify")
 @examples("checkpoints/visits", "checkpoints/visits --json")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
-    """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
+    """Check a checkpoint for damage before a restart. Exit code 0: whole; 6: damaged."""
     address = checkpoint_of(checkpoint, home)
     with progress("verify", "files") as tell:
         found = _with_saved_id(hf.checkpoints.verify(address, tell, home=home), home)
@@ -108,7 +108,7 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
 
 
 def _with_saved_id(found: Verification, home: str | None) -> Verification:
-    """Have the problem of a lost query id name a savepoint that has the id."""
+    """Add to the problem of a lost query id a hint with a savepoint that has the id."""
     from dataclasses import replace
 
     from holdfast.external.view import open_checkpoint
@@ -136,7 +136,7 @@ def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ..
 
 
 def _after_verification(checkpoint: str, found: Verification, home: str | None) -> tuple[str, ...]:
-    """A savepoint while all is whole, or of what can still be restored."""
+    """Return the call that takes a savepoint of the newest batch that can be restored."""
     catalog = next_step.catalog_for(found.uri, home)
     if catalog is None or not found.restorable:
         return ()
@@ -151,7 +151,7 @@ def _state(found: Checkpoint) -> str:
 
 
 def _show(found: Checkpoint) -> None:
-    under_way = "" if found.uncommitted is None else f", {found.uncommitted} planned and not committed"
+    under_way = "" if found.uncommitted is None else f", {found.uncommitted} planned but not committed"
     kept = "none" if not found.committed else f"batches {found.committed[0]} to {found.committed[-1]}"
     output.fields(
         [
@@ -160,7 +160,7 @@ def _show(found: Checkpoint) -> None:
             ("batch", f"{'none' if found.batch_id is None else found.batch_id}{under_way}"),
             ("planned", output.moment(found.planned_ms, in_utc=True)),
             ("watermark", output.moment(found.watermark_ms, in_utc=True)),
-            ("kept", kept),
+            ("retained", kept),
             ("provider", found.provider),
             *((("database", found.database),) if found.database is not None else ()),
             ("state", _state(found)),
@@ -276,7 +276,7 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
 
 
 def _by_operator(batch: Batch) -> str | None:
-    """The new bytes of each; of a single one they are those of the batch."""
+    """Return the new bytes of each operator; None for a single operator, since the batch has the sum."""
     if len(batch.operators) < 2:
         return None
     return ", ".join(f"{part.named.display_name}: {part.new_bytes:,}" for part in batch.operators)
@@ -296,9 +296,9 @@ def _show_verification(found: Verification) -> None:
     for remark in found.remarks:
         where = "" if remark.file == "." else f"{remark.file}: "
         output.prose(f"note: {where}{remark.what}")
-    verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
+    verdict = "whole" if found.ok else f"damaged: {counted(len(found.problems), 'file')}"
     if found.ok and found.stateful is None and found.batch_id is not None:
-        verdict += ", as far as its files tell: it keeps no state, or its state is gone"
+        verdict += ", but without state: the query keeps none, or its state is missing"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
     compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
     output.prose(

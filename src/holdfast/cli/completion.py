@@ -1,8 +1,7 @@
-"""`holdfast completion`: the script with which a shell completes what is typed, and what it asks for then.
+"""`holdfast completion`: the completion scripts of shells, and the answers to their requests.
 
-The scripts run `holdfast` itself with the line as far as it is typed. Click works out which parameter is
-meant, and `candidates` what may stand there. A TAB is no place for errors: whatever goes wrong, there are no
-candidates.
+The scripts run `holdfast` itself with the line typed so far. Click finds the parameter at the cursor, and
+`candidates` its completions. Errors are not printed: a request that fails has no completions.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
     from holdfast.cli.candidates import Completion
 
-# In these variables a script says which shell asks, what is typed up to the cursor, and how much of that the
-# shell will put a candidate in place of.
+# The environment variables of a request: the shell, the line up to the cursor, and the part of the word that
+# the shell will replace.
 ASKING: Final = "_HOLDFAST_COMPLETE"
 _LINE: Final = "COMP_LINE"
 _WORD: Final = "COMP_WORD"
-# No line that is typed has one.
+# A character that no typed line contains.
 _CURSOR: Final = "\0"
 _SPECIAL: Final = re.compile(r"[^\w~@%+=:,./-]")
 
 
 class Shell(str, Enum):
-    """The shells that there is a script for."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -124,16 +123,16 @@ def completion(
     shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
     json: options.Json = False,
 ) -> None:
-    """Print the script with which a TAB completes verbs, options, jobs, savepoints, labels and states.
+    """Print a shell script that completes verbs, options, jobs, savepoints, labels and states.
 
-    Put a line into the file that your shell reads when it starts:
+    Add one line to the startup file of your shell:
 
     \b
       ~/.bashrc                    source <(holdfast completion bash)
       ~/.zshrc, after compinit     source <(holdfast completion zsh)
       ~/.config/fish/config.fish   holdfast completion fish | source
 
-    Or write the script to a file that it finds by itself, so that a new shell starts at once:
+    Or write the script to a directory that the shell searches, so that new shells start faster:
 
     \b
     Examples:
@@ -148,7 +147,7 @@ def completion(
 
 
 def answer(verbs: Any) -> None:
-    """Print what may be typed next, a candidate a line: its kind, the word, and what it is.
+    """Print the completions, one per line: type, word and description, separated by tabs.
 
     Args:
         verbs: Click's group of all verbs.
@@ -158,9 +157,9 @@ def answer(verbs: Any) -> None:
         words, bare = _split(f"{line}{_CURSOR}")
         word = words[-1].removesuffix(_CURSOR)
         found = completions(verbs, words[1:-1], word)
-        # A shell may put the candidate in place of a part of the word: bash breaks `sp@before` and `--to=sp`.
+        # A shell may replace only a part of the word: bash splits `sp@before` and `--to=sp`.
         drop = len(word) - len(_ending(word, os.environ.get(_WORD, word)))
-        # What is not a name of a file bash puts in as it is.
+        # Bash inserts candidates that are not file names unescaped.
         escaped = (
             os.environ[ASKING] == Shell.BASH.value and bare and all(one.type == "plain" for one in found)
         )
@@ -174,7 +173,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion
     Args:
         verbs: Click's group of all verbs.
         before: The words before it, without the program.
-        word: Its beginning.
+        word: The part of the word typed so far.
     """
     from typer._completion_classes import BashComplete
 
@@ -185,7 +184,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion
 
     for parameter in _parameters(verbs):
         if parameter.metavar is not None and parameter.metavar not in FREE:
-            # What Typer sets for `autocompletion=`, which knows of no files.
+            # The attribute that Typer sets for `autocompletion=`, which has no file completion.
             parameter._custom_shell_complete = complete
     shell = BashComplete(verbs, {}, "holdfast", ASKING)
     option, equals, _ = word.partition("=")
@@ -197,7 +196,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion
 
 
 def _with_values(context: Any, parameter: Any, before: Sequence[str]) -> Any:
-    """The context with all values: Click reads none of a line whose last option has no value yet."""
+    """Return a context with all values, since Click reads none if the last option has no value yet."""
     if not before or before[-1] not in parameter.opts:
         return context
     groups = 0
@@ -214,7 +213,7 @@ def _parameters(verbs: Any) -> Iterator[Any]:
 
 
 def _split(line: str) -> tuple[list[str], bool]:
-    """The words of a line as a shell takes them, and whether the last one is in no quotes."""
+    """Split a line as a shell does; the second result is False if the last word has an open quote."""
     lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -227,7 +226,7 @@ def _split(line: str) -> tuple[list[str], bool]:
 
 
 def _ending(word: str, theirs: str) -> str:
-    """The part of a word that the shell means, which it may have without quotes or with them."""
+    """Return the part of a word that the shell will replace, without its quotes."""
     return theirs if word.endswith(theirs) else _split(theirs)[0][-1]
 
 

@@ -1,4 +1,4 @@
-"""`holdfast cost`: what state costs, and what each change would save."""
+"""`holdfast cost`: the cost of state, and the savings of possible changes."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ def cost(
         str | None,
         typer.Argument(
             metavar="[CHECKPOINT|JOB|SP]",
-            help="A checkpoint, a job, or a savepoint; none for a plan of --rate and --keys.",
+            help="A checkpoint, a job or a savepoint; omit it for a planned job.",
             callback=whole_address_or_none,
         ),
     ] = None,
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="A TOML file of what bytes, requests and memory cost you."
+            "--prices", metavar="FILE", help="A TOML file of your prices of bytes, requests and memory."
         ),
     ] = None,
     interval: Annotated[
         str | None,
         typer.Option(
-            "--interval", metavar="TIME", help="The time from one batch to the next. [measured; 1m of a plan]"
+            "--interval", metavar="TIME", help="The time between batches. [measured; planned job: 1m]"
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="Of a plan: rows a second.")
+        float | None, typer.Option("--rate", metavar="N", help="Planned job: rows per second.")
     ] = None,
     keys: Annotated[
-        int | None, typer.Option("--keys", metavar="N", help="Of a plan: different keys of its state.")
+        int | None, typer.Option("--keys", metavar="N", help="Planned job: number of keys in the state.")
     ] = None,
     value_bytes: Annotated[
         int | None,
-        typer.Option("--value-bytes", metavar="N", help="Of a plan: the bytes of a key's value. [100]"),
+        typer.Option("--value-bytes", metavar="N", help="Planned job: bytes of a key's value. [100]"),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", metavar="N", help="Of a plan: the partitions of its state. [200]"),
+        typer.Option("--partitions", metavar="N", help="Planned job: number of state partitions. [200]"),
     ] = None,
     medium: Annotated[
         str | None,
-        typer.Option("--on", metavar="s3|hdfs|local", help="Of a plan: what its checkpoint will be on. [s3]"),
+        typer.Option("--on", metavar="s3|hdfs|local", help="Planned job: storage of the checkpoint. [s3]"),
     ] = None,
     savepoints: Annotated[
         list[str] | None,
@@ -75,43 +75,43 @@ def cost(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what state costs, and what each change would save.
+    """Estimate the cost of state, and the savings of possible changes.
 
-    By operator and state: bytes on local disk, in the checkpoint, of older batches and in savepoints; memory;
-    requests to object storage, from how often a batch comes and how many files it writes; and what all of it
-    costs in a month. A price is the guide's where --prices names no other; requests and memory have none
-    until you name one. A change is marked safe, or with its price.
+    For each operator and state: bytes on local disk, in the checkpoint, in older batches and in savepoints;
+    memory; requests to object storage, from the batch interval and the number of files per batch; and the
+    cost per month. Storage prices default to the guide's; requests and memory have no price unless --prices
+    gives one. Each change is marked safe, or has its drawback.
 
-    With --rate and --keys instead of a checkpoint: what a job will cost that is only a plan.
+    With --rate and --keys instead of a checkpoint: estimate the cost of a job that does not exist yet.
     """
     plan = {"--rate": rate, "--keys": keys, "--value-bytes": value_bytes, "--partitions": partitions}
     given = [name for name, value in {**plan, "--on": medium}.items() if value is not None]
     if savepoints and (place is None or is_savepoint(place)):
         raise Invalid(
-            "--savepoints names the directories of a checkpoint's savepoints",
+            "--savepoints can only be combined with a checkpoint or a job",
             code="HF-E2119",
             found="no checkpoint" if place is None else place,
             expected="a checkpoint or a job",
-            hint="leave --savepoints out, or name the checkpoint",
+            hint="omit --savepoints, or give the checkpoint",
         )
     options.on_this_machine(prices)
     if place is not None:
         if given:
             raise Invalid(
-                "a checkpoint has its own figures",
+                "options of a planned job cannot be combined with a checkpoint or savepoint",
                 code="HF-E2120",
                 found=f"{place} and {', '.join(given)}",
-                expected="a checkpoint, or a plan",
-                hint="leave one of both out",
+                expected="a checkpoint or savepoint, or a planned job",
+                hint=f"omit {place}, or omit {', '.join(given)}",
             )
         output.show(_cost(place, home, prices, interval, savepoints), json, _show)
         return
     if rate is None or keys is None:
         raise Invalid(
-            "there is nothing to tell the cost of",
+            "no checkpoint and no complete planned job given",
             code="HF-E2121",
-            found=", ".join(given) or "neither a checkpoint nor a plan",
-            expected="CHECKPOINT, JOB or SP; or --rate and --keys of a plan",
+            found=", ".join(given) or "no checkpoint and no options",
+            expected="CHECKPOINT, JOB or SP; or both --rate and --keys",
             hint="holdfast cost checkpoints/visits, or holdfast cost --rate 5000 --keys 1000000",
         )
 
@@ -130,7 +130,7 @@ def cost(
 def _cost(
     place: str, home: str | None, prices: Path | None, interval: str | None, savepoints: list[str] | None
 ) -> CostReport:
-    """Return the report; of a job's checkpoint with its savepoints, and the memory of its newest batch."""
+    """Return the report; for a job, with its savepoints and the memory use of its newest batch."""
     from holdfast.jobs.reports import job_cost
 
     named = without_batch(place)
@@ -140,7 +140,7 @@ def _cost(
         details = options.control(home).details(place)
     elif named == place and not is_savepoint(place):
         address = open_storage(place).uri
-        with suppress(HoldfastError):  # without a registry that can be read, the files are all there is
+        with suppress(HoldfastError):  # without a readable registry only files are used
             details = options.control(home).job_with(address)
     if details is None:
         return hf.cost(place, prices=prices, interval=interval, savepoints=savepoints)
@@ -156,8 +156,8 @@ def _show(report: CostReport) -> None:
         [
             ("savepoint" if report.is_savepoint else "checkpoint", report.place),
             ("on", report.medium),
-            ("batches kept", report.batches),
-            ("a batch every", _interval_text(report)),
+            ("batches retained", report.batches),
+            ("batch interval", _interval_text(report)),
         ]
     )
     output.line()
@@ -204,16 +204,16 @@ def _show(report: CostReport) -> None:
             ("memory", _memory_text(report)),
             (
                 "requests",
-                "none: it is a savepoint"
+                "none (a savepoint)"
                 if report.is_savepoint
                 else _requests_text(report.requests, report.money, report.medium, currency),
             ),
-            ("a month", total_text(report.money, currency)),
+            ("per month", total_text(report.money, currency)),
         ]
     )
     if report.changes:
         output.line()
-        output.line("what changes would save in a month:")
+        output.line("savings per month of possible changes:")
         for change in report.changes:
             _show_change(change, currency)
 
@@ -225,14 +225,14 @@ def _show_change(change: Saving, currency: str) -> None:
     if change.saves_bytes:
         saves.append(rounded_size(change.saves_bytes))
     if change.saves_requests:
-        saves.append(f"{change.saves_requests:,.0f} requests a day")
+        saves.append(f"{change.saves_requests:,.0f} requests per day")
     output.prose(f"{change.what}: {', '.join(saves)}", "  ")
     longer = (
         ""
         if not change.recovery_ms
-        else f"; a recovery takes up to {rounded_duration(change.recovery_ms)} more"
+        else f"; a recovery takes up to {rounded_duration(change.recovery_ms)} longer"
     )
-    output.prose(f"{'safe' if change.safe else 'its price'}: {change.price}{longer}", "    ")
+    output.prose(f"{'safe' if change.safe else 'drawback'}: {change.price}{longer}", "    ")
     output.prose(f"how: {change.how}", "    ")
 
 
@@ -243,7 +243,7 @@ def _show_forecast(forecast: Forecast) -> None:
     plan, money = forecast.plan, forecast.money
     currency = forecast.prices.currency
     output.line(
-        f"a plan: {plan.rate:,.6g} rows a second, {plan.keys:,} keys of {plan.value_bytes:,} bytes,"
+        f"planned job: {plan.rate:,.6g} rows per second, {plan.keys:,} keys of {plan.value_bytes:,} bytes,"
         f" {plan.partitions:,} partitions, a batch every {rounded_duration(plan.interval_ms)}, on"
         f" {plan.medium}"
     )
@@ -256,11 +256,14 @@ def _show_forecast(forecast: Forecast) -> None:
                 "checkpoint",
                 f"{rounded_size(forecast.checkpoint_bytes)}, {_amount(money.checkpoint)} {currency}",
             ),
-            ("of it older", f"{rounded_size(forecast.retained_bytes)}, of {plan.retain} batches"),
-            ("a batch writes", rounded_size(forecast.batch_bytes)),
+            (
+                "older batches",
+                f"{rounded_size(forecast.retained_bytes)} of it, {plan.retain} batches retained",
+            ),
+            ("bytes per batch", rounded_size(forecast.batch_bytes)),
             ("memory", f"{rounded_size(forecast.memory_bytes)}, {_priced(money.memory, currency)}"),
             ("requests", _requests_text(forecast.requests, money, plan.medium, currency)),
-            ("a month", total_text(money, currency)),
+            ("per month", total_text(money, currency)),
         ]
     )
     output.line()
@@ -286,9 +289,9 @@ def _savepoints_text(report: CostReport) -> str:
 
     if not report.savepoints:
         if not report.catalogs:
-            return "unknown: no directory of savepoints is known; name one with --savepoints DIR"
+            return "unknown: no savepoint directory is known; give one with --savepoints DIR"
         looked = ", ".join(map(next_step.typed, report.catalogs))
-        return f"none in {looked}; name other directories with --savepoints DIR"
+        return f"none in {looked}; give other directories with --savepoints DIR"
     return (
         f"{report.savepoints}, {rounded_size(report.savepoint_bytes)},"
         f" {_amount(report.money.savepoints)} {report.prices.currency}"
@@ -306,9 +309,9 @@ def _memory_text(report: CostReport) -> Any:
 
 def _requests_text(asked: DailyRequests | None, money: Money, medium: str, currency: str) -> str:
     if asked is None:
-        return "none: not in object storage" if medium != "s3" else "unknown: give --interval"
+        return "none (not on object storage)" if medium != "s3" else "unknown: give --interval"
     price = _priced(money.requests, currency)
-    return f"{asked.per_batch.total:,.0f} a batch, {asked.total.total:,.0f} a day, {price}"
+    return f"{asked.per_batch.total:,.0f} per batch, {asked.total.total:,.0f} per day, {price}"
 
 
 def _priced(money: float | None, currency: str) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast demo`, `tour` and `init`: an example, a tour, and a job to start with."""
+"""`holdfast demo`, `tour` and `init`: a sample run, a tour, and a job to start with."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ EXAMPLES = ("coffee-shop",)
 
 @examples("", "--seed 11 --keep shop")
 def demo(
-    example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="Which example.")] = "coffee-shop",
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same day.")] = 7,
+    example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="The example.")] = "coffee-shop",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated day.")] = 7,
     keep: Annotated[
         Path | None,
         typer.Option(
             "--keep",
             metavar="DIR",
-            help="Keep the day, tables and checkpoint there.",
+            help="A directory to keep the input, tables and checkpoint in.",
             callback=options.on_this_machine,
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Run a seeded day at a coffee shop, kill its driver half-way, and check every answer.
+    """Run a generated day at a coffee shop, kill the driver half-way, and check every result.
 
-    Exit code 1 if an answer is not exact, 130 if the run was stopped before its end.
+    Exit code 0: all results are exact; 1: some are not; 130: the run was interrupted.
     """
     if example not in EXAMPLES:
         raise NotFound(
-            "there is no such example",
+            "unknown example",
             code="HF-E3025",
             found=example,
             expected=", ".join(EXAMPLES),
@@ -64,11 +64,17 @@ def demo(
         )
     if keep is not None and keep.exists() and not keep.is_dir():
         raise Conflict(
-            "a file is where a directory should be", code="HF-E4006", where=str(keep), hint="name another one"
+            "a file is where a directory should be",
+            code="HF-E4006",
+            where=str(keep),
+            hint="name a different directory",
         )
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Conflict(
-            "the folder is not empty", code="HF-E4008", where=str(keep), hint="name one that is new or empty"
+            "the directory is not empty",
+            code="HF-E4008",
+            where=str(keep),
+            hint="name a new or empty directory",
         )
     require_package("pyspark")
     if keep is not None:
@@ -96,13 +102,13 @@ def _show(folder: Path, seed: int) -> DemoResult:
         with progress("coffee shop", "rows") as tell:
             return CoffeeShop(folder, seed, now_ms, tell).run()
     except KeyboardInterrupt:
-        output.insist("stopped before the end of the day: no answer was checked")
+        output.insist("interrupted before the end of the day; no results were checked")
         raise typer.Exit(INTERRUPTED) from None
 
 
 def _render(shown: DemoResult) -> None:
     output.line(
-        f"coffee shop, seed {shown.seed}: {shown.events:,} events, out of order, some late, some twice"
+        f"coffee shop, seed {shown.seed}: {shown.events:,} events, out of order, some late, some duplicated"
     )
     output.line()
     output.table(
@@ -124,7 +130,7 @@ def _render(shown: DemoResult) -> None:
         for sample in comparison.missing_samples:
             output.line(f"  missing from {comparison.name}: {sample}")
         for sample in comparison.extra_samples:
-            output.line(f"  too much in {comparison.name}: {sample}")
+            output.line(f"  extra in {comparison.name}: {sample}")
     output.line()
     output.fields(
         [
@@ -142,16 +148,16 @@ def _render(shown: DemoResult) -> None:
 
 
 def _render_saved(shown: DemoResult) -> None:
-    """The savepoints, and their difference key by key."""
+    """Print the savepoints and their difference key by key."""
     saved = shown.saved
     first, second = saved.batches
     output.fields(
         [
-            ("savepoints", f"2 of the query regulars while it ran, at batches {first} and {second}"),
+            ("savepoints", f"2 of the running query regulars, at batches {first} and {second}"),
             ("second savepoint", f"{saved.size_bytes:,} bytes, {saved.new_bytes:,} new"),
             (
                 "restored",
-                f"to another directory, {'every key unchanged' if saved.same else 'NOT every key unchanged'}",
+                f"to a different directory, {'all keys equal' if saved.same else 'KEYS DIFFER'}",
             ),
             ("difference", f"{counted(saved.added, 'customer')} added, {saved.changed:,} changed"),
         ]
@@ -164,11 +170,11 @@ def _render_saved(shown: DemoResult) -> None:
 
 def _format_known(what: Known | None) -> str:
     if what is None:
-        return "nothing known"
+        return "no state"
     return f"{counted(what.visits, 'visit')}, {what.cents / 100:.2f} spent"
 
 
-_PROMPT: Final = "Enter goes on, q ends "
+_PROMPT: Final = "Enter continues, q quits "
 _END_KEYS: Final = ("q", "Q", "\x1b")
 
 
@@ -179,7 +185,7 @@ def tour(
         Path | None,
         typer.Argument(
             metavar="[DIR]",
-            help="Where its files go: a new or an empty directory. [a temporary one]",
+            help="A new or empty directory for the files. [a temporary one]",
             callback=options.on_this_machine,
         ),
     ] = None,
@@ -190,8 +196,8 @@ def tour(
 ) -> None:
     """Walk through the verbs on a small checkpoint: each command is shown, then run.
 
-    Enter continues, q ends. Where input is no terminal, all steps run one after the other. Nothing needs
-    Spark or Java, and nothing outside the directory changes. Steps with SQL are left out where the extra
+    Enter continues, q quits. If standard input is not a terminal, all steps run without waiting. Spark and
+    Java are not needed, and nothing outside the directory changes. Steps with SQL are skipped if the extra
     `sql` is not installed.
     """
     from holdfast.demo.tour.steps import STEPS, Toured, fill_command, unpack
@@ -200,11 +206,11 @@ def tour(
     try:
         with _written(place):
             unpack(place)
-        # The verbs find what was typed in their own process: the directory, and no other state home.
+        # The verbs run in this process: set the directory, and no other state home.
         os.chdir(place)
         for variable in ("HOLDFAST_HOME", "HOLDFAST_CONFIG"):
             os.environ.pop(variable, None)
-        quiet = ["--quiet"] if output.quiet() else []  # each verb sets it anew for the process
+        quiet = ["--quiet"] if output.quiet() else []  # each verb sets it again for the process
         waits = sys.stdin is not None and sys.stdin.isatty() and not yes and not json
         if not json:
             _begin(place)
@@ -212,11 +218,11 @@ def tour(
         steps = [step for step in STEPS if not step.needs_sql or _has_sql()]
         for number, step in enumerate(steps, 1):
             if waits and not _goes_on():
-                output.line(f"ended before step {number} of {len(steps)}; the files are in {place}")
+                output.line(f"stopped before step {number} of {len(steps)}; the files are in {place}")
                 return
             heading = None if json else f"{number}/{len(steps)}  {step.why}"
             walked.append(_walk(context, step, fill_command(step.command, place), heading, quiet))
-    except (KeyboardInterrupt, typer.Exit):  # the latter where a verb has answered Ctrl-C
+    except (KeyboardInterrupt, typer.Exit):  # the latter if a verb handled Ctrl-C
         _forget(place, folder)
         raise
     if json:
@@ -232,10 +238,10 @@ def _place(folder: Path | None) -> Path:
             return Path(tempfile.mkdtemp(prefix="holdfast-tour-")).resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(
-                "this is not an empty directory",
+                "not an empty directory",
                 code="HF-E4009",
                 where=str(folder),
-                hint="name one that is new or empty, or none for a temporary one",
+                hint="name a new or empty directory, or omit it for a temporary one",
             )
         folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
@@ -247,16 +253,16 @@ def _written(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise Invalid(
-            "the files of the tour cannot be written",
+            "cannot write the files of the tour",
             code="HF-E2122",
             where=str(folder),
             found=error.strerror or str(error),
-            hint="name another directory: holdfast tour DIR",
+            hint="name a different directory: `holdfast tour DIR`",
         ) from error
 
 
 def _forget(place: Path, folder: Path | None) -> None:
-    """A temporary directory goes with the interrupted tour; one that a person has named is the person's."""
+    """Delete the temporary directory of an interrupted tour; a directory that was named is kept."""
     if folder is None:
         os.chdir(place.parent)
         shutil.rmtree(place, ignore_errors=True)
@@ -265,14 +271,14 @@ def _forget(place: Path, folder: Path | None) -> None:
 
 
 def _begin(place: Path) -> None:
-    output.line("A day at a coffee shop, and the checkpoint of the query that counted visits.")
-    output.line("Each command is one that you can type for a checkpoint of your own.")
+    output.line("Input: a day at a coffee shop, and the checkpoint of a query that counts visits.")
+    output.line("Each command also works on a checkpoint of your own.")
     output.line()
     output.whole(f"$ cd {shlex.quote(str(place))}")
 
 
 def _goes_on() -> bool:
-    """Wait for a key; say whether the tour continues."""
+    """Wait for a key; return False if it ends the tour."""
     typer.echo(f"\n{_PROMPT}", nl=False, err=True)
     try:
         return typer.getchar() not in _END_KEYS
@@ -285,11 +291,11 @@ def _goes_on() -> bool:
 def _walk(
     context: typer.Context, step: TourStep, command: str, heading: str | None, quiet: list[str]
 ) -> Walked:
-    """Run one step, as `heading` shows it; without a heading its output is only kept.
+    """Run one step and print it under `heading`; without a heading only capture its output.
 
     Raises:
-        Failed: It did not end as it should.
-        Exit: Ctrl-C ended it, and that is said.
+        Failed: The step ended with an unexpected exit code.
+        Exit: Ctrl-C ended the step.
     """
     from holdfast.demo.tour.steps import Walked
 
@@ -306,18 +312,18 @@ def _walk(
         raise typer.Exit(INTERRUPTED)
     if code != step.exit_code:
         raise Failed(
-            "a step of the tour did not end as it should",
+            "a step of the tour failed",
             code="HF-E1002",
             where=command,
             found=f"exit code {code}",
             expected=f"exit code {step.exit_code}",
-            hint="what it says is above; try `holdfast tour` in another directory",
+            hint="see its output above; run `holdfast tour` in a different directory",
         )
     return Walked(step.why, command, code, kept.getvalue())
 
 
 def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
-    """Run a line as a shell would, verbs within this process; give its exit code."""
+    """Run a command line, verbs within this process; return its exit code."""
     words = shlex.split(command)
     if words[0] != "holdfast":
         import subprocess
@@ -342,13 +348,13 @@ def _has_sql() -> bool:
 def _end(place: Path, left_out: int) -> None:
     output.line()
     if left_out:
-        output.line(f"{left_out} steps were left out; with them: pip install 'holdfast[sql]'")
-    output.line(f"That was all. The files are in {place}; nothing else was changed.")
+        output.line(f"{left_out} steps were skipped; to include them: pip install 'holdfast[sql]'")
+    output.line(f"End of the tour. The files are in {place}; nothing else was changed.")
     output.line()
-    output.line("With a checkpoint of your own, while its query runs or not:")
-    output.line("  holdfast checkpoint verify DIR     is it whole?")
-    output.line("  holdfast state list DIR            what is in it?")
-    output.line("  holdfast savepoint take DIR SP     keep it in the directory SP")
+    output.line("For a checkpoint of your own, while its query runs or not:")
+    output.line("  holdfast checkpoint verify DIR     check it for damage")
+    output.line("  holdfast state list DIR            list its states")
+    output.line("  holdfast savepoint take DIR SP     save a copy in the directory SP")
 
 
 @examples("", "pipelines --name totals")
@@ -357,7 +363,7 @@ def init(
         Path,
         typer.Argument(
             metavar="[DIR]",
-            help="Where to write; it is made if need be.",
+            help="The directory to write to; created if missing.",
             callback=options.on_this_machine,
         ),
     ] = Path(),
@@ -367,10 +373,10 @@ def init(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Write a small job to begin with: NAME.py, its test, its data and holdfast.toml.
+    """Write a small job to start with: NAME.py, its test, its data and holdfast.toml.
 
-    The job keeps a count and a sum for each customer, over a directory of JSON files. It runs as it is, once
-    the extra `spark` and Java are installed; what is missing is said. No file is written over.
+    The job keeps a count and a sum per customer over a directory of JSON files. It runs unchanged once the
+    extra `spark` and Java are installed; the output names what is missing. Existing files are not replaced.
     """
     from holdfast.demo.starter.writing import plan_starter, write_starter
 
@@ -379,7 +385,7 @@ def init(
         write_starter(starter)
     output.show_plan(starter, json, _show_files, dry_run=dry_run)
     if starter.install is not None and not json and (dry_run or not next_step.is_wanted(json)):
-        output.say(f"install what the job needs and is missing here: {starter.install}")
+        output.say(f"to install what the job needs: {starter.install}")
     if dry_run:
         next_step.say_for_real(json)
     else:
@@ -394,15 +400,15 @@ def _show_files(starter: Starter) -> None:
 def _say_next(starter: Starter, json: bool) -> None:
     name = starter.name
     steps = [
-        (f"python -m pytest test_{name}.py", "tests the job without Spark"),
-        (f"holdfast run {name}.py", "runs it until all orders are read"),
-        (f"holdfast state scan {name} totals", "shows what it knows of each customer"),
-        (f"holdfast check {name}.py --against checkpoint", "says which state a change keeps"),
+        (f"python -m pytest test_{name}.py", "test the job without Spark"),
+        (f"holdfast run {name}.py", "run it until all orders are read"),
+        (f"holdfast state scan {name} totals", "show the state of each customer"),
+        (f"holdfast check {name}.py --against checkpoint", "check which state a code change keeps"),
     ]
     if Path(starter.folder) != Path.cwd():
         steps.insert(0, (f"cd {shlex.quote(starter.folder)}", ""))
     if starter.install is not None:
-        steps.insert(0, (starter.install, "installs what is missing here"))
+        steps.insert(0, (starter.install, "install what is missing"))
     next_step.say_steps(
-        json, steps, "Put another file into orders/ and run it again: it goes on from its checkpoint."
+        json, steps, "Add a file to orders/ and run the job again: it continues from its checkpoint."
     )

@@ -1,4 +1,4 @@
-"""`holdfast drill`: how long a recovery takes."""
+"""`holdfast drill`: measure the time of a recovery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.cli.progress import progress
 if TYPE_CHECKING:
     from holdfast.jobs.trials.drill import Drilled
 
-# So many of the drills before are shown.
+# Maximum number of earlier drills to show.
 _SHOWN = 5
 
 
@@ -25,7 +25,7 @@ def drill(
         str,
         typer.Argument(
             metavar="SP|DIR|JOB",
-            help="A savepoint; or the newest of a directory, or of the one where a job's go.",
+            help="A savepoint, or a directory or a job for its newest savepoint.",
             callback=whole_address_or_directory,
         ),
     ],
@@ -37,9 +37,7 @@ def drill(
     ] = None,
     max_: Annotated[
         str,
-        typer.Option(
-            "--max", metavar="TIME", help="How long a recovery may take; exit code 1 if it takes longer."
-        ),
+        typer.Option("--max", metavar="TIME", help="The maximum recovery time; exit code 1 if exceeded."),
     ] = "5m",
     query: options.Query = None,
     set_: options.Pairs = None,
@@ -47,10 +45,10 @@ def drill(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Restore a savepoint in a sandbox, run its job to the first batch, and say how long it took.
+    """Restore a savepoint in a sandbox, run its job to the first batch, and measure the recovery time.
 
-    The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
-    directory of savepoints, and shown beside the ones before it.
+    The savepoint is not changed, and nothing is written to the job's sink. Each drill is recorded in the
+    directory of savepoints and shown with the earlier ones.
     """
     from holdfast.config.units import parse_duration
 
@@ -83,7 +81,9 @@ def _show(drilled: Drilled) -> None:
         ]
     )
     if found.load_ms is not None:
-        output.line(f"tasks of the first batch took {output.duration(found.load_ms)} together to load state")
+        output.line(
+            f"loading state took {output.duration(found.load_ms)} in total over the tasks of the first batch"
+        )
     if drilled.earlier:
         output.line()
         output.table(

@@ -1,4 +1,4 @@
-"""`holdfast explain`: the meaning of a code."""
+"""`holdfast explain`: explain a code."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ if TYPE_CHECKING:
 
 @examples("HF-E2001", "HF102 --json")
 def explain(
-    code: Annotated[
-        str, typer.Argument(metavar="CODE", help="The code of an error, of a lint rule or of advice.")
-    ],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code of an error, a lint rule or advice.")],
     json: options.Json = False,
 ) -> None:
-    """Explain the code of an error, of a lint rule or of advice: what it means and what to do.
+    """Explain the code of an error, a lint rule or advice: what it means and what to do.
 
-    The message fills in a value for each `{name}`.
+    A `{name}` in the text is replaced by a value in the actual message.
     """
     output.show(hf.explain_code(code), json, _show)
 
 
 def _show(found: CodeExplanation) -> None:
-    retired = " (no error of this version has it)" if found.retired else ""
+    retired = " (not used by this version)" if found.retired else ""
     output.line(f"{found.code}{retired}")
     for title in found.title:
         output.prose(title, "  ")

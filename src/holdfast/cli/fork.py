@@ -28,60 +28,61 @@ if TYPE_CHECKING:
 def show_plan(plan: RestorePlan) -> None:
     """Print what a restore or a fork would do."""
     output.line(
-        f"the savepoint is whole: would make {plan.checkpoint} at batch {plan.manifest.batch_id},"
+        f"the savepoint is whole; would create {plan.checkpoint} at batch {plan.manifest.batch_id},"
         f" {counted(len(plan.manifest.files), 'file')}, {plan.manifest.size_bytes:,} bytes"
     )
     if plan.database is not None:
-        output.line(f"its state would be written to {plan.database}, into stores of its own")
+        output.line(f"its state would be written to new stores in {plan.database}")
     if plan.table is not None:
-        output.line(f"the log of the new table {plan.table} would be prepared")
+        output.line(f"the sink log of the new table {plan.table} would be prepared")
 
 
 def show_restored(made: Restored) -> None:
-    """Print what a restore or a fork has made."""
+    """Print the result of a restore or a fork."""
     output.whole(made.checkpoint)
     output.say(
-        f"query {made.query_id} goes on with batch {made.batch_id + 1};"
-        f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are links into the catalog"
+        f"query {made.query_id} continues with batch {made.batch_id + 1};"
+        f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are hard links into the catalog"
     )
     if made.plan.database is not None:
-        output.say(f"its state is in {made.plan.database}, in stores of its own")
+        output.say(f"its state is in new stores in {made.plan.database}")
     if made.plan.table is not None:
-        output.say(f"the log of {made.plan.table} is prepared: let the query write its files there")
+        output.say(f"the sink log of {made.plan.table} is prepared; have the query write its files there")
     if made.plan.state_format is not None and made.plan.has_formats:
-        say_format(made.plan.state_format, ", as it had")
+        say_format(made.plan.state_format, ", as before")
 
 
 def show_moved(made: StateReport, change: str) -> None:
-    """Print what a rescale or a migration has made.
+    """Print the result of a rescale or a migration.
 
     Args:
         made: The checkpoint.
-        change: What is other than before.
+        change: The difference from the old checkpoint.
     """
     output.whole(made.checkpoint)
-    output.say(f"{change}: {counted(made.rows, 'row')}, proved to be the same")
+    output.say(f"{change}: {counted(made.rows, 'row')}, verified to be the same")
     output.say(
-        f"query {made.plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
+        f"query {made.plan.query_id} continues with batch {made.batch_id + 1};"
+        " its old checkpoint is unchanged"
     )
 
 
 def say_format(state_format: int, remark: str) -> None:
-    """Say what a checkpoint does not note, and the query has to be started with."""
+    """Print the state format with which the query must be started, since a checkpoint does not record it."""
     output.say(f"start it with spark.sql.streaming.stateStore.checkpointFormatVersion={state_format}{remark}")
 
 
 def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
-    """Print who may be using a checkpoint, before a person confirms that none does."""
+    """Print what is known about users of a checkpoint, for the confirmation with --stopped."""
     if usage is None:
         return
-    emit(f"nobody may use {usage.uri} meanwhile, which --stopped says; what is known:")
+    emit(f"no query may use {usage.uri} meanwhile; confirm with --stopped. Known activity:")
     for line in usage.lines():
         emit(f"  {line}")
 
 
 def show_compared(compared: Compared) -> None:
-    """Print both verdicts, and what differs."""
+    """Print both verdicts and the differences."""
     first, last = compared.batches[0], compared.batches[-1]
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     output.line(
@@ -127,9 +128,9 @@ def _show_outputs(outputs: Outputs) -> None:
             for column in columns:
                 if column not in others:
                     output.line(f"  {sign} column {column}")
-        output.line("  rows are compared by the columns that both have")
+        output.line("  rows are compared on the common columns")
     if outputs.same_rows and any(batch.missing for batch in outputs.batches):
-        output.line("  all batches together hold the same rows; some come in another batch")
+        output.line("  the rows are the same over all batches, but some are in a different batch")
     differing = [
         (batch.batch_id, batch.original_rows, batch.new_rows, batch.missing, batch.extra)
         for batch in outputs.batches
@@ -168,7 +169,7 @@ def fork(  # noqa: PLR0917 - each is an option
         typer.Option(
             "--compare",
             metavar="FILE.py[:JOB]",
-            help="The new code: it and --original run in a sandbox over the same input.",
+            help="The new code, to run in a sandbox with --original over the same input.",
         ),
     ] = None,
     original: Annotated[
@@ -176,15 +177,17 @@ def fork(  # noqa: PLR0917 - each is an option
         typer.Option(
             "--original",
             metavar="FILE.py[:JOB]",
-            help="The code that the savepoint belongs to; a savepoint holds no code.",
+            help="The code of the savepoint's query; a savepoint contains no code.",
         ),
     ] = None,
     batches: Annotated[
-        int, typer.Option("--batches", min=1, metavar="N", help="With --compare: the most batches to run.")
+        int, typer.Option("--batches", min=1, metavar="N", help="With --compare: maximum number of batches.")
     ] = 20,
     samples: Annotated[
         int,
-        typer.Option("--samples", min=0, metavar="N", help="With --compare: how many rows to show."),
+        typer.Option(
+            "--samples", min=0, metavar="N", help="With --compare: number of differing rows to show."
+        ),
     ] = 5,
     drop_expired: options.DropExpired = False,
     database: options.Database = None,
@@ -196,11 +199,11 @@ def fork(  # noqa: PLR0917 - each is an option
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint from a savepoint for another query: the same state, a new query id.
+    """Create a checkpoint from a savepoint for a different query: the same state, a new query id.
 
     With --compare the original code and the new code first run from the savepoint over the same input,
-    without their sinks: exit 0 if outputs and final state are equal, 1 if they differ. A CHECKPOINT that is
-    named is made either way.
+    without their sinks. Exit code 0: outputs and final state are equal; 1: they differ. CHECKPOINT, if given,
+    is created in both cases.
     """
     if compare is None:
         _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired, database=database, table=table)
@@ -214,22 +217,21 @@ def fork(  # noqa: PLR0917 - each is an option
         )
     if database is not None:
         raise Invalid(
-            "a comparison makes its fork where the state was",
+            "--database cannot be combined with --compare",
             code="HF-E2125",
             where="--compare --database",
-            hint="leave --database out; or compare first, and fork to the other database then",
+            hint="omit --database; or compare first, then fork with --database",
         )
     if drop_expired:
         raise Invalid(
-            "a comparison runs from the savepoint as it is",
+            "--drop-expired cannot be combined with --compare",
             code="HF-E2126",
             where="--compare --drop-expired",
-            hint="leave --compare out; or compare from one of `holdfast savepoint take --drop-expired`"
-            " instead",
+            hint="omit --compare; or compare from a savepoint of `holdfast savepoint take --drop-expired`",
         )
     if original is None:
         raise Invalid(
-            "a savepoint holds no code, so the original code must be named too",
+            "--compare needs the original code",
             code="HF-E2127",
             where="--compare",
             expected="--original FILE.py[:JOB]",
@@ -237,10 +239,10 @@ def fork(  # noqa: PLR0917 - each is an option
         )
     if dry_run:
         raise Invalid(
-            "a comparison changes nothing, so there is nothing to leave out",
+            "--dry-run cannot be combined with --compare",
             code="HF-E2128",
             where="--compare --dry-run",
-            hint="leave out CHECKPOINT, and no fork is made",
+            hint="omit CHECKPOINT; then no fork is created",
         )
     with progress("compare", "batches") as tell:
         compared = hf.compare(
@@ -275,15 +277,15 @@ def compare(
         typer.Option(
             "--original",
             metavar="FILE.py[:JOB]",
-            help="The code that the savepoint belongs to; a savepoint holds no code.",
+            help="The code of the savepoint's query; a savepoint contains no code.",
         ),
     ],
     batches: Annotated[
-        int, typer.Option("--batches", min=1, metavar="N", help="The most batches to run.")
+        int, typer.Option("--batches", min=1, metavar="N", help="Maximum number of batches.")
     ] = 20,
     samples: Annotated[
         int,
-        typer.Option("--samples", min=0, metavar="N", help="How many rows to show."),
+        typer.Option("--samples", min=0, metavar="N", help="Number of differing rows to show."),
     ] = 5,
     query: options.Query = None,
     set_: options.Pairs = None,
@@ -291,10 +293,10 @@ def compare(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Run the original code and new code from a savepoint over the same input, and compare what they do.
+    """Run the original code and new code from a savepoint over the same input, and compare the results.
 
-    Both run in a sandbox, without their sinks. Exit 0 if outputs and final state are equal, 1 if they
-    differ. `fork --compare` also makes a checkpoint.
+    Both run in a sandbox, without their sinks. Exit code 0: outputs and final state are equal; 1: they
+    differ. `fork --compare` can also create a checkpoint.
     """
     fork(
         savepoint,
@@ -322,10 +324,10 @@ def _fork(
 ) -> None:
     if checkpoint is None:
         raise Invalid(
-            "it is not said where the fork is to go",
+            "no checkpoint directory given for the fork",
             code="HF-E2129",
             expected="holdfast fork SP CHECKPOINT",
-            hint="name a directory that does not exist",
+            hint="name a directory that does not exist yet",
         )
     if dry_run:
         with progress("verify", "files") as tell:
@@ -355,10 +357,10 @@ def restore(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint from a savepoint; the same query resumes from it, exactly once.
+    """Create a checkpoint from a savepoint; the same query continues from it, exactly once.
 
-    A query that writes files (Parquet, JSON, CSV, …) and gets a new directory for them needs --table: Spark's
-    file sink fails for good up to ten batches later if its log lacks the batches before.
+    A query that writes files (Parquet, JSON, CSV, …) to a new directory needs --table: without it, Spark's
+    file sink fails permanently within ten batches, because its log lacks the earlier batches.
     """
     if dry_run:
         with progress("verify", "files") as tell:
@@ -400,20 +402,20 @@ def rescale(
     *,
     partitions: Annotated[
         int,
-        typer.Option("--partitions", min=1, metavar="N", help="How many partitions the state gets."),
+        typer.Option("--partitions", min=1, metavar="N", help="Number of partitions of the state."),
     ],
     master: Annotated[
-        str | None, typer.Option("--master", help="Where Spark runs, should it be needed.")
+        str | None, typer.Option("--master", help="The Spark master, if Spark is needed.")
     ] = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state in N partitions, and prove that it is the same.
+    """Create a checkpoint with the same state in N partitions, and verify that all rows are equal.
 
-    The query continues from it after the batch that it ends with. What is rescaled stays as it is. A
-    checkpoint needs --stopped, a savepoint does not.
+    The query continues from it after the last batch of the original, which stays unchanged. A checkpoint
+    needs --stopped; a savepoint does not.
     """
     address = checkpoint_of(source, home)
     if dry_run:
@@ -436,9 +438,9 @@ def rescale(
 
 
 def _show_plan(plan: RescalePlan) -> None:
-    by = "Spark does it" if plan.starts_spark else "no Spark is needed"
+    by = "runs Spark" if plan.starts_spark else "does not need Spark"
     output.line(
-        f"would make {plan.checkpoint} of batch {plan.batch_id}:"
+        f"would create {plan.checkpoint} from batch {plan.batch_id}:"
         f" {_change(plan)}, {plan.size_bytes:,} bytes; {by}"
     )
     show_usage(plan.usage, output.line)
@@ -446,7 +448,7 @@ def _show_plan(plan: RescalePlan) -> None:
 
 def _change(plan: RescalePlan) -> str:
     if not plan.before:
-        return "one task has all of the state, whatever the number"
+        return "all state stays in one partition"
     if plan.same:
         return f"{plan.partitions} partitions, as before"
     return f"{', '.join(map(str, sorted(set(plan.before))))} to {plan.partitions} partitions"

@@ -16,11 +16,11 @@ Verb = TypeVar("Verb", bound=Callable[..., None])
 
 
 def examples(*calls: str) -> Callable[[Verb], Verb]:
-    """Note examples of a verb, for its help.
+    """Return a decorator that adds examples to the help of a verb.
 
     Args:
-        calls: What follows the verb's words, as it is typed in a shell. The words themselves are put in
-            front of it, since two verbs may share a function.
+        calls: The arguments of each example, as typed in a shell after the verb. The verb itself is added,
+            since two verbs may share a function.
     """
 
     def note(verb: Verb) -> Verb:
@@ -31,11 +31,11 @@ def examples(*calls: str) -> Callable[[Verb], Verb]:
 
 
 def verbs(words: str, commands: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Each verb with all its words, out of commands that represent one or for several.
+    """Yield each verb with its full name, groups included.
 
     Args:
-        words: What is in front of their names.
-        commands: The commands.
+        words: The words before the names of the commands.
+        commands: Commands and groups of commands.
     """
     for command in commands:
         named = f"{words} {command.name}"
@@ -46,51 +46,51 @@ def verbs(words: str, commands: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def example_lines(words: str, verb: Any) -> list[str]:
-    """The examples of a verb as they are typed."""
+    """Return the examples of a verb as typed."""
     return [f"{words} {call}".rstrip() for call in vars(verb.callback).get(_NOTED, ())]
 
 
 def show_in_help(words: str, verb: Any) -> None:
-    """Let the help of a verb end with its examples."""
+    """Add the examples of a verb to the end of its help."""
     verb.format_epilog = partial(_write, words, verb)
 
 
 def _write(words: str, verb: Any, _context: Any, formatter: Any) -> None:
-    """Write them as one more section; no line is broken, so that it can be pasted."""
+    """Write the examples as a section; lines are not wrapped, so that they can be pasted."""
     with formatter.section("Examples"):
         for line in example_lines(words, verb):
             formatter.write(f"{' ' * formatter.current_indent}{line}\n")
 
 
 FIRST: Final = (
-    ("holdfast tour", "a walk through the verbs"),
-    ("holdfast checkpoint verify checkpoints/visits", "is a checkpoint whole?"),
-    ("holdfast state get checkpoints/visits ann", "what does it know of a key?"),
-    ("holdfast savepoint take checkpoints/visits", "keep a copy; its query may run"),
-    ("holdfast init", "write a small job, to be run"),
+    ("holdfast tour", "walk through the verbs"),
+    ("holdfast checkpoint verify checkpoints/visits", "check a checkpoint for damage"),
+    ("holdfast state get checkpoints/visits ann", "show the state of a key"),
+    ("holdfast savepoint take checkpoints/visits", "save a copy while it runs"),
+    ("holdfast init", "write a small job to start with"),
 )
 
 
 def first_verbs() -> str:
-    """The text, at most 80 columns wide."""
+    """Return the text for a call without a verb, at most 80 columns wide."""
     width = max(len(command) for command, _ in FIRST)
     lines = [f"  {command.ljust(width)}  {why}" for command, why in FIRST]
     return "\n".join(
         [
-            "State management for streaming on Spark.",
+            "State management for Spark Structured Streaming.",
             "",
-            "To begin with:",
+            "Start here:",
             *lines,
             "",
-            "All verbs: holdfast --help. One of them: holdfast state get --help.",
-            "A TAB completes what you type: see holdfast completion --help.",
+            "All verbs: holdfast --help. One verb: holdfast state get --help.",
+            "Shell completion: holdfast completion --help.",
         ]
     )
 
 
-# The library that writes the help takes as many columns at least, unless it is told how many there are.
+# Typer writes at least this many columns unless the width is set.
 _LEAST: Final = 52
-# Which part of the width names may take; a longer one stands above its explanation.
+# Names take at most this part of the width; the text of a longer name starts on the next line.
 _PART: Final = 4
 
 
@@ -101,7 +101,7 @@ def arguments() -> dict[str, int]:
 
 
 def narrow_contexts(context_class: Any) -> Any:
-    """The class of a command's contexts, with such help; it is another one in each release of the library."""
+    """Return a subclass of a context class that formats help for narrow terminals."""
     usual = context_class.formatter_class
 
     def write_dl(formatter: Any, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:

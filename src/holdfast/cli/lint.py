@@ -1,4 +1,4 @@
-"""`holdfast lint`: what in the code of a query, or in its checkpoint, will hurt."""
+"""`holdfast lint`: find problems in the code, the plan or the checkpoint of a query."""
 
 from __future__ import annotations
 
@@ -26,46 +26,43 @@ def lint(
         str,
         typer.Argument(
             metavar="FILE.py|CHECKPOINT|JOB",
-            help="The code of a query, which is read and not run; its checkpoint; or a job with its batches.",
+            help="The code of a query (read, not run), a checkpoint, or a job with its batches.",
         ),
     ],
     plan: Annotated[
         bool,
-        typer.Option(
-            "--plan", help="Build the plan of the job in FILE.py[:JOB] too; it is run up to its start."
-        ),
+        typer.Option("--plan", help="Also build the plan of the job in FILE.py[:JOB], without starting it."),
     ] = False,
     set_: options.Pairs = None,
     conf: options.Conf = None,
     master: Annotated[
-        str | None, typer.Option("--master", help="Where Spark runs for the plan. [local[2]]")
+        str | None, typer.Option("--master", help="The Spark master for --plan. [local[2]]")
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", metavar="text|sarif", help="How findings are printed.")
+        str, typer.Option("--format", metavar="text|sarif", help="The output format.")
     ] = "text",
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Say what in the code of a query, in its plan, or in its checkpoint, will hurt.
+    """Find problems in the code of a query, in its plan, or in its checkpoint.
 
-    Each finding has the id of its rule, where and what was seen, and what to write instead; the reference has
-    the reasons. A rule reports only what it has evidence for. On the line of a finding `# holdfast:
-    ignore[HF102] REASON` suppresses it; [tool.holdfast.lint] in pyproject.toml turns rules off or changes
-    how bad they are.
+    Each finding has the id of its rule, the location, the evidence, and the fix; the reference has the
+    reasons. The comment `# holdfast: ignore[HF102] REASON` on the line of a finding suppresses it;
+    [tool.holdfast.lint] in pyproject.toml turns rules off or changes their severity.
 
-    With --plan the job file is imported and its function is called on this machine, so that Spark makes a
-    plan; no query is started, and a plain script is never run. Of a job by its name its checkpoints are read,
-    and what its state home remembers of its batches.
+    With --plan the job file is imported and its function is called on this machine, so that Spark builds the
+    plan; no query is started, and a plain script is never run. For a job's name its checkpoints are read,
+    and the batches recorded in the state home.
 
-    Exit 0 if there is no error, 1 if there is one; warnings and notes change nothing.
+    Exit code 0: no errors; 1: errors. Warnings and notes do not change it.
     """
     if format_ not in _FORMATS or (json and format_ != "text"):
         raise Invalid(
-            "this is not a format",
+            "unknown output format",
             code="HF-E2130",
             where=f"--format {format_}",
             expected="--json, or --format text or sarif",
-            hint="give one of them",
+            hint="use one of these",
         )
     pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
     report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)
@@ -102,7 +99,7 @@ def _read(target: str, home: str | None) -> LintReport:
 
 
 def _is_code(target: str) -> bool:
-    """Return whether a target is a file, or is named like one; no job and no checkpoint is."""
+    """Return True if a target is a file or ends with .py, so that it is not a job or a checkpoint."""
     if target.endswith(".py"):
         return True
     try:
@@ -120,7 +117,7 @@ def _show(report: LintReport) -> None:
             output.prose(f"in the plan: {finding.in_plan}", "  ")
         output.prose(f"instead: {finding.instead}", "  ")
     if not report.complete:
-        output.prose("the file is too large to be followed to its end: more may be wrong")
+        output.prose("the file is too large for a complete analysis; it may have more problems")
     if report.counted:
         output.line()
     output.line(f"{report.place}: {_counts(report)}")
@@ -143,4 +140,4 @@ def _counts(report: LintReport) -> str:
         )
         if number
     ]
-    return ", ".join(counts) if counts else "nothing found"
+    return ", ".join(counts) if counts else "no findings"

@@ -20,7 +20,7 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
             (status.job.name, status.word, output.moment(status.job.started_ms), status.job.checkpoint)
             for status in jobs
         ],
-        empty="no job has run with this state home",
+        empty="no jobs in this state home",
     )
     if jobs:
         next_step.say(json, "status", jobs[0].job.name, *next_step.home_words(home))

@@ -1,4 +1,4 @@
-"""Savepoints of the coffee shop while it runs: taken, restored elsewhere, and put next to each other."""
+"""Savepoints of the running coffee shop: taken, restored to a different directory, and compared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 from holdfast import savepoints
 from holdfast.savepoints.key_diff import KEYED
 
-# The query whose state is saved: what is known of each customer.
+# The query whose state is saved: one row per customer.
 QUERY: Final = "regulars"
-# At these shares of its rows, so that there is something between the two.
+# The shares of its rows at which savepoints are taken.
 MOMENTS: Final = (0.25, 0.75)
 SAMPLES: Final = 3
 
@@ -22,8 +22,8 @@ class Known:
     """The values of a customer.
 
     Attributes:
-        visits: How often he came.
-        cents: What he spent.
+        visits: The number of visits.
+        cents: The amount spent, in cents.
     """
 
     visits: int
@@ -32,12 +32,12 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A customer whose state is not the same in both savepoints; None where there is none.
+    """A customer whose state differs between the savepoints.
 
     Attributes:
         customer: The customer.
-        before: What was known of him in the first; None where nothing was.
-        after: What is known of him in the second; None where nothing is.
+        before: The values in the first savepoint; None without state.
+        after: The values in the second savepoint; None without state.
     """
 
     customer: str
@@ -47,17 +47,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The saved savepoints, and how the two differ.
+    """The two savepoints and their difference.
 
     Attributes:
-        batches: The batches that they hold.
-        size_bytes: The bytes of the second.
-        new_bytes: Of these, the ones that the first had not stored.
-        same: Whether the restored checkpoint has the state of the savepoint, key by key.
-        added: Customers who came for the first time between the two.
-        changed: Customers of whom more is known in the second.
-        removed: Customers of whom nothing is known any more.
-        seen: Some of them.
+        batches: The batches of the savepoints.
+        size_bytes: The size of the second, in bytes.
+        new_bytes: The bytes that it does not share with the first.
+        same: True if the restored checkpoint has the state of the savepoint, key by key.
+        added: The number of customers only in the second.
+        changed: The number of customers with different values.
+        removed: The number of customers only in the first.
+        seen: A sample of these customers.
     """
 
     batches: tuple[int, int]
@@ -74,8 +74,8 @@ class DemoSavepoints:
     """Takes savepoints of one query as a run continues.
 
     Args:
-        folder: The folder of the showing.
-        events: How many rows the query reads in all.
+        folder: The directory of the demo.
+        events: The number of rows that the query reads in total.
     """
 
     def __init__(self, folder: Path, events: int) -> None:
@@ -85,7 +85,7 @@ class DemoSavepoints:
         self._taken: list[savepoints.Taken] = []
 
     def hear(self, query: str, rows: int) -> None:
-        """Take the next savepoint if its moment has come with this batch; the query runs on meanwhile."""
+        """Take the next savepoint if this batch reaches its share of rows; the query keeps running."""
         if query != QUERY:
             return
         self._rows += rows
@@ -94,9 +94,9 @@ class DemoSavepoints:
             self._take()
 
     def saved(self) -> Saved:
-        """Restore the newest elsewhere, and say what changed from one to the other."""
+        """Restore the newest to a different directory, and compare the two."""
         while len(self._taken) < len(MOMENTS):
-            self._take()  # a driver that was killed may not have told of its last batch
+            self._take()  # a killed driver may not have reported its last batch
         one, other = self._taken
         elsewhere = self._folder / "elsewhere" / QUERY
         savepoints.restore(other.uri, elsewhere)

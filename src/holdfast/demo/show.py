@@ -1,4 +1,4 @@
-"""Run the coffee shop, kill its driver half-way, and hold the answers against the model."""
+"""Run the coffee shop, kill its driver half-way, and compare the results with the model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JOB = Path(__file__).parent / "coffee_shop" / "job.py"
 # Each stream is read by three of the five queries.
 READERS = 3
 
-# How a job ends that has read all its input; one that is stopped ends in another way.
+# The outcome of a job that has read all its input; a stopped job has a different one.
 _WHOLE_DAY = "finished"
 
 # The kill comes when half of all rows are in committed batches.
@@ -61,20 +61,20 @@ class DemoResult(JsonShape):
     """The results of the demo.
 
     Attributes:
-        seed: What the streams were made from.
-        events: Rows delivered in all streams.
-        late: By answer, the rows that came too late for it.
-        questions: By answer, the question.
-        comparisons: Each answer against the expected one: its name, how many rows are equal, missing and
-            extra, samples of the last two, and whether it is exact.
-        batches: The batches that were committed.
-        drivers: The drivers that ran.
-        recovery_ms: From the kill to the first batch committed after it.
-        peak_state_rows: The largest state over all queries at one moment.
-        state_bytes: What the state takes on disk at the end, with the retained batches.
-        elapsed_ms: How long the demo took.
-        folder: Where its files are.
-        saved: The savepoints that were taken on the way, compared and restored.
+        seed: The seed of the generated streams.
+        events: The number of rows in all streams.
+        late: The number of late rows, by answer.
+        questions: The question, by answer.
+        comparisons: Each answer compared with the expected one: its name, the numbers of equal, missing and
+            extra rows, samples of the last two, and whether it is exact.
+        batches: The number of committed batches.
+        drivers: The number of drivers that ran.
+        recovery_ms: The time from the kill to the next commit, in milliseconds.
+        peak_state_rows: The maximum number of state rows over all queries.
+        state_bytes: The size of the state on disk at the end, retained batches included.
+        elapsed_ms: The duration of the demo, in milliseconds.
+        folder: The directory of its files.
+        saved: The savepoints taken during the run, compared and restored.
     """
 
     seed: int
@@ -94,20 +94,20 @@ class DemoResult(JsonShape):
     @property
     @in_json
     def exact(self) -> bool:
-        """Return whether all results equal the model's, a driver was killed, and a restore was equal."""
+        """Return True if all results equal the model's, a driver was killed, and the restore was equal."""
         return (
             self.drivers > 1 and self.saved.same and all(comparison.exact for comparison in self.comparisons)
         )
 
 
 class CoffeeShop:
-    """One showing, in a folder that is empty or new.
+    """One run of the demo in an empty or new directory.
 
     Args:
-        folder: Where the day, the tables, the checkpoint and a state home go.
-        seed: The same seed gives the same day.
-        clock: Epoch milliseconds.
-        tell: Called with how many rows are in committed batches, of how many, and a note.
+        folder: The directory for the input, the tables, the checkpoint and a state home.
+        seed: The seed of the generated day.
+        clock: Returns the current time in epoch milliseconds.
+        tell: Called with the number of rows in committed batches, the total, and a progress text.
     """
 
     def __init__(self, folder: Path, seed: int, clock: Callable[[], int], tell: Tell) -> None:
@@ -123,12 +123,12 @@ class CoffeeShop:
         self._savepoints = DemoSavepoints(folder, 1)
 
     def run(self) -> DemoResult:
-        """Run to the end.
+        """Run the demo to its end and return the results.
 
         Raises:
             Failed: The job failed for good.
-            Unavailable: The day cannot be written; what was written of it is gone again.
-            KeyboardInterrupt: The job was stopped before it had read the whole day; nothing is compared.
+            Unavailable: The input cannot be written; files already written were deleted.
+            KeyboardInterrupt: The job was stopped before it had read all input; nothing is compared.
         """
         began = self._clock()
         day = coffee_day.CoffeeDay.make(self._seed)
@@ -163,11 +163,11 @@ class CoffeeShop:
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise Unavailable(
-                "the day cannot be written",
+                "cannot write the input of the demo",
                 code="HF-E5008",
                 where=str(place),
                 found=error.strerror,
-                hint="name another directory with --keep",
+                hint="name a different directory with --keep",
             ) from error
 
     def _supervise(self) -> JobDetails:
@@ -194,11 +194,11 @@ class CoffeeShop:
         ).run()
         if outcome.state is JobState.FAILED:
             raise Failed(
-                "the coffee shop's job failed",
+                "the job coffee-shop failed",
                 code="HF-E1004",
                 where=str(home.job("coffee-shop")),
                 found=outcome.reason,
-                hint="the driver's log is there; `holdfast doctor --deep` tries Spark alone",
+                hint="read the driver's log in this directory; `holdfast doctor --deep` tests Spark alone",
             )
         if outcome.reason != _WHOLE_DAY:
             raise KeyboardInterrupt(outcome.reason)
@@ -242,7 +242,7 @@ class CoffeeShop:
 
 
 def _peak(details: JobDetails) -> int:
-    """The largest sum of all queries' state rows, as batches came in."""
+    """Return the maximum sum of the state rows of all queries."""
     now: dict[str, int] = {}
     peak = 0
     for batch in details.batches:

@@ -188,11 +188,11 @@ def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
     plan = ("--rate", "5000", "--keys", "1000000")
     shown = holdfast("advise", *plan).stdout
     assert re.search(
-        r"^a month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
+        r"^per month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
     )
     assert re.search(r"^s3 .* USD \+  ", shown, re.MULTILINE)
-    assert "\n+ and requests (no price given)\n" in shown
-    assert "not told: what requests and memory cost" in shown
+    assert "\n+: without requests (no price given)\n" in shown
+    assert "unknown: what requests and memory cost" in shown
 
 
 def test_advice_and_cost_have_one_sum_for_one_plan(holdfast: Holdfast) -> None:

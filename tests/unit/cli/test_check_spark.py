@@ -21,16 +21,16 @@ def test_a_spark_that_goes_on(holdfast: Holdfast) -> None:
     said = holdfast("check", "--spark", "4.2", "ck")
     assert said.returncode == 0, said.stderr
     assert "written by  Spark 3.5" in said.stdout
-    assert "to know:" in said.stdout
-    assert "Spark 4.2 goes on with this state (batch 11)" in said.stdout
+    assert "notes:" in said.stdout
+    assert "Spark 4.2 can continue from this state (batch 11)" in said.stdout
 
 
 def test_a_risk_and_a_refusal(holdfast: Holdfast) -> None:
     risk = holdfast("check", "--spark", "4.1", "ck")
-    assert (risk.returncode, "a risk:" in risk.stdout) == (1, True)
+    assert (risk.returncode, "risks:" in risk.stdout) == (1, True)
     refused = holdfast("check", "--spark", "3.4", "ck")
-    assert (refused.returncode, "would not go on:" in refused.stdout) == (2, True)
-    assert "tests have not tried this pair" in refused.stdout
+    assert (refused.returncode, "blockers:" in refused.stdout) == (2, True)
+    assert "not tested with this pair" in refused.stdout
 
 
 def test_json_has_every_field(holdfast: Holdfast) -> None:
@@ -51,7 +51,7 @@ def test_json_has_every_field(holdfast: Holdfast) -> None:
 def test_what_is_about_code_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     said = holdfast("check", *words)
     assert said.returncode == 2
-    assert "--spark looks at the state alone" in said.stderr
+    assert "--spark checks state only" in said.stderr
 
 
 def test_code_is_checked_against_something(holdfast: Holdfast) -> None:

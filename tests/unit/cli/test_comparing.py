@@ -80,7 +80,7 @@ def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixt
     assert said[2:] == [
         "outputs different: 5 rows from the original, 3 from the new code",
         "  + column note string",
-        "  rows are compared by the columns that both have",
+        "  rows are compared on the common columns",
         "BATCH  ORIGINAL  NEW  MISSING  EXTRA",
         "    4         3    1        3      1",
         '  - batch 4: {"who": "ann", "amount": 7}, 3 times',
@@ -113,9 +113,9 @@ def savepoint(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "where the fork is to go"),
+        ((), "no checkpoint directory given"),
         (("--compare", "new.py"), "--original FILE.py"),
-        (("--compare", "new.py", "--original", "old.py", "--dry-run"), "changes nothing"),
+        (("--compare", "new.py", "--original", "old.py", "--dry-run"), "--dry-run cannot be combined"),
     ],
     ids=["nowhere", "no original", "dry run"],
 )

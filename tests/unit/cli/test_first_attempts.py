@@ -37,7 +37,7 @@ WORKS = {
     "take CK made": "batch 11 of query",
     "evolve --help": "state migrate --to",
     "compare --help": "fork --compare",
-    "check-spark CK 4.3": "Spark 4.3 goes on",
+    "check-spark CK 4.3": "Spark 4.3 can continue",
     "restore CAT@latest made": "made",
     "savepoint show CAT@latest": "edit",
     "restore ONE made": "made",

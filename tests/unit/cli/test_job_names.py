@@ -115,14 +115,14 @@ def without_times(value: Any) -> Any:
 def test_new_code_is_checked_against_a_job(holdfast: Holdfast, shop: Job) -> None:
     """Without Spark: the file is missed only once the job is known."""
     unknown = holdfast("check", "job.py", "--against", "nothing")
-    assert unknown.stderr.startswith("error: there is neither a directory nor a job 'nothing' [HF-E")
+    assert unknown.stderr.startswith("error: no directory or job is named 'nothing' [HF-E")
     assert "there is no such job file" in holdfast("check", "job.py", "--against", "shop").stderr
 
 
 def test_a_job_with_several_queries_needs_one_of_them(holdfast: Holdfast, shop: Job) -> None:
     shop.started({"visits": f"file://{shop.checkpoint}", "spending": "file:///elsewhere"})
     refused = told(holdfast("checkpoint", "show", "shop", "--json"), 2)
-    assert refused["error"] == "job 'shop' has 2 queries with a checkpoint each"
+    assert refused["error"] == "job 'shop' has 2 queries, each with its own checkpoint"
     assert str(shop.checkpoint) in refused["hint"]
     check = ("check", "job.py", "--against", "shop")
     assert "2 queries" in holdfast(*check).stderr

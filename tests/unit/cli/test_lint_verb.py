@@ -37,7 +37,7 @@ def test_an_error_ends_with_exit_code_1_and_a_warning_does_not(holdfast: Holdfas
     assert instead.startswith("  instead: declare a watermark")
     assert (empty, last) == ("", "error.py: 1 error")
     assert holdfast("lint", "warning.py").returncode == 0
-    assert holdfast("lint", "clean.py").stdout == "clean.py: nothing found\n"
+    assert holdfast("lint", "clean.py").stdout == "clean.py: no findings\n"
 
 
 def test_json_has_every_fact(holdfast: Holdfast) -> None:
@@ -82,7 +82,7 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
 def test_another_format_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     said = holdfast("lint", "clean.py", *words)
     assert said.returncode == 2
-    assert said.stderr.startswith("error: this is not a format [HF-E")
+    assert said.stderr.startswith("error: unknown output format [HF-E")
 
 
 PLAIN = 'spark = SparkSession.builder.getOrCreate()\nspark.readStream.table("events").writeStream.start()\n'

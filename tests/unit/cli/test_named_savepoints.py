@@ -120,10 +120,10 @@ def test_a_label_that_cannot_name_is_noted(holdfast: Holdfast, taken: str) -> No
     for label, why in (("12", "digits"), ("release/2", "slash")):
         said = holdfast("savepoint", "take", "./ck", "sp", "--label", label)
         assert said.returncode == 0
-        assert f"note: {label!r} cannot name the savepoint as DIR@LABEL" in said.stderr
+        assert f"note: DIR@LABEL cannot address label {label!r}" in said.stderr
         assert why in said.stderr
         said = holdfast("savepoint", "label", taken, label)
-        assert f"note: {label!r} cannot name" in said.stderr
+        assert f"note: DIR@LABEL cannot address label {label!r}" in said.stderr
         assert "note" not in holdfast("savepoint", "label", taken, label, "-q").stderr
     assert "note" not in holdfast("savepoint", "take", "./ck", "sp", "--label", "v2").stderr
 

@@ -482,10 +482,10 @@ MIGRATE = f"holdfast state migrate {TAKEN} --to visits.py --set size=2 --dry-run
 @pytest.mark.parametrize(
     ("migration", "more"),
     [
-        ("", "fix: bring the state into the form of the new code"),
+        ("", "fix: convert the state to the schema of the new code"),
         (
             "give --initial n=0",
-            "fix: bring the state into the form of the new code; it needs more: give --initial n=0",
+            "fix: convert the state to the schema of the new code; also needed: give --initial n=0",
         ),
     ],
 )

@@ -110,7 +110,7 @@ def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
     made = holdfast("restore", savepoint, "new", "--claim")
     assert (
         made.returncode,
-        "goes on with batch 12" in made.stderr and "checkpointFormatVersion=2" in made.stderr,
+        "continues with batch 12" in made.stderr and "checkpointFormatVersion=2" in made.stderr,
     ) == (0, True)
     assert len(holdfast("savepoint", "list", "catalog").stdout.splitlines()) == 1
 
@@ -249,11 +249,11 @@ def test_a_job_stands_for_its_checkpoint(holdfast: Holdfast, home: Path, checkpo
 
 def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
     refused = told(holdfast("savepoint", "take", "nothing", "catalog", "--json"), 3)
-    assert "neither a directory nor a job" in refused["error"]
+    assert "no directory or job" in refused["error"]
     assert told(holdfast("savepoint", "show", "catalog", "--json"), 2)["kind"] == "invalid"
     for verb in ("list", "gc", "digest"):
         refused = told(holdfast("savepoint", verb, "catalog", "--json"), 3)
-        assert refused["error"] == "there is neither a directory nor a job 'catalog'"
+        assert refused["error"] == "no directory or job is named 'catalog'"
     assert (
         told(holdfast("savepoint", "list", "./catalog", "--json"), 3)["error"]
         == "there are no savepoints here"
@@ -300,7 +300,7 @@ def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_pa
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
     said = holdfast_at_once("rescale", "heap", "five", "--partitions", "5", "--stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
-    assert "2 to 5 partitions: 10 rows, proved to be the same" in said.stderr
+    assert "2 to 5 partitions: 10 rows, verified to be the same" in said.stderr
     assert told(holdfast("rescale", "heap", "five", "--partitions", "5", "--json"), 4)["kind"] == "conflict"
     assert holdfast("rescale", "heap", "--partitions", "0").returncode == 2
     assert holdfast("rescale", "nothing", "--partitions", "2").returncode == 3

@@ -92,13 +92,13 @@ def test_a_killed_restore_is_begun_again(taken: str, tmp_path: Path, monkeypatch
 
 def test_the_verb(holdfast: Holdfast, taken: str, tmp_path: Path) -> None:
     planned = holdfast("restore", taken, "new", "--table", "table", "--dry-run")
-    assert f"the log of the new table file://{tmp_path}/table would be prepared" in planned.stdout
+    assert f"the sink log of the new table file://{tmp_path}/table would be prepared" in planned.stdout
     assert not (tmp_path / "table").exists()
     made = holdfast("restore", taken, "new", "--table", "table", "--json")
     assert json.loads(made.stdout)["table"] == f"file://{tmp_path}/table"
     again = holdfast("fork", taken, "other", "--table", "table")
     assert again.returncode == 0, "the log is that of this batch, and has no files"
-    assert f"the log of file://{tmp_path}/table is prepared" in again.stderr
+    assert f"the sink log of file://{tmp_path}/table is prepared" in again.stderr
     (tmp_path / "table" / "part-0.parquet").write_bytes(b"PAR1")
     said = holdfast("fork", taken, "third", "--table", "table")
     assert (said.returncode, "the table exists" in said.stderr) == (4, True)

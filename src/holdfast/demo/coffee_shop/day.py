@@ -1,8 +1,8 @@
-"""A made-up day at a coffee shop, the same for the same seed, as three streams of JSON files.
+"""A generated day at a coffee shop, reproducible from a seed, as three streams of JSON files.
 
-A camera at the entrance sees arrivals, the till takes orders, the card terminal takes payments. The
-streams are as untidy as real ones: rows come out of order, some far too late, the camera and the
-terminal send some rows twice, some orders are never paid and some payments belong to no order.
+A camera at the entrance sees arrivals, the till takes orders, the card terminal takes payments. Rows
+arrive out of order, some far too late; the camera and the terminal send some rows twice; some orders are
+never paid and some payments belong to no order.
 
 What makes the answers exact is how late a row may come. On-time rows are delivered at most `DISORDER`
 after they happened, less than the watermark's delay, so no way of cutting the files into batches drops
@@ -101,24 +101,24 @@ class CoffeeDay:
 
     @property
     def events(self) -> int:
-        """All deliveries in all streams."""
+        """Return the number of deliveries in all streams."""
         return sum(len(file) for files in self.streams.values() for file in files)
 
     @classmethod
     def make(cls, seed: int = 7, customers: int = 400, files: int = 10, today: date = TODAY) -> CoffeeDay:
-        """Make the day `today` and the ten days before it.
+        """Generate the day `today` and the ten days before it.
 
         A third of the files hold the days before, the rest hold today. The last file of orders and of
         payments ends with an event of a later week, which moves the watermark past everything.
 
         Args:
-            seed: The same seed, the same day.
-            customers: How many people come at all; about 15 events each.
-            files: How many files each stream has, which is how many batches a query will run.
-            today: The day that the shop's questions are about.
+            seed: The seed of the random numbers.
+            customers: The number of customers, with about 15 events each.
+            files: The number of files per stream, which is the number of batches of a query.
+            today: The day that the questions are about.
 
         Raises:
-            Invalid: There are too few customers or files for a day like this.
+            Invalid: There are too few customers or files.
         """
         for name, value, least in (("customers", customers, 1), ("files", files, _FEWEST_FILES)):
             if value < least:
@@ -128,7 +128,7 @@ class CoffeeDay:
                     where=f"CoffeeDay.make({name}=…)",
                     found=str(value),
                     expected=f"at least {least}",
-                    hint=f"make it with {name}={least}",
+                    hint=f"use {name}={least}",
                 )
         rng = Random(seed)  # noqa: S311 - a coffee shop, not a cipher
         happened = _happened(rng, customers, today)
@@ -160,7 +160,7 @@ def _line(event: Event) -> str:
 
 
 def _happened(rng: Random, customers: int, today: date) -> dict[str, list[Event]]:
-    """Everything that happened, in no order, before the streams made a mess of it."""
+    """Generate all events in no order, before they are delivered late or twice."""
     events: dict[str, list[Event]] = {stream: [] for stream in STREAMS}
     for back in range(_DAYS_BACK, -1, -1):
         opening = datetime.combine(today - timedelta(days=back), _OPEN)
@@ -202,7 +202,7 @@ def _until_order(rng: Random) -> int:
 
 
 def _pay(rng: Random, payments: list[Event], order: Order) -> None:
-    """Add the payment of an order, unless nobody pays it, and now and then one that nobody asked for."""
+    """Add the payment of an order, unless it stays unpaid, and sometimes a payment without an order."""
     kind = rng.random()
     paid: int | None = 20 + rng.randrange(1500)
     if kind < 0.05:
@@ -223,7 +223,7 @@ def _pay(rng: Random, payments: list[Event], order: Order) -> None:
 
 
 def _slots(today: date, files: int) -> list[datetime]:
-    """The moments at which a file is full: the days before share a third of the files."""
+    """Return the end times of the files: a third of the files covers the days before."""
     first = datetime.combine(today - timedelta(days=_DAYS_BACK), _OPEN)
     opening = datetime.combine(today, _OPEN)
     before = files // 3
@@ -235,7 +235,7 @@ def _slots(today: date, files: int) -> list[datetime]:
 def _delivered(
     rng: Random, happened: dict[str, list[Event]], slots: list[datetime], today: date
 ) -> CoffeeDay:
-    """Put events into files by when they were delivered, some twice, some far too late."""
+    """Distribute events over files by delivery time, some twice, some far too late."""
     count = len(slots) + 1
     streams: dict[str, list[list[tuple[datetime, Event]]]] = {}
     tardy: dict[str, list[Event]] = {}
@@ -281,7 +281,7 @@ def _deliver(
 
 
 def _passed(streams: Mapping[str, list[list[tuple[datetime, Event]]]], count: int) -> list[datetime | None]:
-    """For each file, the moment that every watermark has passed when it is read, however batches are cut.
+    """Return for each file the time that every watermark has passed when it is read, for any batches.
 
     A query may read any of the streams, and its watermark is that of the slowest.
     """

@@ -1,7 +1,7 @@
 """The coffee shop's job: five questions, five queries, one driver.
 
-Run it with `holdfast run job.py --set day=DIRECTORY --set out=DIRECTORY`, or see it run, be killed and
-checked with `holdfast demo coffee-shop`.
+Run it with `holdfast run job.py --set day=DIRECTORY --set out=DIRECTORY`. `holdfast demo coffee-shop` runs
+it, kills its driver and checks its results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def coffee_shop(spark: SparkSession, day: str = "day", out: str = "tables") -> l
 
 
 def read(spark: SparkSession, path: str, schema: str) -> DataFrame:
-    """One stream: a file a batch, as they came."""
+    """Read a stream of JSON files, one file per batch."""
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(path)
 
 
@@ -80,7 +80,7 @@ def served_in_five(arrivals: DataFrame, orders: DataFrame) -> DataFrame:
 
 
 def unpaid(orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Compute which orders and which payments never met."""
+    """Compute the orders without a payment and the payments without an order."""
     met = hf.join_within(
         orders.withWatermark("ts", LATE),
         hf.dedupe(payments, by="payment_id", time="ts", watermark=LATE),

@@ -1,17 +1,17 @@
 """The expected answers of the coffee shop, computed in plain Python from the files alone.
 
-It knows neither Spark nor the job nor how the day was made. It reads the streams in the order of their
-files and applies the rules that the documentation gives:
+The model is independent of Spark, the job and the generator of the day. It reads the streams in the order
+of their files and applies the documented rules:
 
 - **Repeats.** Rows with one `arrival_id` (or `payment_id`) are one event.
 - **Late rows.** A query's watermark is ten minutes behind the newest time that it has read, and behind
   that of its slower stream where it reads two. A row at or before the watermark is dropped. The
   watermark moves between batches, and how files are cut into batches may change when a driver dies; so
-  a row counts as on time only if no cut can drop it, and as late only if every cut does (of at most two
-  files of a stream a batch). A row between the two has no right answer, and the model says so.
-- **Held rows.** A week is told when the watermark has passed its end. An order or payment that met
-  nobody is told when the watermark says that nobody can come any more, and so is a customer who has sat
-  for five minutes without an order.
+  a row counts as on time only if no cut can drop it, and as late only if every cut does (with at most two
+  files of a stream per batch). A row between the two has no defined answer and raises an error.
+- **Held rows.** A week is reported once the watermark has passed its end. An order or payment without a
+  match is reported once the watermark excludes a later match, and so is a customer who has sat for five
+  minutes without an order.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Row: TypeAlias = tuple[Value, ...]
 _DELAY: Final = timedelta(minutes=10)
 _SEATED_TO_ORDER: Final = timedelta(minutes=5)
 _ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
-# A regular came on so many of so many days before.
+# A regular visited on at least this many of this many days before.
 _REGULAR_DAYS: Final = 3
 _REGULAR_OF: Final = 7
-# What a batch sees as its watermark for late rows comes from the batch before the last one. With two
-# files in each batch the nearest file that surely counts is this many files back.
+# A batch drops late rows by the watermark of the batch before the last one. With two files per batch the
+# nearest file that surely counts is this many files back.
 _SURE: Final = 5
 _SAMPLES: Final = 5
 
@@ -47,7 +47,7 @@ class QuestionAnswer:
 
     Attributes:
         name: The sink's name.
-        question: What a person asked.
+        question: The question in words.
         columns: The names of the columns.
         rows: The answer, in no particular order.
     """
@@ -79,7 +79,7 @@ class RowComparison:
 
     @property
     def exact(self) -> bool:
-        """Return whether no row is missing and none is too many."""
+        """Return True if no row is missing or extra."""
         return not self.missing and not self.extra
 
 
@@ -115,7 +115,7 @@ def read_day(directory: Path) -> dict[str, ShopStream]:
 
 
 def answers(day: Mapping[str, ShopStream]) -> tuple[QuestionAnswer, ...]:
-    """The five answers that the job must give once it has read everything.
+    """Return the five answers that the job must give once it has read all input.
 
     Raises:
         Invalid: A row is neither surely late nor surely on time.
@@ -124,7 +124,7 @@ def answers(day: Mapping[str, ShopStream]) -> tuple[QuestionAnswer, ...]:
 
 
 def late_counts(day: Mapping[str, ShopStream]) -> dict[str, int]:
-    """By question, how many rows come too late for it."""
+    """Return the number of late rows for each question."""
     sources = {
         "visits": ("arrivals",),
         "spend_week": ("payments",),
@@ -140,7 +140,7 @@ def late_counts(day: Mapping[str, ShopStream]) -> dict[str, int]:
 
 
 def compare(expected: QuestionAnswer, found: Iterable[Row]) -> RowComparison:
-    """Compare rows as multisets: order means nothing, repeats do."""
+    """Compare rows as multisets: order is ignored, duplicates count."""
     wanted, got = Counter(expected.rows), Counter(found)
     missing, extra = wanted - got, got - wanted
     return RowComparison(
@@ -154,7 +154,7 @@ def compare(expected: QuestionAnswer, found: Iterable[Row]) -> RowComparison:
 
 
 def rows_of(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[Row]:
-    """Rows of a table as the model writes them: times as ISO text in UTC, in the order of `columns`.
+    """Return rows of a table in the model's format: times as ISO text in UTC, in the order of `columns`.
 
     A time without a zone is taken as UTC, which is what a UTC session writes.
     """
@@ -165,7 +165,7 @@ def _read_stream(folder: Path) -> ShopStream:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise NotFound(
-            "a stream of the day has no files",
+            "a stream of the demo has no files",
             code="HF-E3032",
             where=str(folder),
             expected="*.json",
@@ -193,23 +193,23 @@ def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -
     if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
         return True
     raise Invalid(
-        "whether this row is late depends on how files are cut into batches",
+        "a row is late or on time depending on how files are split into batches",
         code="HF-E2176",
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),
-        expected=f"a row within {_DELAY} of what came before, or one that is {_SURE} files too late",
-        hint="make the day with CoffeeDay.make, whose rows are early enough or far too late",
+        expected=f"a row within {_DELAY} of earlier rows, or one that is late by {_SURE} files",
+        hint="generate the input with CoffeeDay.make",
     )
 
 
 def _on_time(day: Mapping[str, ShopStream], *names: str) -> list[list[ShopEvent]]:
-    """The rows of each stream that a query over all of them does not drop."""
+    """Return the rows of each stream that a query over all streams does not drop."""
     streams = [day[name] for name in names]
     return [[event for event in own.events if not _is_late(event, own, streams)] for own in streams]
 
 
 def _once(events: Iterable[ShopEvent], key: str) -> list[ShopEvent]:
-    """The events without repeats."""
+    """Return the events without duplicates."""
     return list({event.fields[key]: event for event in events}.values())
 
 
@@ -305,7 +305,7 @@ def _unpaid(day: Mapping[str, ShopStream]) -> QuestionAnswer:
             rows.append(_unmatched("payment", payment, payment.fields["payment_id"]))
     return QuestionAnswer(
         "unpaid",
-        "Which orders and which payments never met?",
+        "Which orders and payments have no match?",
         ("what", "order_id", "payment_id", "customer", "cents", "at"),
         tuple(rows),
     )
@@ -355,7 +355,7 @@ def _by_customer(events: Iterable[ShopEvent]) -> dict[str, list[ShopEvent]]:
 
 
 def _week_before(event: ShopEvent, others: Iterable[ShopEvent]) -> list[ShopEvent]:
-    """The events of the seven days before the day of this one."""
+    """Return the events of the seven days before the day of `event`."""
     midnight = _midnight(event.at.date())
     return [other for other in others if midnight - timedelta(days=_REGULAR_OF) <= other.at < midnight]
 
@@ -378,10 +378,10 @@ def _plain(value: Any) -> Value:
     if value is None or isinstance(value, (str, int)):
         return value
     raise Invalid(
-        "an answer holds only text, whole numbers and times",
+        "an answer may contain only text, integers and times",
         code="HF-E2177",
         found=type(value).__name__,
-        hint="convert the column in the job, or write it down in the model",
+        hint="convert the column in the job, or extend the model",
     )
 
 

@@ -3,11 +3,11 @@
 Its answer does not depend on how the streams are cut into batches:
 
 - The handlers of events only add up, by day. An event in time is ahead of the watermark, so what it has
-  to be compared with is too, and no time to live can have taken it away.
-- The answer is given by a timer in event time. When it fires, the watermark has passed it, and all events
-  up to it that are in time have come. It looks at whole days before its own, which are complete.
-- The watermark may have passed it by far, for it moves a batch at a time. A life in event time ends by
-  the watermark, so what a timer reads must live that much longer than it looks back.
+  to be compared with is too, and no TTL can have expired it.
+- An event-time timer emits the answer. When it fires, the watermark has passed it, so all events up to it
+  that are on time have arrived. It reads whole days before its own, which are complete.
+- The watermark may be far ahead, since it moves once per batch. An event-time TTL expires by the
+  watermark, so the state that a timer reads needs a TTL that is longer than its look-back.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ OUTPUT = (
 
 
 class Regulars(hf.Keyed):
-    """Calls a waiter to each regular who has waited too long, and says what he usually takes.
+    """Call a waiter to each regular who has waited too long, with the usual order.
 
-    A regular came on three of the seven days before.
+    A regular has visited on at least three of the seven days before.
     """
 
-    # What the camera and the terminal may send again.
+    # The ids of arrivals and payments, to drop duplicates.
     seen = hf.map("string", "boolean", ttl=hf.ttl("24h", clock="event"))
     days = hf.map(
         "date",
@@ -46,7 +46,7 @@ class Regulars(hf.Keyed):
     waiting = hf.map("string", "int")
 
     def on_arrivals(self, event: Any, state: Any, ctx: Any) -> None:
-        """Count the visit, and wait for an order unless it is known already."""
+        """Count the visit, and wait for an order unless it has already arrived."""
         if event.arrival_id in state.seen:
             return
         state.seen[event.arrival_id] = True
@@ -57,7 +57,7 @@ class Regulars(hf.Keyed):
             ctx.timer(due, name=event.arrival_id)
 
     def on_orders(self, event: Any, state: Any, ctx: Any) -> None:
-        """Note the drink, and stop waiting for an order."""
+        """Record the drink, and stop waiting for an order."""
         state.ordered.append(event.ts)
         _add(state.days, event.ts, drinks=[event.drink])
         for timer in ctx.timers():
@@ -66,13 +66,13 @@ class Regulars(hf.Keyed):
                 del state.waiting[timer.name]
 
     def on_payments(self, event: Any, state: Any, _ctx: Any) -> None:
-        """Add what was paid."""
+        """Add the amount paid."""
         if event.payment_id not in state.seen:
             state.seen[event.payment_id] = True
             _add(state.days, event.ts, cents=event.amount)
 
     def on_timer(self, timer: Any, state: Any, ctx: Any) -> dict[str, Any] | None:
-        """Nobody has ordered: call the waiter if this is a regular."""
+        """Call the waiter if a regular has not ordered."""
         seat = state.waiting.pop(timer.name)
         seated = timer.at - PATIENCE
         week = [state.days[day] for day in _days_before(seated.date()) if day in state.days]

@@ -1,1 +1,1 @@
-"""A job to begin with: its files as they are written into a directory of one's own."""
+"""A job to start with: the templates of its files, and their writer."""

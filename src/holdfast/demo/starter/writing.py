@@ -1,4 +1,4 @@
-"""Write the files of a job to begin with, all of them or none."""
+"""Write the files of a job to start with, all of them or none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Starter(JsonShape):
-    """A job to begin with.
+    """A job to start with.
 
     Attributes:
-        name: The job, its file and its function.
-        folder: The directory, in full.
+        name: The name of the job, its file and its function.
+        folder: The absolute path of the directory.
         files: The files, relative to the directory.
-        install: The command that installs what the job and its test need and is missing here; null where
-            nothing is.
+        install: The command that installs the missing packages of the job and its test; null if none is
+            missing.
     """
 
     name: str
@@ -41,36 +41,36 @@ class Starter(JsonShape):
 
 
 def plan_starter(folder: Path, name: str) -> Starter:
-    """Say which files would be written; writes nothing.
+    """Return the files that would be written; write nothing.
 
     Raises:
-        Invalid: The name cannot be that of a module of one's own, or the directory is a file.
-        Conflict: One of the files is there.
+        Invalid: The name is not usable for a Python module, or the directory is a file.
+        Conflict: One of the files exists.
     """
     _check_name(name)
     place = Path(os.path.realpath(folder))
     if place.exists() and not place.is_dir():
         raise Invalid(
-            "this is no directory", code="HF-E2178", where=str(place), hint="name a directory, new or not"
+            "not a directory", code="HF-E2178", where=str(place), hint="name a new or existing directory"
         )
     files = tuple(_contents(name))
     there = [file for file in files if (place / file).exists()]
     if there:
         raise Conflict(
-            "a job is not written over files that are there",
+            "refusing to overwrite existing files",
             code="HF-E4011",
             where=str(place),
             found=", ".join(there),
-            hint="name another directory: `holdfast init DIR`",
+            hint="name a different directory: `holdfast init DIR`",
         )
     return Starter(name, str(place), files, install_for_jobs("pytest", java=_lacks_java()))
 
 
 def write_starter(starter: Starter) -> None:
-    """Write them; what is written is removed again where one of them cannot be.
+    """Write the files; if one of them fails, delete those already written.
 
     Raises:
-        Conflict: One of the files has come to be meanwhile.
+        Conflict: One of the files was created in the meantime.
         Unavailable: The directory cannot be written.
     """
     place = Path(starter.folder)
@@ -98,13 +98,13 @@ def _lacks_java() -> bool:
         return True
     except (
         HoldfastError
-    ):  # one that is named, and that a second one would not replace; a run says what is wrong
+    ):  # a configured Java is unusable; installing another does not help, and a run reports it
         return False
     return False
 
 
 def _contents(name: str) -> Mapping[str, str]:
-    """The text of each file, by its path."""
+    """Return the text of each file by its path."""
     templates = {
         f"{name}.py": "job",
         f"test_{name}.py": "test_job",
@@ -122,16 +122,16 @@ def _check_name(name: str) -> None:
     usable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:64] or "shop"
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise Invalid(
-            "the name cannot be that of a Python module",
+            "not a valid Python module name",
             code="HF-E2179",
             where=f"--name {name}",
-            expected="small letters, digits and underscores, a letter first",
-            hint=f"such as --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
+            expected="lower-case letters, digits and underscores, starting with a letter",
+            hint=f"for example --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
         )
     if name == "hf" or importlib.util.find_spec(name) is not None:
         raise Invalid(
-            "a module of this name exists, and the job's file would hide it",
+            "a module with this name exists, and the job's file would hide it",
             code="HF-E2180",
             where=f"--name {name}",
-            hint=f"take another, such as --name my_{name}",
+            hint=f"use a different name, for example --name my_{name}",
         )

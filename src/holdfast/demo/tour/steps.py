@@ -1,6 +1,6 @@
-"""The steps of the tour, the files that they go over, and what came of them.
+"""The steps of the tour, its files, and its results.
 
-The checkpoint is one that the demo's query `visits` has left; `tests/golden/make_tour.py` makes it.
+The checkpoint comes from the demo's query `visits`; `tests/golden/make_tour.py` creates it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from holdfast.json_shapes import JsonShape
 
 _PACKED: Final = Path(__file__).parent / "coffee-shop.tar.xz"
 _ANN: Final = "'2026-03-05 00:00,ann'"
-# The time of a savepoint, with which its id begins, is enough to name it.
+# The length of the time at the start of a savepoint's id, which is enough to name it.
 _TIME: Final = len("20260305T080000.000Z")
 
 
 @dataclass(frozen=True, slots=True)
 class TourStep:
-    """A command and why one would type it.
+    """A command and its purpose.
 
     Attributes:
-        why: One sentence.
-        command: The line as it is typed; `named` fills in what earlier steps have made.
-        exit_code: What it ends with.
-        needs_sql: Whether it needs the extra `sql`, or continues from a step that does.
+        why: The purpose, in one sentence.
+        command: The line as typed; `fill_command` inserts the results of earlier steps.
+        exit_code: The expected exit code.
+        needs_sql: True if it, or a step that it builds on, needs the extra `sql`.
     """
 
     why: str
@@ -41,10 +41,10 @@ class Walked(JsonShape):
     """A step that was run.
 
     Attributes:
-        why: What the step is for.
+        why: The purpose of the step.
         command: The line that was run.
-        exit_code: What it ended with.
-        output: What it printed on standard output.
+        exit_code: Its exit code.
+        output: Its standard output.
     """
 
     why: str
@@ -55,12 +55,12 @@ class Walked(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Toured(JsonShape):
-    """The whole tour.
+    """A completed tour.
 
     Attributes:
-        folder: Where its files are.
-        steps: The steps that were run, in their order.
-        left_out: How many need the extra `sql`, which is not installed.
+        folder: The directory of its files.
+        steps: The steps in the order in which they ran.
+        left_out: The number of steps skipped because the extra `sql` is not installed.
     """
 
     folder: str
@@ -74,66 +74,70 @@ STEPS: Final = (
         "cat arrivals/0.json arrivals/1.json arrivals/2.json arrivals/3.json",
     ),
     TourStep(
-        "Spark has counted them by day and customer. Is the checkpoint whole?",
+        "Spark counted them by day and customer. Check the checkpoint for damage.",
         "holdfast checkpoint verify checkpoint",
     ),
-    TourStep("What is in it: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
-    TourStep("Which states there are, with the columns of their keys.", "holdfast state list checkpoint"),
+    TourStep("Show the checkpoint: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
+    TourStep("List its states, with the columns of their keys.", "holdfast state list checkpoint"),
     TourStep(
-        "One key of one state: how often was ann here? Count her lines above.",
+        "Get one key of one state: the visits of ann. Count her lines above.",
         f"holdfast state get checkpoint aggregate {_ANN}",
     ),
     TourStep(
-        "Which batches changed it: ask this when a count looks wrong.",
+        "Show the batches that changed it. Use this if a count looks wrong.",
         f"holdfast state history checkpoint aggregate {_ANN}",
     ),
     TourStep(
-        "All keys, in SQL.",
+        "Query all keys in SQL.",
         "holdfast state scan checkpoint"
         ' --sql "select customer, count from aggregate order by count desc, customer"',
         needs_sql=True,
     ),
     TourStep(
-        "A savepoint keeps this state for good; the query may run meanwhile.",
+        "Take a savepoint, a permanent copy of the state. The query may run.",
         "holdfast savepoint take checkpoint savepoints --label tour",
     ),
     TourStep(
-        "An edit makes a second savepoint; what it is made from stays as it is.",
+        "Edit the state: this creates a second savepoint; the first is unchanged.",
         "holdfast state edit {first} aggregate --set count=4"
         " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
         needs_sql=True,
     ),
     TourStep(
-        "What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}", needs_sql=True
+        "Show what the edit changed, key by key.", "holdfast savepoint diff {first} {last}", needs_sql=True
     ),
     TourStep(
-        "Undo makes a third savepoint, with the state from before the edit.",
+        "Undo the edit: this creates a third savepoint, with the state before it.",
         "holdfast state undo {last} --yes",
         needs_sql=True,
     ),
     TourStep(
-        "It is the state of the first one again.", "holdfast savepoint diff {first} {last}", needs_sql=True
+        "Compare it with the first one: the state is the same.",
+        "holdfast savepoint diff {first} {last}",
+        needs_sql=True,
     ),
     TourStep(
-        "What a restore would make: a checkpoint from which the query goes on.",
+        "Plan a restore: a new checkpoint from which the query continues.",
         "holdfast restore {first} restored --dry-run",
     ),
     TourStep(
-        "The same state in three partitions instead of two, in a new directory.",
+        "Rescale: the same state in three partitions, in a new directory.",
         "holdfast rescale {first} rescaled --partitions 3",
     ),
     TourStep(
-        "Now damage: one byte of one state file, in a copy of the checkpoint.",
+        "Damage a copy of the checkpoint: change one byte of one state file.",
         "cp -r checkpoint damaged && printf X | dd of={file} bs=1 seek=40 conv=notrunc status=none",
     ),
     TourStep(
-        "verify names the file, and ends with exit code 6.", "holdfast checkpoint verify damaged", exit_code=6
+        "verify names the damaged file and ends with exit code 6.",
+        "holdfast checkpoint verify damaged",
+        exit_code=6,
     ),
 )
 
 
 def unpack(folder: Path) -> None:
-    """Put the arrivals and the checkpoint into a directory that exists and empty; all or nothing."""
+    """Unpack the arrivals and the checkpoint into an empty directory; on an error, empty it again."""
     try:
         _unpack(folder)
     except BaseException:
@@ -153,7 +157,7 @@ def _unpack(folder: Path) -> None:
 
 
 def fill_command(command: str, folder: Path) -> str:
-    """A step's command with the names of what there is: first and last savepoint, the file to damage."""
+    """Insert the first and last savepoint and the file to damage into a step's command."""
     taken = sorted(path.name for path in (folder / "savepoints/savepoints").glob("*"))
     state = sorted((folder / "checkpoint/state/0/0").glob("5_*.changelog"))
     return command.format(
