@@ -230,7 +230,7 @@ def test_what_state_costs_is_drawn(page: Page, url: str) -> None:
     assert sum(widths) + len(widths) == pytest.approx(600, abs=1)
     assert card.locator("tbody th").first.inner_text() != ""
     card.locator("summary").click()
-    assert card.get_by_text("a time to live", exact=False).is_visible()
+    assert card.get_by_text("a TTL, for each tenth", exact=False).is_visible()
 
 
 def test_a_table_is_sorted_and_stays_so(page: Page, url: str) -> None:

@@ -269,8 +269,8 @@ def test_what_both_show_is_one_finding(spark: SparkSession, job: Path) -> None:
     (finding,) = hf.lint(job, plan=True, spark=spark).counted
     assert (finding.rule, finding.line) == ("HF104", 14)
     assert finding.evidence == (FindingEvidence.SOURCE, FindingEvidence.PLAN)
-    assert finding.seen == "dropDuplicates by `id` does not have the event time"
-    assert finding.in_plan == "none of the keys `id` carries the event time"
+    assert finding.seen == "dropDuplicates by `id` does not include the event time"
+    assert finding.in_plan == "none of the keys `id` is the event time"
 
 
 def test_a_comment_suppresses_what_the_plan_shows(spark: SparkSession, job: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_strict_job_is_refused_with_its_errors(spark: SparkSession, job: Path)
     with pytest.raises(Invalid) as caught:
         refuse_errors(made, str(job), sinks, 2)
     assert caught.value.fact == "the job is strict, and lint finds 1 error"
-    assert caught.value.found == "line 14: HF104 none of the keys `id` carries the event time"
+    assert caught.value.found == "line 14: HF104 none of the keys `id` is the event time"
     (job.parent / "pyproject.toml").write_text('[tool.holdfast.lint]\nseverity = { HF104 = "warning" }\n')
     refuse_errors(made, str(job), sinks, 2)
 

@@ -245,7 +245,7 @@ def same_each_time() -> Iterator[None]:
         patch.object(
             advice_evidence,
             "place_of",
-            lambda _: CheckpointLocation(Lasting.DISK, "on ext4, a disk of this machine"),
+            lambda _: CheckpointLocation(Lasting.DISK, "on ext4, a local disk of this machine"),
         ),
     ):
         yield

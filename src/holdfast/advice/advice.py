@@ -1,4 +1,4 @@
-"""An advice, its confidence, and the commands that it names."""
+"""Advice, its confidence, and the commands it names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.json_shapes import JsonShape
 
 
 class Topic(str, Enum):
-    """The subject of an advice."""
+    """The subject of a piece of advice."""
 
     BACKEND = "backend"
     CHECKPOINT = "checkpoint"
@@ -24,10 +24,10 @@ class Topic(str, Enum):
 
 
 class Confidence(str, Enum):
-    """The confidence of an advice.
+    """The confidence of a piece of advice.
 
-    `CERTAIN`: files, or the job's own batches, show it. `LIKELY`: they show what leads to it, and its size is
-    estimated. `GUESS`: it depends on something that no file tells.
+    `CERTAIN`: files, or the job's own batches, show it. `LIKELY`: they show the cause, and its size is
+    estimated. `GUESS`: it depends on something that no file records.
     """
 
     CERTAIN = "certain"
@@ -40,14 +40,14 @@ class Cost(JsonShape):
     """The cost of leaving a setting as it is; None if unknown.
 
     Attributes:
-        what: In a sentence.
-        disk_bytes: Bytes where the checkpoint is.
-        memory_bytes: Bytes of memory, over all executors.
-        requests_a_day: Requests to an object store.
-        files_a_day: Files that are written.
-        batch_ms: Time of each batch.
-        recovery_ms: Time of each restart, before its first batch.
-        money_a_month: In the currency of the prices.
+        what: The cost as a sentence.
+        disk_bytes: Bytes of checkpoint storage.
+        memory_bytes: Bytes of memory over all executors.
+        requests_a_day: Requests to object storage per day.
+        files_a_day: Files written per day.
+        batch_ms: Time per batch, in milliseconds.
+        recovery_ms: Time per restart until its first batch, in milliseconds.
+        money_a_month: Money per month, in the currency of the prices.
     """
 
     what: str
@@ -60,17 +60,17 @@ class Cost(JsonShape):
     money_a_month: float | None = None
 
     def text(self, currency: str) -> str:
-        """The sentence and the numbers."""
+        """Return the sentence and the amounts."""
         numbers = [
             f"{shown(number)} {noun}"
             for number, shown, noun in (
                 (self.disk_bytes, rounded_size, "of storage"),
                 (self.memory_bytes, rounded_size, "of memory"),
-                (self.files_a_day, count, "files a day"),
-                (self.requests_a_day, count, "requests a day"),
+                (self.files_a_day, count, "files per day"),
+                (self.requests_a_day, count, "requests per day"),
                 (self.batch_ms, rounded_duration, "of each batch"),
                 (self.recovery_ms, rounded_duration, "of each restart"),
-                (self.money_a_month, _money, f"{currency} a month"),
+                (self.money_a_month, _money, f"{currency} per month"),
             )
             if number is not None
         ]
@@ -78,7 +78,7 @@ class Cost(JsonShape):
 
 
 def count(number: float) -> str:
-    """A number with three digits that count: `1,230,000`, `45`, `0.7`."""
+    """Format a number with three significant digits: `1,230,000`, `45`, `0.7`."""
     if number < 10:
         return f"{number:.1f}".removesuffix(".0")
     digits = max(len(str(int(number))) - 3, 0)
@@ -94,15 +94,15 @@ class AdviceKind:
     """A kind of advice.
 
     Attributes:
-        id: Its id, for life.
-        name: What people call it.
-        topic: What it is about.
-        severity: How bad it usually is; the worst comes first.
-        sureness: How sure it usually is.
-        looks_for: What is seen where it is given.
-        costs: What it costs to leave it, and how that is estimated.
-        instead: What to do.
-        rule: The rule of lint that sees the same, if there is one.
+        id: The stable ID.
+        name: The short name.
+        topic: The subject.
+        severity: The default severity.
+        sureness: The default confidence.
+        looks_for: The condition under which the advice is given.
+        costs: The cost of leaving the setting, and how it is estimated.
+        instead: The recommended action.
+        rule: The lint rule that reports the same; None if there is none.
     """
 
     id: str
@@ -126,7 +126,7 @@ class AdviceKind:
         sureness: Confidence | None = None,
         rule: str | None = None,
     ) -> Advice:
-        """Advice of this kind; what is usual of it holds where nothing else is given."""
+        """Return advice of this kind, with the kind's defaults where nothing else is given."""
         return Advice(
             self.id,
             self.name,
@@ -146,16 +146,16 @@ class Advice(JsonShape):
     """One piece of advice.
 
     Attributes:
-        id: The id of its kind.
-        name: What people call its kind.
+        id: The ID of its kind.
+        name: The name of its kind.
         topic: `backend`, `checkpoint`, `partitions` or `memory`.
         severity: `error`, `warning` or `note`, as in lint.
         sureness: `certain`, `likely` or `guess`.
-        seen: What was seen.
-        cost: What it costs to leave it as it is.
-        do: What to do.
-        commands: Calls and settings to be copied.
-        rule: The rule of lint that reports the same; None where lint has none.
+        seen: The observation.
+        cost: The cost of leaving the setting as it is.
+        do: The recommended action.
+        commands: Commands and settings to copy.
+        rule: The lint rule that reports the same; None if there is none.
     """
 
     id: str
@@ -172,21 +172,21 @@ class Advice(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Option(JsonShape):
-    """Somewhere that state, or a checkpoint, could be.
+    """A backend for state, or a location for a checkpoint.
 
     Attributes:
-        name: `memory`, `rocksdb`, `redis` or `cassandra`; of a place `local`, `efs`, `hdfs` or `s3`.
-        advised: Whether it is the one to take; of one list one is, unless none fits.
-        now: Whether it is the one that exists.
-        fits: Whether it could be taken at all.
-        why: Why it is advised, would do, or would not.
-        state_bytes: What the state takes there, with the versions that are kept.
-        recovery_ms: What a restart takes to the end of its first batch; None where nothing tells.
-        rows_a_second: Rows that a query worked off in the measurement; None where nothing tells.
-        read_us: A single read of a key, in the median, in microseconds.
-        money_a_month: What storage and requests cost there; None where no price is known.
-        unpriced: What is not in that sum, for want of a price: `requests`, or `writes` and `reads`.
-        settings: Settings of Spark that lead there.
+        name: `memory`, `rocksdb`, `redis` or `cassandra`; for a location `local`, `efs`, `hdfs` or `s3`.
+        advised: True for the recommended option: one per list, or none if no option fits.
+        now: True for the current option.
+        fits: True if the option is possible.
+        why: The reason for or against it.
+        state_bytes: Bytes of state there, with all kept versions.
+        recovery_ms: Time from a restart to the end of its first batch, in milliseconds; None if unknown.
+        rows_a_second: Rows per second that a query processed in the measurement; None if unknown.
+        read_us: Median time of one key read, in microseconds.
+        money_a_month: Cost of storage and requests per month; None if no price is known.
+        unpriced: Items without a price, not in that sum: `requests`, or `writes` and `reads`.
+        settings: The Spark settings that select this option.
     """
 
     name: str
@@ -208,18 +208,18 @@ class AdviceReport(JsonShape):
     """All advice on a checkpoint or a plan.
 
     Attributes:
-        place: The checkpoint; None for a plan.
-        batch_id: Its newest committed batch.
-        topics: What was asked about.
-        advice: The worst first.
-        backends: Where state could be kept, where that was asked about.
-        places: Where the checkpoint could be, where that was asked about.
-        forecast: What a plan comes to; None of a checkpoint.
-        settings: Settings of Spark for a plan.
-        figures: Where the figures of backends come from.
-        currency: What money is in.
-        not_told: What could not be looked at, and what would tell it.
-        lint: Rules that `holdfast lint` reports of the checkpoint, and that are no advice here.
+        place: The address of the checkpoint; None for a plan.
+        batch_id: The newest committed batch.
+        topics: The requested topics.
+        advice: The advice, most severe first.
+        backends: The possible backends, if that topic was requested.
+        places: The possible locations of the checkpoint, if that topic was requested.
+        forecast: The forecast of a plan; None for a checkpoint.
+        settings: The Spark settings for a plan.
+        figures: The source of the backend measurements.
+        currency: The currency of all amounts.
+        not_told: What could not be determined, and what it needs.
+        lint: Rules that `holdfast lint` reports for the checkpoint and that no advice covers.
     """
 
     place: str | None
@@ -241,7 +241,7 @@ _SURENESSES: Final = tuple(Confidence)
 
 
 def worst_first(advice: Iterable[Advice]) -> tuple[Advice, ...]:
-    """Advice by how bad it is, then how sure, then what it costs each month, then by id."""
+    """Sort advice by severity, then confidence, then monthly cost, then ID."""
 
     def rank(each: Advice) -> tuple[int, int, float, str, str]:
         severity, sureness = _SEVERITIES.index(each.severity), _SURENESSES.index(each.sureness)
@@ -251,12 +251,12 @@ def worst_first(advice: Iterable[Advice]) -> tuple[Advice, ...]:
 
 
 def rescale(uri: str, partitions: int) -> str:
-    """The call that makes a checkpoint with another number of partitions."""
+    """Return the command that creates a checkpoint with a different number of partitions."""
     return f"holdfast rescale {place_word(uri)} NEW --partitions {partitions} --stopped"
 
 
 def migrate(uri: str, backend: str) -> str:
-    """The call that moves state to another backend."""
+    """Return the command that moves state to a different backend."""
     database = {
         "redis": " --database redis://HOST:6379/0",
         "cassandra": " --database cassandra://HOST:9042/KEYSPACE",
@@ -265,12 +265,12 @@ def migrate(uri: str, backend: str) -> str:
 
 
 def conf(key: str, value: str) -> str:
-    """A setting of the session."""
+    """Return the call that sets a session setting."""
     return f'spark.conf.set("{key}", "{value}")'
 
 
 def trigger(interval_ms: int) -> str:
-    """The trigger of a query."""
+    """Return the call that sets the trigger of a query."""
     seconds, rest = divmod(interval_ms, 1000)
     text = f"{interval_ms} milliseconds" if rest else f"{seconds} second{'' if seconds == 1 else 's'}"
     return f'.trigger(processingTime="{text}")'

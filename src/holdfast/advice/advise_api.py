@@ -1,4 +1,4 @@
-"""Advice on a checkpoint at an address, or on a plan: what `hf.advise` checks before, and reads."""
+"""Advice on a checkpoint at an address, or on a plan: input checks and reading for `hf.advise`."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ _MOST_CORES: int = 1_000_000
 
 
 def topics_of(names: Iterable[str]) -> frozenset[Topic]:
-    """The topics of these names; all where none is given.
+    """Return the topics with these names; all if no name is given.
 
     Raises:
-        Invalid: The topic does not exist.
+        Invalid: A topic is unknown.
     """
     known = {topic.value: topic for topic in Topic}
     given = list(names)
     wrong = [name for name in given if name not in known]
     if wrong:
         raise Invalid(
-            "there is no such topic",
+            "unknown topic",
             code="HF-E2001",
             found=", ".join(map(repr, wrong)),
             expected=", ".join(known),
-            hint="name some of them, with commas between",
+            hint="give one or more topics, separated by commas",
         )
     return frozenset(known[name] for name in given) or frozenset(ALL_TOPICS)
 
 
 def planned_of(rate: float | None, keys: int | None, value_bytes: int | None) -> Planned | None:
-    """The plan that these describe; None where none of them is given.
+    """Return the plan from these values; None if none is given.
 
     Raises:
-        Invalid: One of them is missing, or no number that can be.
+        Invalid: A value is missing or out of range.
     """
     if rate is None and keys is None and value_bytes is None:
         return None
     if rate is None or keys is None:
         raise Invalid(
-            "a plan has a rate and keys",
+            "a plan needs both a rate and a number of keys",
             code="HF-E2002",
-            found="no rate" if rate is None else "no keys",
-            expected="--rate ROWS a second and --keys N; --value-bytes is 100 where it is not given",
+            found="no --rate" if rate is None else "no --keys",
+            expected="--rate ROWS per second and --keys N; --value-bytes defaults to 100",
             hint="holdfast advise --rate 5000 --keys 1000000",
         )
     rows = fraction(rate, "rate", least=0.000_001, most=_MOST)
@@ -68,10 +68,10 @@ def needs_of(
     conf: Mapping[str, str] | None,
     own_session: bool = False,
 ) -> Needs:
-    """Collect the needs and resources that a person declares.
+    """Collect the given needs and resources.
 
     Raises:
-        Invalid: No number that can be.
+        Invalid: A number is out of range.
     """
     return Needs(
         None if cores is None else whole(cores, "cores", least=1, most=_MOST_CORES),
@@ -90,15 +90,15 @@ def advise_on_checkpoint(
     prices: str | os.PathLike[str] | None = None,
     measured: str | os.PathLike[str] | None = None,
 ) -> AdviceReport:
-    """Advice on a checkpoint.
+    """Return advice on a checkpoint.
 
     Args:
         address: The checkpoint.
-        batches: What is remembered of its batches, oldest first.
-        needs: What people say.
-        topics: What it is about.
-        prices: A file of prices.
-        measured: A file of `holdfast bench backends --json`.
+        batches: The recorded batches of its job, oldest first.
+        needs: The given needs and resources.
+        topics: The requested topics.
+        prices: A price file.
+        measured: A file with the output of `holdfast bench backends --json`.
 
     Raises:
         Invalid, NotFound, Corrupt, Unavailable, Unsupported: As `hf.advise`.
@@ -116,7 +116,7 @@ def advise_on_plan(
     prices: str | os.PathLike[str] | None = None,
     measured: str | os.PathLike[str] | None = None,
 ) -> AdviceReport:
-    """Advice on a job that is still a plan.
+    """Return advice on a planned job.
 
     Raises:
         Invalid, NotFound: As `hf.advise`.

@@ -1,4 +1,4 @@
-"""Advice on a checkpoint or on a plan, put together."""
+"""Assemble the advice on a checkpoint or on a plan."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Planned:
     """The known facts of a planned job.
 
     Attributes:
-        rate: Rows a second.
+        rate: Rows per second.
         keys: Keys in its state.
-        value_bytes: The bytes of each one's value.
+        value_bytes: Bytes of one value.
     """
 
     rate: float
@@ -69,7 +69,7 @@ class Planned:
 
 
 def on_checkpoint(evidence: Evidence, topics: Collection[Topic]) -> AdviceReport:
-    """Advice on a checkpoint, from what was read of it."""
+    """Return advice on a checkpoint, from the evidence read."""
     asked = tuple(topic for topic in Topic if topic in topics)
     advice = (each for topic in asked for each in _LOOKS[topic](evidence))
     stateful = bool(evidence.checkpoint.operators)
@@ -94,10 +94,10 @@ def on_checkpoint(evidence: Evidence, topics: Collection[Topic]) -> AdviceReport
 def on_plan(
     planned: Planned, needs: Needs, measured: MeasuredBackends, prices: Prices, topics: Collection[Topic]
 ) -> AdviceReport:
-    """Advice on a job that is still a plan.
+    """Return advice on a planned job.
 
     Raises:
-        Invalid: A number of the plan is none that can be.
+        Invalid: A number of the plan is out of range.
     """
     asked = tuple(topic for topic in Topic if topic in topics)
     load = Load(
@@ -158,24 +158,24 @@ def on_plan(
 
 def _not_told_of_plan(needs: Needs, cores: int, backend: str, money: Money) -> Iterator[str]:
     if needs.cores is None:
-        yield f"how many cores there are: {cores} work off twice the rows; `--cores` gives yours"
+        yield f"the number of cores: {cores} process twice the rows; set `--cores` to yours"
     if backend not in (HEAP, PLANNED_ROCKSDB):
         yield (
-            "what the database costs: the forecast is of the same state in RocksDB, and with a database the"
-            " checkpoint has its logs alone"
+            "the cost of the database: the forecast assumes the same state in RocksDB, while with a"
+            " database the checkpoint holds only its logs"
         )
     if money.unpriced:
-        yield f"what {' and '.join(money.unpriced)} cost: give their prices with `--prices`"
+        yield f"the cost of {' and '.join(money.unpriced)}: give prices with `--prices`"
 
 
 def _most(planned: Planned, needs: Needs) -> bool:
-    """Return whether a batch of a plan changes most keys, all of them equally likely."""
+    """Return True if a batch of a plan changes most keys, all equally likely."""
     plan = PlannedState(planned.rate, planned.keys, planned.value_bytes, interval_ms=_interval_ms(needs))
     return plan.touched(1) >= planned.keys / 2
 
 
 def _interval_ms(needs: Needs) -> int:
-    """Half of how late a result may be: the other half is for the batch itself."""
+    """Return half of the accepted delay; the other half is for the batch itself."""
     if needs.latency_ms is None:
         return _USUAL_INTERVAL_MS
     return max(_LEAST_INTERVAL_MS, min(needs.latency_ms // 2, _USUAL_INTERVAL_MS))
@@ -183,11 +183,11 @@ def _interval_ms(needs: Needs) -> int:
 
 def _not_told(evidence: Evidence, topics: Collection[Topic]) -> Iterator[str]:
     if Topic.PARTITIONS in topics and evidence.needs.cores is None and evidence.checkpoint.operators:
-        yield "whether partitions fit the cores: give them with `--cores`"
+        yield "whether the partitions match the cores: set `--cores`"
     if len(evidence.settled) < FEWEST_BATCHES and {Topic.PARTITIONS, Topic.MEMORY} & set(topics):
         yield (
-            f"what {FEWEST_BATCHES} batches with rows would tell: no state home has them of this checkpoint;"
-            " `holdfast run` keeps those of its jobs"
+            f"facts from {FEWEST_BATCHES} batches with rows: no state home has recorded them for this"
+            " checkpoint; `holdfast run` records those of its jobs"
         )
     if Topic.CHECKPOINT in topics and not evidence.prices.has_requests and evidence.gap_ms:
-        yield "what requests to object storage cost: give their prices with `--prices`"
+        yield "the cost of requests to object storage: give prices with `--prices`"

@@ -65,11 +65,10 @@ HEAP_OUTGROWN = AdviceKind(
     Topic.BACKEND,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "The provider on the heap, with 100 MB of state or more in the checkpoint.",
-    "The memory that a job's newest batch reports, which is certain; else two versions of what is in the"
-    " checkpoint,"
-    " which is the least and likely.",
-    "Move it to RocksDB, which proves that every row is there.",
+    "State on the heap, at least 100 MB in the checkpoint.",
+    "The memory that a job's newest batch reports, which is certain; otherwise two versions of the state in"
+    " the checkpoint, which is a minimum and likely.",
+    "Move it to RocksDB; the move verifies every row.",
     "HF301",
 )
 SHARED = AdviceKind(
@@ -79,8 +78,8 @@ SHARED = AdviceKind(
     Severity.WARNING,
     Confidence.CERTAIN,
     "`--shared`, and state in files of the checkpoint, which other services cannot read.",
-    "What the state takes there, by the figures of the backend.",
-    "Move it to Redis; to Cassandra where it is over 64 GiB there.",
+    "The size of the state in that database, from the backend measurements.",
+    "Move it to Redis, or to Cassandra if it would exceed 64 GiB there.",
 )
 SLOW_RESTART = AdviceKind(
     "AD103",
@@ -88,11 +87,10 @@ SLOW_RESTART = AdviceKind(
     Topic.BACKEND,
     Severity.NOTE,
     Confidence.LIKELY,
-    "State in files that takes a minute or more to come back, by its rows (or its bytes), the tasks that"
-    " load it side"
-    " by side, and the figures of the backend.",
-    "That time, at each restart.",
-    "More partitions and cores load it side by side; Redis and Cassandra load nothing.",
+    "State in files that takes at least one minute to load, estimated from its rows (or its bytes), the"
+    " number of parallel tasks, and the backend measurements.",
+    "That time, per restart.",
+    "Use more partitions and cores to load in parallel; with Redis or Cassandra nothing is loaded.",
 )
 KEY_BY_KEY = AdviceKind(
     "AD104",
@@ -100,8 +98,9 @@ KEY_BY_KEY = AdviceKind(
     Topic.BACKEND,
     Severity.WARNING,
     Confidence.LIKELY,
-    "Of a job: state in Cassandra of which a batch changes half of the rows or more, in the median.",
-    "How many times as long a batch takes as on RocksDB, by the figures of both, for what its tasks take.",
+    "For a job: state in Cassandra, of which a median batch changes at least half of the rows.",
+    "How many times longer a batch takes than on RocksDB, from the measurements of both, applied to the"
+    " time of its tasks.",
     "Move it to RocksDB.",
 )
 KINDS: Final = (HEAP_OUTGROWN, SHARED, SLOW_RESTART, KEY_BY_KEY)
@@ -109,20 +108,19 @@ KINDS: Final = (HEAP_OUTGROWN, SHARED, SLOW_RESTART, KEY_BY_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a backend.
+    """The workload of a backend.
 
     Attributes:
-        keys: Keys.
-        value_bytes: The bytes of each one's value.
-        tasks: Tasks that load state side by side.
-        latency_ms: How late a result may be; None if not given.
-        shared: Whether other services read it.
-        carried: Whose state it is: `BUILT_IN` operators', which every backend carries; Holdfast's `KEYED`
-            state, whose rows alone a database takes; or that of `OWN` transformWithState, which RocksDB
-            alone takes.
-        most_keys: Whether a batch changes most keys; None if unknown.
-        now: Where it is.
-        now_bytes: What it takes there.
+        keys: The number of keys.
+        value_bytes: Bytes of one value.
+        tasks: Tasks that load state in parallel.
+        latency_ms: The accepted delay of a result; None if not given.
+        shared: True if other services read the state.
+        carried: The owner of the state: `BUILT_IN` operators (any backend), Holdfast's `KEYED` state (a
+            database holds only its rows), or `OWN` transformWithState (RocksDB only).
+        most_keys: True if a batch changes most keys; None if unknown.
+        now: The current backend.
+        now_bytes: The size of the state there.
     """
 
     keys: float
@@ -137,7 +135,7 @@ class Load:
 
 
 def backend_of(evidence: Evidence) -> str | None:
-    """Return the backend of the state; None for an unknown provider, and without state."""
+    """Return the backend of the state; None for an unknown provider, or without state."""
     external = evidence.checkpoint.external
     if not evidence.checkpoint.operators:
         return None
@@ -173,7 +171,7 @@ def _carried(evidence: Evidence) -> str:
 
 
 def backend_advice(evidence: Evidence) -> Iterator[Advice]:
-    """All advice on where state is kept."""
+    """Yield all advice on the backend of the state."""
     backend = backend_of(evidence)
     if backend is None:
         return
@@ -182,11 +180,11 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
     if heap is not None:
         reported = _reported_memory(evidence)
         cost = Cost(
-            "pauses for garbage collection grow with it, and an executor that it outgrows fails",
+            "garbage collection pauses grow with it, and an executor that runs out of heap fails",
             memory_bytes=reported or _VERSIONS * evidence.checkpoint.size_bytes,
         )
         sureness = None if reported else Confidence.LIKELY
-        do = "move it to RocksDB; every row is counted and compared"
+        do = "move it to RocksDB; the move counts and compares every row"
         yield HEAP_OUTGROWN.advice(heap, cost, do, [migrate(uri, ROCKSDB)], sureness=sureness)
     if load.shared and backend in (MEMORY, ROCKSDB):
         yield _not_shared(evidence, load)
@@ -197,7 +195,7 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
 
 
 def choice(load: Load, measured: MeasuredBackends) -> tuple[Option, ...]:
-    """The backends, of which one is advised; none where nothing carries it."""
+    """Return the backends, one of which is advised; none if no backend fits."""
     best = _best(load, measured)
     return tuple(_option(load, measured, backend, best) for backend in BACKENDS)
 
@@ -240,9 +238,12 @@ def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
     """Return why a backend does not fit; None if it does."""
     size = rounded_size(state_bytes)
     reasons = (
-        (load.shared and backend in (MEMORY, ROCKSDB), "no other service reads files of a checkpoint"),
-        (load.carried == OWN and backend != ROCKSDB, "transformWithState takes RocksDB alone"),
-        (load.carried == KEYED and backend == MEMORY, "keyed state is not kept on the heap"),
+        (
+            load.shared and backend in (MEMORY, ROCKSDB),
+            "other services cannot read the files of a checkpoint",
+        ),
+        (load.carried == OWN and backend != ROCKSDB, "transformWithState works only with RocksDB"),
+        (load.carried == KEYED and backend == MEMORY, "keyed state cannot be kept on the heap"),
         (
             backend == MEMORY and state_bytes > _MOST_HEAP,
             f"{size} is more than the heaps of executors hold",
@@ -253,7 +254,7 @@ def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
         ),
         (
             backend == CASSANDRA and bool(load.most_keys) and not load.shared,
-            "a batch changes most keys, and each is a read and a write in the database",
+            "a batch changes most keys, and each change is a read and a write in the database",
         ),
     )
     return next((why for wrong, why in reasons if wrong), None)
@@ -262,18 +263,21 @@ def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
 def _why(load: Load, backend: str, state_bytes: int, *, advised: bool) -> str:
     size = rounded_size(state_bytes)
     if advised and backend == load.now and backend != ROCKSDB:
-        return f"{size} are there, and do well there; no file tells whether other services read them"
+        return f"{size} are already there and fit; files do not show whether other services read them"
     if backend == MEMORY and advised:
-        return f"results may be {rounded_duration(load.latency_ms or 0)} late, and {size} fits the heap"
+        return f"results may be {rounded_duration(load.latency_ms or 0)} late, and {size} fits on the heap"
     if backend == ROCKSDB and advised:
         return (
-            "it spills to disk, its checkpoints are incremental, and every operator and command works on it"
+            "it spills to disk, its checkpoints are incremental, and every operator and command supports it"
         )
     return {
-        MEMORY: f"the quickest, with all of {size} on the heap, and pauses that grow with it",
-        ROCKSDB: "the state would do as well on disk, at two or three microseconds a read",
-        REDIS: "other services read it, and a restart loads nothing; one server more to run",
-        CASSANDRA: "other services read it, and it outgrows one server; three nodes more to run",
+        MEMORY: f"the fastest, but all {size} are on the heap, and garbage collection pauses grow with it",
+        ROCKSDB: "reads take only two or three microseconds on disk, which is enough here",
+        REDIS: "other services can read it and a restart loads nothing, but there is one more server to run",
+        CASSANDRA: (
+            "other services can read it and it scales beyond one server, but there are three more nodes"
+            " to run"
+        ),
     }[backend]
 
 
@@ -281,19 +285,19 @@ def _not_shared(evidence: Evidence, load: Load) -> Advice:
     best = _best(load, evidence.figures)
     if load.carried == OWN:
         do, commands = (
-            "let an operator of `hf.keyed` keep it: Spark's own transformWithState takes RocksDB alone",
+            "keep it in an operator of `hf.keyed`; transformWithState works only with RocksDB",
             [],
         )
     elif load.carried == KEYED:
-        do = f"let {best.capitalize()} keep its rows, from where `holdfast.shared` reads them"
+        do = f"keep its rows in {best.capitalize()}, where `holdfast.shared` reads them"
         commands = [f'.process(…, blobs=hf.{best.capitalize()}("HOST"))']
     else:
-        do = f"move it to {best.capitalize()}, from where `holdfast.shared` reads it"
+        do = f"move it to {best.capitalize()}, where `holdfast.shared` reads it"
         commands = [migrate(evidence.checkpoint.uri, best)]
     takes = rounded_size(evidence.figures.of(best).state_bytes(load.keys, load.value_bytes))
     return SHARED.advice(
-        "other services are to read state that is in files of the checkpoint",
-        Cost(f"they cannot; in {best.capitalize()} it would take {takes}"),
+        "other services need the state, but it is in files of the checkpoint",
+        Cost(f"other services cannot read it; in {best.capitalize()} it would take {takes}"),
         do,
         commands,
     )
@@ -308,10 +312,10 @@ def _slow_restart(evidence: Evidence, load: Load, backend: str) -> Iterator[Advi
         other = REDIS if _option(load, evidence.figures, REDIS, backend).fits else CASSANDRA
         commands = [migrate(evidence.checkpoint.uri, other)]
     yield SLOW_RESTART.advice(
-        f"{load.keys:,.0f} rows, {rounded_size(evidence.checkpoint.size_bytes)}, are loaded by"
-        f" {load.tasks} tasks side by side",
-        Cost("no batch runs before that", recovery_ms=recovery_ms),
-        "where that is too long: more partitions and cores load it side by side, and a database loads"
+        f"{load.keys:,.0f} rows, {rounded_size(evidence.checkpoint.size_bytes)}, are loaded by {load.tasks}"
+        " parallel tasks",
+        Cost("no batch runs until the state is loaded", recovery_ms=recovery_ms),
+        "if that is too long, use more partitions and cores to load in parallel, or a database, which loads"
         " nothing",
         commands,
     )
@@ -327,7 +331,7 @@ def _key_by_key(evidence: Evidence) -> Advice:
             f"it takes {times:.1f} times as long as on RocksDB",
             batch_ms=None if work_ms is None else work_ms * (1 - 1 / times),
         ),
-        "move it to RocksDB, where no other service reads it",
+        "move it to RocksDB, unless other services read it",
         [migrate(evidence.checkpoint.uri, ROCKSDB)],
     )
 
@@ -349,19 +353,19 @@ def _reported_memory(evidence: Evidence) -> int:
 
 LOCAL, EFS, HDFS, S3 = "local", "efs", "hdfs", "s3"
 PLACES: Final = (LOCAL, EFS, HDFS, S3)
-# Below this the twenty-two requests that object storage takes for each file are felt in each batch.
+# Below this interval, the 22 requests per file on object storage slow down batches.
 _QUICK_TRIGGER_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class StateNeeds:
-    """The demands on a checkpoint's location.
+    """The requirements on a checkpoint's location.
 
     Attributes:
-        interval_ms: The time between two batches; None where it is not known.
-        size_bytes: All bytes of the checkpoint.
-        requests: The requests of a day, in object storage.
-        now: Where it is.
+        interval_ms: The time between two batches; None if unknown.
+        size_bytes: The total bytes of the checkpoint.
+        requests: The requests per day, in object storage.
+        now: The current location.
     """
 
     interval_ms: float | None
@@ -371,7 +375,7 @@ class StateNeeds:
 
 
 def kept_of(evidence: Evidence) -> StateNeeds:
-    """Return the demands on the location of a checkpoint."""
+    """Return the requirements on the location of a checkpoint."""
     medium = medium_of(evidence.checkpoint.uri)
     now = EFS if medium == LOCAL and evidence.place.lasting is Lasting.SHARED else medium
     in_files = evidence.checkpoint.external is None
@@ -380,12 +384,12 @@ def kept_of(evidence: Evidence) -> StateNeeds:
 
 
 def advised_place(interval_ms: float | None) -> str:
-    """The place to take: object storage, or HDFS where batches are quick."""
+    """Return the advised location: object storage, or HDFS for short batches."""
     return HDFS if interval_ms is not None and interval_ms < _QUICK_TRIGGER_MS else S3
 
 
 def place_choice(kept: StateNeeds, prices: Prices) -> tuple[Option, ...]:
-    """The places, of which one is advised."""
+    """Return the locations, one of which is advised."""
     best = advised_place(kept.interval_ms)
     if best == HDFS and kept.now == EFS:
         best = EFS
@@ -416,10 +420,13 @@ def _why_there(place: str, kept: StateNeeds) -> str:
     every = "" if kept.interval_ms is None else f" of {rounded_duration(kept.interval_ms)}"
     quick = kept.interval_ms is not None and kept.interval_ms < _QUICK_TRIGGER_MS
     return {
-        LOCAL: "it goes with its machine: for development, and beside savepoints elsewhere",
-        EFS: "a shared file system: a write is quick and all machines see it; dear for much state",
-        HDFS: "a write is quick, and it is there on premises",
-        S3: f"the cheapest for bytes, and 22 requests for each file, which batches{every} feel"
+        LOCAL: "it is lost with its machine: for development, or with savepoints stored elsewhere",
+        EFS: (
+            "a shared file system: writes are fast and all machines can read it, but it is expensive"
+            " for large state"
+        ),
+        HDFS: "writes are fast, and it is available on premises",
+        S3: f"the lowest price per byte, but 22 requests per file, which slow down batches{every}"
         if quick
-        else "the cheapest for bytes, and it outlives every machine; 22 requests for each file",
+        else "the lowest price per byte, and it outlives every machine; 22 requests per file",
     }[place]

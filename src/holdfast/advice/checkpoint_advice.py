@@ -1,4 +1,4 @@
-"""Advice on a checkpoint's files: where they are, how many a batch writes, and how many are kept."""
+"""Advice on a checkpoint's files: their location, the number written per batch, and the number kept."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ NOT_DURABLE: Final = AdviceKind(
     Topic.CHECKPOINT,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "A checkpoint on a disk of one machine, in a container, in a directory for temporary files, or in"
-    " memory, by what"
-    " `/proc/mounts` says of its path. In the last two places it is an error. On a plain disk it is"
-    " likely, since the"
-    " disk may be one that is attached to another machine.",
-    "The state that is lost with the place.",
-    "Put it where it outlives the machine: take a savepoint there, and restore it.",
+    "A checkpoint on a disk of one machine, in a container, in a temporary directory or in memory,"
+    " according to `/proc/mounts`. In a temporary directory or in memory it is an error. On a local disk it"
+    " is likely, because the disk may be attached to a different machine later.",
+    "The state that would be lost with the location.",
+    "Move it to storage that outlives the machine: take a savepoint there and restore it.",
 )
 SMALL_FILES = AdviceKind(
     "AD202",
@@ -65,13 +63,11 @@ SMALL_FILES = AdviceKind(
     Topic.CHECKPOINT,
     Severity.NOTE,
     Confidence.LIKELY,
-    "100,000 files of state a day or more, of less than 64 KiB on average, at the pace of the newest"
-    " batches. On object"
-    " storage a warning.",
-    "The files and, on object storage, the requests that the longer interval would save, as `holdfast"
-    " cost` counts them;"
-    " money where `--prices` has prices of requests.",
-    "Let a batch wait longer: the shortest usual interval at which it is fewer, and at most half of"
+    "At least 100,000 state files a day, smaller than 64 KiB on average, at the pace of the newest batches."
+    " On object storage a warning.",
+    "The files and, on object storage, the requests that the longer interval would save, as `holdfast cost`"
+    " counts them; an amount of money if `--prices` has prices for requests.",
+    "Use a longer trigger: the shortest common interval that drops below the limit, and at most half of"
     " `--latency`.",
 )
 NO_CHANGELOG = AdviceKind(
@@ -80,9 +76,9 @@ NO_CHANGELOG = AdviceKind(
     Topic.CHECKPOINT,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "RocksDB without changelog checkpointing: snapshots, and no changelog.",
-    "The bytes of snapshots that its batches upload in a day, by the newest one.",
-    "Turn it on; the checkpoint goes on with it.",
+    "RocksDB without changelog checkpointing: the state has snapshots and no changelog.",
+    "The bytes of snapshots uploaded per day, from the newest batch.",
+    "Turn it on; the checkpoint continues with it.",
     "HF308",
 )
 LONG_REPLAY = AdviceKind(
@@ -92,11 +88,9 @@ LONG_REPLAY = AdviceKind(
     Severity.WARNING,
     Confidence.LIKELY,
     "A store whose newest base is more than twenty batches old.",
-    "What the replay of those changes takes at a restart: the bytes of the newest change for each batch"
-    " since, at the"
-    " speed at which the figures of the backend load.",
-    "Let maintenance run once in ten batches where batches are quick, else make a snapshot every ten"
-    " batches.",
+    "The time to replay those changes at a restart: the bytes of the newest change for each batch since, at"
+    " the load speed measured for the backend.",
+    "Run maintenance once per ten batches if batches are short; otherwise make a snapshot every ten batches.",
 )
 KEEPS_MUCH = AdviceKind(
     "AD205",
@@ -104,11 +98,10 @@ KEEPS_MUCH = AdviceKind(
     Topic.CHECKPOINT,
     Severity.NOTE,
     Confidence.LIKELY,
-    "More than twenty batches that are kept, with 1 GiB or more and three times what the newest one needs.",
-    "The bytes beyond those that an hour of batches, and ten at least, would keep, reckoned from the first"
-    " partition of"
-    " each operator; their price for a month.",
-    "Keep an hour of batches, and ten at least.",
+    "More than twenty kept batches, with at least 1 GiB and three times what the newest batch needs.",
+    "The bytes beyond one hour of batches, and at least ten batches, estimated from the first partition of"
+    " each operator; their price per month.",
+    "Keep one hour of batches, and at least ten.",
 )
 KEEPS_FEW = AdviceKind(
     "AD206",
@@ -116,10 +109,10 @@ KEEPS_FEW = AdviceKind(
     Topic.CHECKPOINT,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "Fewer than three batches that are kept, of ten or more.",
-    "No way back from a damaged batch. What ten would take more is said: seven or more times what a batch"
-    " adds.",
-    "Keep ten.",
+    "Fewer than three kept batches, after ten or more.",
+    "There is no fallback from a damaged batch. The cost of keeping ten is given: at least seven times what"
+    " a batch adds.",
+    "Keep ten batches.",
     "HF307",
 )
 SLOW_LOGS = AdviceKind(
@@ -128,11 +121,11 @@ SLOW_LOGS = AdviceKind(
     Topic.CHECKPOINT,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "Of a job: 30 % of its batches or more, and 200 ms, are spent with writing the offset log and the"
+    "For a job: at least 30 % of a batch, and at least 200 ms, is spent writing the offset log and the"
     " commit log.",
-    "That time, for each batch.",
-    "Take a quicker place for the checkpoint, or a longer interval: the logs cost the same for a batch of"
-    " any size.",
+    "That time, per batch.",
+    "Use faster storage for the checkpoint, or a longer trigger: the logs cost the same for a batch of any"
+    " size.",
 )
 RENAMES = AdviceKind(
     "AD208",
@@ -140,11 +133,11 @@ RENAMES = AdviceKind(
     Topic.CHECKPOINT,
     Severity.NOTE,
     Confidence.GUESS,
-    "A checkpoint on S3 whose job is not known to have the file manager that Hadoop makes for it. No file"
-    " tells which one a job has; `--conf` does, and then it is certain.",
-    "The requests of the renames in a day, at the pace of the newest batches: each file is written under"
-    " another name, copied and deleted. A batch that dies between the two leaves either name.",
-    "Take the manager that puts a file in place as its upload ends. It is in Spark's package"
+    "A checkpoint on S3 whose job may use Hadoop's default checkpoint file manager. No file records which"
+    " one a job uses; with `--conf` the advice is certain.",
+    "The rename requests per day, at the pace of the newest batches: each file is written under a temporary"
+    " name, copied and deleted. A batch that fails between the two steps leaves either file.",
+    "Use the file manager that publishes a file when its upload completes. It is in Spark's package"
     " spark-hadoop-cloud.",
     "HF408",
 )
@@ -154,7 +147,7 @@ KINDS: Final = (
 
 
 def checkpoint_advice(evidence: Evidence) -> Iterator[Advice]:
-    """All advice on a checkpoint's files."""
+    """Yield all advice on a checkpoint's files."""
     yield from _not_durable(evidence)
     yield from _slow_logs(evidence)
     yield from _renames(evidence)
@@ -181,7 +174,7 @@ def shape_of(evidence: Evidence) -> QueryShape:
 
 
 def requests_a_day(evidence: Evidence, interval_ms: float | None) -> Requests | None:
-    """The requests of a day at an interval, were the checkpoint in object storage."""
+    """Return the requests per day at an interval, as if the checkpoint were in object storage."""
     return None if not interval_ms else daily_requests(shape_of(evidence), interval_ms).total
 
 
@@ -194,10 +187,9 @@ def _not_durable(evidence: Evidence) -> Iterator[Advice]:
     yield NOT_DURABLE.advice(
         f"the checkpoint is {place.what}",
         Cost(
-            f"with that place go {size} of state, and where {counted(len(checkpoint.sources), 'source')}"
-            " stood"
+            f"losing it loses {size} of state and the offsets of {counted(len(checkpoint.sources), 'source')}"
         ),
-        "put it where it outlives the machine; a savepoint there is a copy that a query can go on from",
+        "use storage that outlives the machine; a query can resume there from a savepoint",
         [
             f"holdfast savepoint take {place_word(checkpoint.uri)} s3a://BUCKET/savepoints",
             "holdfast restore s3a://BUCKET/savepoints/savepoints/ID s3a://BUCKET/checkpoint",
@@ -228,15 +220,15 @@ def _small_files(evidence: Evidence) -> Iterator[Advice]:
             saved = now + then.times(-1)
             requests, money = saved.total, request_money(evidence.prices, saved)
     yield SMALL_FILES.advice(
-        f"a batch every {rounded_duration(gap_ms)} writes {counted(stores, 'file')} of state,"
-        f" of {rounded_size(size)} each",
+        f"a batch every {rounded_duration(gap_ms)} writes {counted(stores, 'state file')} of"
+        f" {rounded_size(size)} each",
         Cost(
-            f"{count(stores * a_day)} files of state a day, of which these need not be",
+            f"{count(stores * a_day)} state files a day; a longer trigger saves",
             files_a_day=saved_files,
             requests_a_day=requests,
             money_a_month=money,
         ),
-        f"let a batch wait for {rounded_duration(interval_ms)}, where its results may be as late",
+        f"use a trigger of {rounded_duration(interval_ms)}, if results may be that late",
         [trigger(interval_ms)],
         severity=Severity.WARNING if objects else None,
     )
@@ -254,8 +246,10 @@ def _no_changelog(evidence: Evidence) -> Iterator[Advice]:
         uploaded = "" if a_day is None else f", {rounded_size(operator.new_bytes * a_day)} a day"
         yield NO_CHANGELOG.advice(
             seen,
-            Cost(f"a batch uploads {rounded_size(operator.new_bytes)}{uploaded}, however little has changed"),
-            "let a batch upload its changes alone; the checkpoint goes on with it",
+            Cost(
+                f"each batch uploads {rounded_size(operator.new_bytes)}{uploaded}, however little has changed"
+            ),
+            "upload only the changes of each batch; the checkpoint continues with it",
             [conf(CHANGELOG_KEY, "true")],
         )
 
@@ -278,13 +272,13 @@ def _long_replay(evidence: Evidence) -> Iterator[Advice]:
     if quick and provider_class(evidence.checkpoint.confs) != MEMORY_PROVIDER:
         every_ms = max(_LEAST_MAINTENANCE_MS, math.ceil((evidence.gap_ms or 0) * _DELTAS / 1000) * 1000)
         command = conf(f"{STATE_STORE}.maintenanceInterval", f"{every_ms // 1000}s")
-        do = "let maintenance, which uploads snapshots, run once in ten batches"
+        do = "run maintenance, which uploads snapshots, once per ten batches"
     else:
         command = conf(f"{STATE_STORE}.minDeltasForSnapshot", str(_DELTAS))
         do = "make a snapshot every ten batches"
     yield LONG_REPLAY.advice(
         f"a restart replays up to {longest} changes of a store, {rounded_size(replayed)} in all",
-        Cost("the first batch waits for that", recovery_ms=recovery_ms if recovery_ms >= 1 else None),
+        Cost("the first batch waits for the replay", recovery_ms=recovery_ms if recovery_ms >= 1 else None),
         do,
         [command],
     )
@@ -297,7 +291,10 @@ def _advise_retention(evidence: Evidence) -> Iterator[Advice]:
         more = checkpoint.new_bytes * (_KEEP - kept)
         yield KEEPS_FEW.advice(
             few,
-            Cost(f"no way back from a damaged batch; {_KEEP} batches would take {rounded_size(more)} more"),
+            Cost(
+                f"there is no fallback from a damaged batch; {_KEEP} batches would take"
+                f" {rounded_size(more)} more"
+            ),
             f"keep {_KEEP} batches",
             [conf(RETAIN_KEY, str(_KEEP))],
         )
@@ -310,14 +307,14 @@ def _advise_retention(evidence: Evidence) -> Iterator[Advice]:
     if kept <= 2 * _KEEP or not much or wanted >= kept or spare <= 0:
         return
     yield KEEPS_MUCH.advice(
-        f"{kept} batches are kept, {rounded_size(evidence.kept_bytes)}, of which the newest needs"
+        f"{kept} batches are kept, {rounded_size(evidence.kept_bytes)}; the newest needs"
         f" {rounded_size(checkpoint.size_bytes)}",
         Cost(
-            f"{counted(kept - wanted, 'batch')} more than an hour's",
+            f"{counted(kept - wanted, 'batch')} more than one hour needs",
             disk_bytes=spare,
             money_a_month=storage_money(evidence.prices, medium_of(checkpoint.uri), spare),
         ),
-        f"keep {wanted}",
+        f"keep {wanted} batches",
         [conf(RETAIN_KEY, str(wanted))],
     )
 
@@ -330,14 +327,13 @@ def _renames(evidence: Evidence) -> Iterator[Advice]:
     a_day = evidence.batches_a_day
     requests = None if a_day is None else RENAMING.times(files * a_day)
     yield RENAMES.advice(
-        f"a batch puts {counted(files, 'file')} in place on S3, by renames where the file manager is the"
-        " usual one",
+        f"a batch publishes {counted(files, 'file')} on S3, by renames with the default file manager",
         Cost(
-            "a rename copies the file and deletes it, and is no single step",
+            "on S3 a rename copies and deletes the file, and is not atomic",
             requests_a_day=None if requests is None else requests.total,
             money_a_month=None if requests is None else request_money(evidence.prices, requests),
         ),
-        "take the file manager for S3, with Spark's package spark-hadoop-cloud",
+        "use the S3 file manager from Spark's package spark-hadoop-cloud",
         [conf(FILE_MANAGER_KEY, ABORTABLE_MANAGER)],
         sureness=None if manager is None else Confidence.CERTAIN,
     )
@@ -353,8 +349,8 @@ def _slow_logs(evidence: Evidence) -> Iterator[Advice]:
     if spent < max(_SLOW_LOGS * batch_ms, _SLOW_LOGS_MS):
         return
     yield SLOW_LOGS.advice(
-        f"a batch of {rounded_duration(batch_ms)} takes {rounded_duration(spent)} to write its logs",
-        Cost("nothing else goes on meanwhile", batch_ms=spent),
-        "take a quicker place for the checkpoint, or a longer interval",
+        f"a batch of {rounded_duration(batch_ms)} spends {rounded_duration(spent)} writing its logs",
+        Cost("the batch waits for these writes", batch_ms=spent),
+        "use faster storage for the checkpoint, or a longer trigger",
         [trigger(next((each for each in _INTERVALS_MS if each >= 2 * batch_ms), _INTERVALS_MS[-1]))],
     )

@@ -37,12 +37,12 @@ class FileCounts:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """A checkpoint, with what only several of its batches tell.
+    """A checkpoint, with facts that only several batches show.
 
     Attributes:
         checkpoint: The checkpoint at its newest batch.
-        sizes: The bytes of each operator's state after some of the batches that are kept, by batch.
-        watermarks: The watermark after the first and the last of them; None without one.
+        sizes: The bytes of each operator's state after some of the kept batches, by batch.
+        watermarks: The watermark after the first and the last of these batches; None without one.
         files: The files of each operator.
     """
 
@@ -53,10 +53,10 @@ class CheckpointFacts:
 
 
 def read_facts(storage: Storage) -> CheckpointFacts:
-    """Read what a checkpoint tells, of a query that runs or of one that does not.
+    """Read the facts of a checkpoint, whether or not its query is running.
 
-    Cost: a listing of each store's folder, the size of each file of some 24 batches, and the index of each
-        RocksDB snapshot among them. Nothing of the state itself is read.
+    Cost: lists each store's directory, and reads the file sizes of about 24 batches and the index of each
+        RocksDB snapshot among them. Does not read the state itself.
 
     Raises:
         NotFound: The checkpoint does not exist.
@@ -117,16 +117,16 @@ Seen = tuple[str, str]
 
 
 def checkpoint_findings(facts: CheckpointFacts) -> list[Seen]:
-    """Everything that the facts are evidence for, by rule."""
+    """Return all findings of a checkpoint, by rule."""
     return sorted({seen for check in CHECKPOINT_CHECKS for seen in check(facts)})
 
 
 def _settings(facts: CheckpointFacts) -> Iterator[Seen]:
     confs = facts.checkpoint.confs
     if confs.get(f"{_STREAMING}multipleWatermarkPolicy") == "max":
-        yield "HF207", "the policy for several watermarks is max, and the checkpoint is fixed to it"
+        yield "HF207", "the checkpoint fixes the policy for several watermarks to max"
     if facts.checkpoint.operators and confs.get(f"{_STREAMING}stateStore.rowChecksum.enabled") == "false":
-        yield "HF309", "the checkpoint is fixed to state without row checksums"
+        yield "HF309", "the checkpoint fixes row checksums of state to off"
 
 
 def _retained(facts: CheckpointFacts) -> Iterator[Seen]:
@@ -178,14 +178,14 @@ def retains_few(checkpoint: Checkpoint) -> str | None:
     batch_id, kept = checkpoint.batch_id, len(checkpoint.committed)
     if batch_id is None or batch_id < _LONG_WITHOUT or kept >= _FEWEST_BATCHES:
         return None
-    return f"{kept} of {batch_id + 1} batches are kept"
+    return f"only {kept} of {batch_id + 1} batches are kept"
 
 
 def heap_outgrown(checkpoint: Checkpoint) -> str | None:
     """Report large state on the heap of the executors."""
     if provider_class(checkpoint.confs) != MEMORY_PROVIDER or checkpoint.size_bytes < _LARGE_HEAP:
         return None
-    return f"the provider on the heap has {rounded_size(checkpoint.size_bytes)} of state"
+    return f"{rounded_size(checkpoint.size_bytes)} of state is kept on the heap"
 
 
 def without_changelog(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
@@ -218,13 +218,13 @@ def uneven(store: StoreShares) -> str | None:
     if store.largest_share < _UNEVEN:
         return None
     return (
-        f"partition {largest.partition} of {len(store.partitions)} has {store.largest_share:.0%} of"
+        f"partition {largest.partition} of {len(store.partitions)} holds {store.largest_share:.0%} of"
         f" `{store.state_name}`, {rounded_size(store.bytes)}"
     )
 
 
 def grown(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
-    """Report state that grows without an end."""
+    """Report state that grows without bound."""
     first_mark, last_mark = facts.watermarks
     if last_mark is not None and last_mark != first_mark:
         return None  # time goes on, and what is older than the watermark goes
@@ -232,10 +232,10 @@ def grown(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
     least = least_of_thirds([facts.sizes[batch_id].get(operator.operator_id, 0) for batch_id in batches])
     if least is None or not (least[0] < least[1] < least[2] and least[2] >= least[0] * _GROWTH):
         return None
-    why = "no watermark" if last_mark is None else "a watermark that stands still"
+    why = "no watermark" if last_mark is None else "a watermark that does not move"
     return (
-        f"{name_of(operator)} grew from {rounded_size(least[0])} to {rounded_size(least[2])} between batch"
-        f" {batches[0]} and {batches[-1]}, with {why}"
+        f"{name_of(operator)} grew from {rounded_size(least[0])} to {rounded_size(least[2])} between"
+        f" batches {batches[0]} and {batches[-1]}, with {why}"
     )
 
 
@@ -245,11 +245,11 @@ def lacks_watermark(checkpoint: Checkpoint, operator: StatefulOperator) -> str |
         return None
     if operator.name not in _NEED_WATERMARK:
         return None
-    return f"{name_of(operator)} has had no watermark by batch {checkpoint.batch_id}"
+    return f"{name_of(operator)} had no watermark up to batch {checkpoint.batch_id}"
 
 
 def least_of_thirds(series: Sequence[int]) -> tuple[int, int, int] | None:
-    """The least size in each third; changes since a base come and go, and are in the others."""
+    """Return the smallest size of each third, which leaves out changes that a new base replaces."""
     length = len(series) // _THIRDS
     if length < _THIRDS:
         return None
@@ -273,10 +273,11 @@ CHECKPOINT_CHECKS: Final[tuple[Callable[[CheckpointFacts], Iterator[Seen]], ...]
 
 
 def sink_hits(writers: Iterable[WriterValue]) -> Iterator[CodeLocation]:
-    """Find the sinks of files of a program whose log does not fit the checkpoint of the query.
+    """Find file sinks of a program whose log does not match the checkpoint of the query.
 
-    Looks at directories that the code names in full and that are on this machine; a relative one is below
-    the working directory, as it is for Spark.
+    Checks only directories that are literals in the code and exist on this machine. A relative directory is
+    resolved from
+    the working directory, as Spark does.
     """
     for writer in writers:
         checkpoint, node = writer.options.get("checkpointlocation", (None, None))
@@ -301,8 +302,8 @@ def _ahead(checkpoint: Path, output: Path) -> str | None:
     first = planned + 1
     lost = f"batch {first}" if first == written else f"batches {first} to {written}"
     return (
-        f"{output} has batch {written} already, and the checkpoint goes on with batch {first}:"
-        f" {lost} would be lost"
+        f"{output} already has batch {written}, but the checkpoint resumes at batch {first}: {lost} would"
+        " be lost"
     )
 
 
@@ -314,13 +315,13 @@ def _gap(checkpoint: Path, output: Path) -> str | None:
     if missing is None or (written is not None and written > committed + 1):  # that is HF413
         return None
     return (
-        f"{output} has no entry for batch {missing}, and the checkpoint has committed batch {committed}:"
+        f"{output} has no entry for batch {missing}, but the checkpoint has committed batch {committed}:"
         " the query would fail at the next compaction of the log"
     )
 
 
 def _names(log: Path) -> Iterator[str]:
-    """The names of a log's files; none where there is no log."""
+    """Yield the names of a log's files; none if the log does not exist."""
     if log.is_dir():
         yield from (file.name for file in log.iterdir())
 
@@ -375,8 +376,8 @@ class CheckpointLocation:
     """The location of a checkpoint.
 
     Attributes:
-        lasting: How long it lasts there.
-        what: What tells it, in words.
+        lasting: The durability of the location.
+        what: The location as a phrase for messages.
     """
 
     lasting: Lasting
@@ -399,21 +400,21 @@ def local_place(path: PurePosixPath, mounts: str) -> CheckpointLocation:
     """Return the location of a local path, from the lines of `/proc/mounts`."""
     kind = _file_system(path, mounts)
     if kind in _IN_MEMORY:
-        return CheckpointLocation(Lasting.MEMORY, f"on {kind}, which is memory")
+        return CheckpointLocation(Lasting.MEMORY, f"on {kind}, which is in memory")
     if kind in _SHARED:
         return CheckpointLocation(Lasting.SHARED, f"on {kind}")
     if any(path.is_relative_to(folder) for folder in _TEMPORARY):
         return CheckpointLocation(
-            Lasting.TEMPORARY, "in a directory for temporary files, which a start may empty"
+            Lasting.TEMPORARY, "in a temporary directory, which may be emptied at a restart"
         )
     if kind in _OF_CONTAINER:
-        return CheckpointLocation(Lasting.CONTAINER, f"on {kind}, which goes with its container")
-    disk = "on a disk of this machine" if kind is None else f"on {kind}, a disk of this machine"
+        return CheckpointLocation(Lasting.CONTAINER, f"on {kind}, which is deleted with its container")
+    disk = "on a local disk of this machine" if kind is None else f"on {kind}, a local disk of this machine"
     return CheckpointLocation(Lasting.DISK, disk)
 
 
 def _file_system(path: PurePosixPath, mounts: str) -> str | None:
-    """The file system that a path is on: that of the longest mount point above it, the last of several."""
+    """Return the file system of a path: that of the longest mount point above it, the last of several."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
         parts = line.split(" ")
@@ -427,7 +428,7 @@ def _file_system(path: PurePosixPath, mounts: str) -> str | None:
     return None if found is None else found[1]
 
 
-# Fewer batches than this tell nothing of a habit.
+# The least number of batches for a finding.
 _FEWEST: Final = 20
 _LATE_SHARE: Final = 0.001
 _MANY_STATE_ROWS: Final = 1_000
@@ -436,12 +437,12 @@ _MANY_KEYED_ROWS: Final = 1_000
 _EMPTY_SHARE: Final = 0.9
 _COMMIT_SHARE: Final = 0.5
 _SLOW_MS: Final = 1_000
-# What Spark does to note a batch, beside working it off.
+# The phases in which Spark writes the logs of a batch.
 _NOTING: Final = ("walCommit", "commitOffsets", "commitBatch")
 
 
 def progress_findings(batches: Sequence[BatchProgress]) -> list[Seen]:
-    """Everything that the batches of one query are evidence for, by rule; oldest batch first."""
+    """Return all findings of the batches of one query, by rule; oldest batch first."""
     return sorted({seen for check in PROGRESS_CHECKS for seen in check(batches)})
 
 
@@ -455,7 +456,7 @@ def _late(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
 
 
 def _growth_of_state(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
-    """State whose rows never became fewer, and still become more."""
+    """Find state whose row count never fell and still grows."""
     worked = [each for each in batches if each.input_rows]
     if len(worked) < _FEWEST:
         return
@@ -498,14 +499,21 @@ def _commits(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
     noting = sum(each.phases_ms.get(phase, 0) for each in worked for phase in _NOTING)
     if whole and whole >= _SLOW_MS * len(worked) and noting >= whole * _COMMIT_SHARE:
         mean = whole // len(worked)
-        yield "HF704", f"{noting / whole:.0%} of {mean:,} ms a batch went into its logs, in {_span(worked)}"
+        yield (
+            "HF704",
+            (
+                f"{noting / whole:.0%} of an average batch of {mean:,} ms was spent writing logs, over"
+                f" {_span(worked)}"
+            ),
+        )
 
 
 def _stores(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
-    """Stores whose commits take longer than all else.
+    """Find stores whose commits take most of a batch.
 
-    Spark adds up what the tasks of all partitions took. What one of them took at the mean is less than the
-    batch spent on it, since tasks that find no core wait for others.
+    Spark sums the times of the tasks of all partitions. The mean time of one task is less than the batch
+    spent
+    on it, because tasks wait for free cores.
     """
     worked = [each for each in batches if each.input_rows]
     if len(worked) < _FEWEST:
@@ -518,7 +526,10 @@ def _stores(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
     )
     if commits >= whole * _COMMIT_SHARE:
         share = commits / whole
-        yield "HF704", f"a partition took {share:.0%} of a batch to commit its state, in {_span(worked)}"
+        yield (
+            "HF704",
+            f"committing the state of a partition took {share:.0%} of a batch, over {_span(worked)}",
+        )
 
 
 def _empty(batches: Sequence[BatchProgress]) -> Iterator[Seen]:

@@ -1,4 +1,4 @@
-"""Lint rules about processors, sinks, state and watermarks in code."""
+"""Lint rules for processors, sinks, state and watermarks in code."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PROCESSOR_RULES: Final = (
         Severity.WARNING,
         _PLANNED,
         "applyInPandasWithState.",
-        "It has one state for each key, one timeout and no time to live, hands rows over key by key, and its"
-        " state cannot be evolved. Spark 4 has transformWithState in its place.",
-        "write a StatefulProcessor with transformWithState, or hf.keyed, which is several times as fast",
+        "It supports one state per key, one timeout and no TTL, passes rows one key at a time, and its"
+        " state schema cannot evolve. transformWithState replaces it in Spark 4.",
+        "use a StatefulProcessor with transformWithState, or hf.keyed, which is several times as fast",
         'events.groupBy("customer").applyInPandasWithState(count, "n long", "n long", "append",'
         ' "ProcessingTimeTimeout")',
         'hf.keyed(events, by="customer").process(Visits(), output="customer string, n long", name="visits")',
@@ -42,8 +42,8 @@ PROCESSOR_RULES: Final = (
         Severity.WARNING,
         _PLANNED,
         "applyInPandasWithState with NoTimeout.",
-        "A key whose events have ended is never called again, so that nobody can remove its state.",
-        "give a timeout, set it in the function, and call state.remove() when state.hasTimedOut",
+        "The function is not called again for a key without new events, so its state is never removed.",
+        "set a timeout in the function, and call state.remove() when state.hasTimedOut",
         'events.groupBy("customer").applyInPandasWithState(count, "n long", "n long", "append", "NoTimeout")',
         'events.groupBy("customer").applyInPandasWithState(count, "n long", "n long", "append",'
         ' "ProcessingTimeTimeout")',
@@ -53,9 +53,9 @@ PROCESSOR_RULES: Final = (
         "state-without-ttl",
         Severity.WARNING,
         _SOURCE,
-        "A StatefulProcessor with a state that has no time to live, no timer, and is never cleared.",
-        "One value for each key that was ever seen stays for ever.",
-        "give the state a time to live in ms as the last argument, or register a timer and clear it there",
+        "A StatefulProcessor with a state that has no TTL and no timer and is never cleared.",
+        "The state keeps one value for every key ever seen, without limit.",
+        "pass a TTL in ms as the last argument, or register a timer and clear the state there",
         f'{_CLASS}        self.count = handle.getValueState("count", "n long")\n\n{_COUNT}',
         f'{_CLASS}        self.count = handle.getValueState("count", "n long", 86_400_000)\n\n{_COUNT}',
     ),
@@ -64,10 +64,10 @@ PROCESSOR_RULES: Final = (
         "keyed-state-without-ttl",
         Severity.WARNING,
         _SOURCE,
-        "A state of hf.Keyed or hf.KeyedTable without a ttl, in a class that removes nothing and sets"
-        " no timer.",
-        "One value for each key that was ever seen stays for ever.",
-        'give it a time to live: hf.value("long", default=0, ttl="24h")',
+        "A state of hf.Keyed or hf.KeyedTable without a TTL, in a class that removes nothing and sets no"
+        " timer.",
+        "The state keeps one value for every key ever seen, without limit.",
+        'declare a TTL: hf.value("long", default=0, ttl="24h")',
         f'{_KEYED}    visits = hf.value("long", default=0)\n\n'
         "    def on_event(self, event, state, ctx):\n        state.visits += 1\n",
         f'{_KEYED}    visits = hf.value("long", default=0, ttl="24h")\n\n'
@@ -78,10 +78,10 @@ PROCESSOR_RULES: Final = (
         "rows-in-list-state",
         Severity.WARNING,
         _SOURCE,
-        "Whole rows, or columns with whole payloads, in list state.",
-        "State is stored, checkpointed and restored for as long as it lives, here with columns that"
-        " no answer needs.",
-        "keep what the answer needs: a count, a sum, the last value, or the one column that is read",
+        "Whole rows, or columns with large payloads, in list state.",
+        "State is stored, checkpointed and restored for its whole lifetime, including columns that no"
+        " result needs.",
+        "store only what the result needs: a count, a sum, the last value, or the one column that is read",
         f'{_KEYED}    seen = hf.list("struct<id: string, body: string>", ttl="1 hour")\n\n'
         "    def on_event(self, event, state, ctx):\n        state.seen.append(event)\n",
         f'{_KEYED}    seen = hf.list("string", ttl="1 hour")\n\n'
@@ -92,7 +92,7 @@ PROCESSOR_RULES: Final = (
         "number-as-text",
         Severity.WARNING,
         _SOURCE,
-        "A number that is kept in a state of type string.",
+        "A number stored in a state of type string.",
         "Text takes several times the bytes of a long, is parsed in each batch, and sorts 10 before 9.",
         'declare the state as "long", "double" or "decimal(12,2)"',
         f'{_KEYED}    total = hf.value("string", default="0", ttl="24h")\n\n'
@@ -106,8 +106,9 @@ PROCESSOR_RULES: Final = (
         Severity.WARNING,
         _SOURCE,
         "A processor class that declares no state and sets no timer.",
-        "Rows are shuffled by key and each partition has a store, for what a projection does without either.",
-        "write select, withColumn, or mapInArrow; flatMap by explode",
+        "Rows are shuffled by key and each partition has a state store, for work that a projection does"
+        " without either.",
+        "use select, withColumn or mapInArrow; use explode for flatMap",
         f"{_KEYED}    def on_event(self, event, state, ctx):\n"
         '        yield {"customer": event.customer, "cents": event.amount * 100}\n',
         'events.select("customer", F.col("amount") * 100)',
@@ -124,11 +125,10 @@ SINK_RULES: Final = (
         "no-checkpoint",
         Severity.ERROR,
         _SOURCE,
-        "A query that is started without a checkpointLocation, into a sink that is not for looking.",
-        "foreachBatch and foreach then get a checkpoint in a temporary directory: a restart begins"
-        " without state"
+        "A query started without a checkpointLocation, into a sink other than console, memory or noop.",
+        "foreachBatch and foreach then use a temporary checkpoint directory: a restart begins without state"
         " and reads its input again. Other sinks refuse to start.",
-        'give `.option("checkpointLocation", …)`, one of its own for each query',
+        'set `.option("checkpointLocation", …)`, with a separate directory for each query',
         "events.writeStream.foreachBatch(lambda rows, batch_id:"
         ' rows.write.mode("overwrite").save(str(batch_id))).start()',
         f'{_START}{_AT}.start("/tables/events")',
@@ -139,8 +139,8 @@ SINK_RULES: Final = (
         Severity.ERROR,
         _SOURCE,
         "A checkpoint below /tmp.",
-        "The directory is emptied by the next boot or by a cleaner, and state and offsets with it.",
-        "put it where the tables are: HDFS, an object store, a disk that is backed up",
+        "A reboot or a cleanup job empties the directory, and state and offsets are lost.",
+        "use durable storage: HDFS, an object store or a disk that is backed up",
         f'{_START}.option("checkpointLocation", "/tmp/events").start("/tables/events")',
         f'{_START}{_AT}.start("/tables/events")',
     ),
@@ -149,9 +149,9 @@ SINK_RULES: Final = (
         "checkpoint-on-one-machine",
         Severity.NOTE,
         _SOURCE,
-        "A checkpoint at file:, in a file that does not set a local master.",
-        "Executors of a cluster write their state to their own disks, where no other machine finds it.",
-        "put it on storage that all executors see",
+        "A checkpoint at a file: address, in a file that does not set a local master.",
+        "Executors of a cluster write state to their own local disks, which no other machine can read.",
+        "use storage that all executors can reach",
         f'{_START}.option("checkpointLocation", "file:/data/checkpoints/events").start("/tables/events")',
         f'{_START}{_AT}.start("/tables/events")',
     ),
@@ -160,9 +160,9 @@ SINK_RULES: Final = (
         "batch-appended-twice",
         Severity.WARNING,
         _SOURCE,
-        "A function of foreachBatch that appends and does not use the batch's id.",
-        "Spark runs a batch again when it was not committed, and the rows are appended once more.",
-        "write by key (MERGE), give Delta txnAppId and txnVersion, or take `hf.sink(df).append(…, ledger=…)`",
+        "A foreachBatch function that appends and does not use the batch ID.",
+        "Spark runs an uncommitted batch again, which appends the same rows twice.",
+        "write by key (MERGE), set Delta's txnAppId and txnVersion, or use `hf.sink(df).append(…, ledger=…)`",
         "def write(rows, batch_id):\n"
         '    rows.write.format("jdbc").mode("append").save()\n\n'
         f"events.writeStream.foreachBatch(write){_AT}.start()",
@@ -176,9 +176,8 @@ SINK_RULES: Final = (
         "batch-computed-again",
         Severity.WARNING,
         _SOURCE,
-        "A function of foreachBatch with several actions on the batch and no persist.",
-        "Each action computes the batch from its sources again, state included: its stores are loaded"
-        " again too.",
+        "A foreachBatch function with several actions on the batch and no persist.",
+        "Each action computes the batch from its sources again and loads its state stores again.",
         "call `rows.persist()` first and `rows.unpersist()` last",
         "def write(rows, batch_id):\n"
         '    rows.write.mode("overwrite").save(f"/tables/a/{batch_id}")\n'
@@ -196,11 +195,10 @@ SINK_RULES: Final = (
         "sink-for-looking",
         Severity.WARNING,
         _SOURCE,
-        "A console or memory sink behind a source of production, or with a checkpoint of its own.",
-        "The memory sink keeps all its rows in the driver, and the console keeps none. Neither can go"
-        " on after a"
-        " failure with what it had.",
-        "write into a table or a topic",
+        "A console or memory sink that reads a production source, or that has a checkpoint of its own.",
+        "The memory sink keeps all rows in the driver; the console sink keeps none. Neither can recover its"
+        " output after a failure.",
+        "write to a table or a topic",
         'spark.readStream.format("kafka").load().writeStream.format("memory").queryName("t").start()',
         f'spark.readStream.format("kafka").load().writeStream.format("delta"){_AT}.start("/tables/events")',
     ),
@@ -209,11 +207,10 @@ SINK_RULES: Final = (
         "no-trigger-on-object-storage",
         Severity.NOTE,
         _SOURCE,
-        "A query without a trigger whose checkpoint is on object storage.",
-        "Batches follow each other without a pause, each with a dozen requests to write and list:"
-        " some hundred"
-        " dollars a month for an idle query.",
-        'give `.trigger(processingTime="1 minute")`, or what the answer can wait',
+        "A query without a trigger and with a checkpoint on object storage.",
+        "Batches run back to back, and each makes a dozen write and list requests: several hundred dollars"
+        " a month for an idle query.",
+        'set `.trigger(processingTime="1 minute")`, or the longest delay that results allow',
         f'{_START}.option("checkpointLocation", "s3a://bucket/events").start("/tables/events")',
         f'{_START}.trigger(processingTime="1 minute")'
         '.option("checkpointLocation", "s3a://bucket/events").start("/tables/events")',
@@ -223,10 +220,9 @@ SINK_RULES: Final = (
         "usual-file-manager-on-s3",
         Severity.NOTE,
         _SOURCE,
-        "A checkpoint on S3 in a session that is built without"
-        " `spark.sql.streaming.checkpointFileManagerClass`.",
-        "Spark then writes each file under another name and renames it, which on S3 is a copy and can be seen"
-        " half done.",
+        "A checkpoint on S3 in a session built without `spark.sql.streaming.checkpointFileManagerClass`.",
+        "Spark then writes each file under a temporary name and renames it. On S3 a rename is a copy, and"
+        " readers can see it half done.",
         f"set it to {ABORTABLE_MANAGER}",
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.getOrCreate()\n"
@@ -243,10 +239,10 @@ SINK_RULES: Final = (
         "one-checkpoint-for-two-queries",
         Severity.ERROR,
         _SOURCE,
-        "Two queries that are started with the same checkpointLocation.",
-        "Run in turn, each goes on from the offsets and the state of the other, and skips input of its own."
-        " Run at once, one of them fails.",
-        "give each query a directory of its own, such as one with its name",
+        "Two queries started with the same checkpointLocation.",
+        "If they run in turn, each resumes from the offsets and state of the other and skips input of its"
+        " own. If they run at once, one of them fails.",
+        "give each query its own directory, for example one with its name",
         f'{_START}{_AT}.start("/tables/events")\n'
         'orders.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/events")'
         '.start("/tables/orders")',
@@ -260,11 +256,10 @@ SINK_RULES: Final = (
         Severity.NOTE,
         _SOURCE,
         "A sink of files (parquet, json, csv, orc, text) without the option `retention`.",
-        "Spark notes every file that it has ever written in `_spark_metadata`, and writes the whole list"
-        " anew in each"
-        " tenth batch, which gets slower with every file. Readers read all of it too.",
-        'write into a table format such as Delta, or give `.option("retention", "30d")` where older files may'
-        " be left out by readers",
+        "Spark lists every file ever written in `_spark_metadata` and rewrites the whole list in every"
+        " tenth batch, which gets slower with every file. Readers read the whole list too.",
+        'use a table format such as Delta, or set `.option("retention", "30d")` if readers may skip older'
+        " files",
         'events.writeStream.format("parquet").option("checkpointLocation", "hdfs:/checkpoints/events")'
         '.start("/tables/events")',
         f'{_START}.option("checkpointLocation", "hdfs:/checkpoints/events").start("/tables/events")',
@@ -276,9 +271,9 @@ SINK_RULES: Final = (
         _SOURCE,
         "An exception of awaitTermination that is caught and neither raised again nor turned into an exit"
         " code.",
-        "The driver ends with exit code 0. Kubernetes, a scheduler and EMR call that success, and start"
-        " nothing again.",
-        "raise it again, or end with `sys.exit(1)`",
+        "The driver exits with code 0. Kubernetes, schedulers and EMR count that as success and do not"
+        " restart it.",
+        "raise the exception again, or exit with `sys.exit(1)`",
         'query = events.writeStream.format("delta").option("checkpointLocation", "hdfs:/checkpoints/events")'
         '.start("/tables/events")\n'
         "try:\n    query.awaitTermination()\nexcept Exception as error:\n    print(error)",
@@ -292,12 +287,11 @@ SINK_RULES: Final = (
         Severity.NOTE,
         (FindingEvidence.PLAN,),
         "A query with several sources that have no names.",
-        "Spark finds the offsets of a source by its place in the query. Where one is added, taken out or"
-        " moved, the"
-        " others would go on from offsets that are not theirs.",
-        "keep their order for as long as the checkpoint lives; with Spark 4.2 and"
-        " `spark.sql.streaming.queryEvolution.enableSourceEvolution` from the first start on, name each by"
-        " `readStream.name(…)`",
+        "Spark assigns offsets to sources by their position in the query. If a source is added, removed or"
+        " moved, the others resume from the wrong offsets.",
+        "keep the order of sources for the lifetime of the checkpoint; with Spark 4.2, set"
+        " `spark.sql.streaming.queryEvolution.enableSourceEvolution` before the first start and name each"
+        " source with `readStream.name(…)`",
         'hf.sink(orders.select("id").union(payments.select("id"))).delta("/tables/ids")',
         'hf.sink(orders.select("id")).delta("/tables/ids")',
     ),
@@ -306,28 +300,28 @@ SINK_RULES: Final = (
         "output-ahead-of-checkpoint",
         Severity.ERROR,
         (FindingEvidence.FACTS,),
-        "In `lint FILE.py`, a sink of files whose `_spark_metadata` has later batches than the checkpoint of"
-        " its query has planned. Both are directories that the code names in full, on this machine.",
-        "A sink of files writes nothing for a batch number that it has already. With a new or an older"
-        " checkpoint the numbers come again, and Spark throws their rows away without an error.",
-        "give the query a new directory for its output and prepare its log, by `holdfast restore SAVEPOINT"
-        " CHECKPOINT --table DIR`, or the checkpoint that belongs to this directory",
-        "a new checkpointLocation, and the path that was there before",
-        "a new checkpointLocation, and a new path",
+        "In `lint FILE.py`: a file sink whose `_spark_metadata` has later batches than the checkpoint of"
+        " its query has planned. Both directories must be literals in the code and exist on this machine.",
+        "A file sink writes nothing for a batch number that it already has. With a new or an older"
+        " checkpoint the numbers repeat, and Spark drops those rows without an error.",
+        "use a new output directory and prepare its log with `holdfast restore SAVEPOINT CHECKPOINT --table"
+        " DIR`, or use the checkpoint that belongs to this directory",
+        "a new checkpointLocation with the path used before",
+        "a new checkpointLocation with a new path",
     ),
     Rule(
         "HF414",
         "sink-log-gap",
         Severity.ERROR,
         (FindingEvidence.FACTS,),
-        "In `lint FILE.py`, a sink of files whose `_spark_metadata` lacks a batch that the checkpoint of its"
-        " query has committed. Both are directories that the code names in full, on this machine.",
-        "Every ten batches Spark reads the entry of every batch since the last compaction of the log. If one"
-        " is missing, the query fails with BATCH_METADATA_NOT_FOUND, and at every start from then on.",
-        "give the query a new directory whose log is prepared, by `holdfast restore SAVEPOINT CHECKPOINT"
+        "In `lint FILE.py`: a file sink whose `_spark_metadata` lacks a batch that the checkpoint of its"
+        " query has committed. Both directories must be literals in the code and exist on this machine.",
+        "Every ten batches Spark reads the entries of all batches since the last compaction of the log. If"
+        " one is missing, the query fails with BATCH_METADATA_NOT_FOUND, then and at every later start.",
+        "use a new output directory whose log is prepared with `holdfast restore SAVEPOINT CHECKPOINT"
         " --table DIR`",
-        "a checkpoint that was restored at batch 5, and an empty path",
-        "the same, and a path that `holdfast restore --table` has prepared",
+        "a checkpoint restored at batch 5 with an empty path",
+        "the same with a path prepared by `holdfast restore --table`",
     ),
 )
 
@@ -338,10 +332,10 @@ STATE_RULES: Final = (
         "window-without-watermark",
         Severity.ERROR,
         _PLANNED,
-        "An aggregate over windows of a stream that has no watermark.",
-        "Spark drops the state of a window when the watermark has passed its end. Without one every window"
-        " since the start stays, and output mode append is refused.",
-        'declare `.withWatermark("ts", "10 minutes")` on the column of the window, before groupBy',
+        "An aggregate over windows of a stream without a watermark.",
+        "Spark drops the state of a window when the watermark passes its end. Without a watermark every"
+        " window is kept, and output mode append is refused.",
+        'declare `.withWatermark("ts", "10 minutes")` on the window\'s column, before groupBy',
         'events.groupBy(F.window("ts", "5 minutes")).count()',
         'events.withWatermark("ts", "10 minutes").groupBy(F.window("ts", "5 minutes")).count()',
     ),
@@ -350,11 +344,11 @@ STATE_RULES: Final = (
         "keys-without-end",
         Severity.WARNING,
         _PLANNED,
-        "An aggregate of a stream whose keys have neither a window nor the column of the watermark.",
-        "One row of state for each key stays for ever, whatever watermark there is. That is right for a"
-        " few countries, and wrong for customers, sessions or devices.",
-        "put a window of the event time among the keys; for a running total with an end take"
-        " `hf.running`, or `hf.keyed` with a time to live",
+        "A streaming aggregate whose keys include neither a window nor the watermark's column.",
+        "One row of state per key is kept forever, whether or not there is a watermark. That is fine for a"
+        " few countries, but not for customers, sessions or devices.",
+        "add an event-time window to the keys; for a running total with an end use `hf.running`, or"
+        " `hf.keyed` with a TTL",
         'events.groupBy("customer").count()',
         'events.withWatermark("ts", "10 minutes").groupBy("customer", F.window("ts", "1 day")).count()',
     ),
@@ -363,10 +357,10 @@ STATE_RULES: Final = (
         "dedupe-without-watermark",
         Severity.ERROR,
         _PLANNED,
-        "dropDuplicates of a stream that has no watermark.",
-        "Every key that was ever seen is kept, so that the state grows with the stream. Spark refuses"
-        " dropDuplicatesWithinWatermark without one.",
-        'declare a watermark, and write `.dropDuplicatesWithinWatermark(["id"])`',
+        "dropDuplicates on a stream without a watermark.",
+        "Every key ever seen is kept, so the state grows with the stream. Spark refuses"
+        " dropDuplicatesWithinWatermark without a watermark.",
+        'declare a watermark and use `.dropDuplicatesWithinWatermark(["id"])`',
         'once = events.dropDuplicates(["event_id"])',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
@@ -375,10 +369,10 @@ STATE_RULES: Final = (
         "dedupe-key-without-event-time",
         Severity.ERROR,
         _PLANNED,
-        "dropDuplicates by columns without the one that the watermark is on.",
-        "The watermark drops keys by their event time. A key that has none stays for ever, and the"
-        " watermark before it does nothing.",
-        'write `.dropDuplicatesWithinWatermark(["id"])`, which keeps a key until the watermark has passed it',
+        "dropDuplicates by columns that do not include the watermark's column.",
+        "The watermark drops keys by their event time. Keys without one are kept forever, so the watermark"
+        " has no effect.",
+        'use `.dropDuplicatesWithinWatermark(["id"])`, which keeps a key until the watermark has passed it',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id"])',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
@@ -387,10 +381,10 @@ STATE_RULES: Final = (
         "dedupe-by-event-time",
         Severity.NOTE,
         _PLANNED,
-        "dropDuplicates by an id and the column of the watermark.",
-        "Two rows with one id and times that differ by a millisecond are two rows. A producer that sends"
-        " again often sets the time again.",
-        'where the time of a repeat may differ, write `.dropDuplicatesWithinWatermark(["id"])`',
+        "dropDuplicates by an ID and the watermark's column.",
+        "Two rows with the same ID and times a millisecond apart are two rows. A producer that sends again"
+        " often sets a new time.",
+        'if the time of a duplicate may differ, use `.dropDuplicatesWithinWatermark(["id"])`',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicates(["event_id", "ts"])',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
@@ -399,11 +393,11 @@ STATE_RULES: Final = (
         "join-without-watermark",
         Severity.ERROR,
         _PLANNED,
-        "A join of two streams of which one or both have no watermark.",
-        "Rows wait in state for a partner. Without a watermark on both sides Spark cannot know that none"
-        " will come, and keeps every row of at least one side for ever.",
-        "declare a watermark on both sides, and bound the times in the condition; `hf.join_within`"
-        " asks for both",
+        "A stream-stream join in which one or both sides have no watermark.",
+        "Rows wait in state for a match. Without a watermark on both sides Spark cannot tell that no match"
+        " will come, and keeps every row of at least one side forever.",
+        "declare a watermark on both sides, and bound the event times in the join condition;"
+        " `hf.join_within` requires both",
         'orders.join(payments, "order_id")',
         'hf.join_within(orders, payments, by="order_id", times=("ts", "ts"), bound="1 hour",'
         ' watermark="1 hour")',
@@ -413,10 +407,10 @@ STATE_RULES: Final = (
         "join-without-time-bound",
         Severity.ERROR,
         _PLANNED,
-        "A join of two streams with watermarks whose condition does not bound the event times.",
-        "A watermark alone drops nothing from a join: only a condition such as `paid_at <= ordered_at +"
-        " interval 1 hour` tells how long a row can still find a partner.",
-        "compare the event times of both sides in the condition, or join by a window of them",
+        "A stream-stream join with watermarks whose condition does not bound the event times.",
+        "A watermark alone removes nothing from a join. Only a condition such as `paid_at <= ordered_at +"
+        " interval 1 hour` limits how long a row can still match.",
+        "compare the event times of both sides in the join condition, or join by a window of them",
         'orders.withWatermark("ordered_at", "1 hour").join('
         'payments.withWatermark("paid_at", "1 hour"), "order_id")',
         'orders.withWatermark("ordered_at", "1 hour").alias("o").join('
@@ -429,10 +423,10 @@ STATE_RULES: Final = (
         "complete-mode-over-keys",
         Severity.WARNING,
         _PLANNED,
-        "Output mode complete on an aggregate that has keys.",
-        "In this mode Spark ignores the watermark and drops no state, and each batch writes the whole"
+        "Output mode complete on an aggregate with keys.",
+        "In this mode Spark ignores the watermark and removes no state, and each batch writes the whole"
         " result.",
-        'write outputMode("update") into a sink that replaces by key, or "append" with windows',
+        'use outputMode("update") with a sink that replaces by key, or "append" with windows',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer").count()'
         '.writeStream.outputMode("complete")',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer").count()'
@@ -443,11 +437,11 @@ STATE_RULES: Final = (
         "collected-in-state",
         Severity.WARNING,
         _PLANNED,
-        "collect_list, collect_set, array_agg or listagg in an aggregate of a stream.",
-        "All values of a group are one value of state, which is read and written as a whole in each batch"
-        " that touches the key. A hot key takes minutes, then the memory of its task.",
-        "keep what the answer needs: a count, a sum, the greatest, `approx_count_distinct`; or write the rows"
-        " and collect them where they are read",
+        "collect_list, collect_set, array_agg or listagg in a streaming aggregate.",
+        "All values of a group are one state value, which is read and written as a whole in each batch that"
+        " touches the key. A hot key takes minutes, then all memory of its task.",
+        "store only what the result needs: a count, a sum, the maximum, `approx_count_distinct`; or write"
+        " the rows out and collect them when reading",
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer")'
         '.agg(F.collect_list("item"))',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer")'
@@ -458,11 +452,11 @@ STATE_RULES: Final = (
         "salt-without-second-aggregate",
         Severity.ERROR,
         _SOURCE,
-        "An aggregate that groups by a number of chance, with no aggregate behind it.",
-        "The parts of a key are never added up, so that each row of the result has a part of the answer. A"
-        " batch that runs again draws other numbers, and counts rows twice.",
-        "leave the salt out: Spark combines before the shuffle, so that a hot key sends one row from each"
-        " task; see the guide on hot keys for what that does not help",
+        "An aggregate that groups by a random number, with no second aggregate after it.",
+        "The parts of a key are never added up, so each result row has only part of the answer. A batch"
+        " that runs again draws different numbers and counts rows twice.",
+        "remove the salt: Spark combines rows before the shuffle, so a hot key sends one row per task; the"
+        " guide on hot keys covers the cases where that does not help",
         'events.withWatermark("ts", "1 hour").withColumn("salt", (F.rand() * 8).cast("int"))'
         '.groupBy(F.window("ts", "1 hour"), "customer", "salt").count().writeStream.outputMode("append")',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "customer").count()'
@@ -473,10 +467,10 @@ STATE_RULES: Final = (
         "dedupe-by-whole-row",
         Severity.WARNING,
         (FindingEvidence.PLAN,),
-        "dropDuplicates without columns, or distinct, of a stream with four columns or more.",
-        "The whole row is the key, so that each row is kept in full. A repeat that differs in anything,"
-        " such as the time at which it was sent again, is no repeat.",
-        'name the columns that tell rows apart: `.dropDuplicatesWithinWatermark(["id"])`',
+        "dropDuplicates without columns, or distinct, on a stream with four or more columns.",
+        "The whole row is the key, so every row is kept in full. A duplicate that differs in any column,"
+        " such as the time it was sent, is not removed.",
+        'name the columns that identify a row: `.dropDuplicatesWithinWatermark(["id"])`',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicates()',
         'once = events.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["event_id"])',
     ),
@@ -485,9 +479,10 @@ STATE_RULES: Final = (
         "refused-by-spark",
         Severity.ERROR,
         (FindingEvidence.PLAN,),
-        "A query that Spark would not start in its output mode.",
-        "The driver starts, builds everything, and ends with an error; a supervisor cannot help that.",
-        "write what the message asks for: mostly a watermark, or another output mode",
+        "A query that Spark refuses to start in its output mode.",
+        "The driver starts, builds the query and ends with an error. A restart by a supervisor does not"
+        " help.",
+        "follow Spark's message: usually declare a watermark or change the output mode",
         'hf.sink(events.groupBy("customer").count()).delta("/tables/counts")',
         'hf.sink(events.withWatermark("ts", "1 hour").groupBy("customer", F.window("ts", "1 day")).count())'
         '.delta("/tables/counts")',
@@ -503,9 +498,10 @@ TIME_RULES: Final = (
         "watermark-not-kept",
         Severity.ERROR,
         _SOURCE,
-        "A call of withWatermark or dropDuplicates whose frame is not kept.",
-        "A frame does not change: the call gives a new one. What is built on the old one has no watermark.",
-        "assign what the call gives, and go on with that",
+        "A call of withWatermark or dropDuplicates whose result is discarded.",
+        "DataFrames are immutable: the call returns a new one. A query built on the old one has no"
+        " watermark.",
+        "assign the result of the call, and build the query on it",
         'events.withWatermark("ts", "10 minutes")\nevents.select("ts").writeStream.format("noop")',
         'timed = events.withWatermark("ts", "10 minutes")\ntimed.select("ts").writeStream.format("noop")',
     ),
@@ -514,10 +510,10 @@ TIME_RULES: Final = (
         "window-over-other-column",
         Severity.ERROR,
         _PLANNED,
-        "A window over a column that is not the one of the watermark.",
-        "Spark drops windows by the column that the watermark is declared on. Another one, be it a copy or"
-        " the same time parsed again, ends nothing.",
-        "make the column first, declare the watermark on it, and put the window over the same column",
+        "A window over a column other than the watermark's.",
+        "Spark drops windows by the column that the watermark is declared on. A window over any other"
+        " column never ends, even if it is a copy or the same time parsed again.",
+        "create the column first, declare the watermark on it, and use the same column for the window",
         'events.withWatermark("ts", "1 hour").groupBy(F.window("arrived_at", "5 minutes")).count()',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "5 minutes")).count()',
     ),
@@ -526,8 +522,8 @@ TIME_RULES: Final = (
         "watermark-behind-aggregate",
         Severity.ERROR,
         _SOURCE,
-        "A watermark that is declared behind the aggregate that needs it.",
-        "It bounds only what comes after it. The aggregate before it keeps its state for ever.",
+        "A watermark declared after the aggregate that needs it.",
+        "A watermark affects only the operators after it. The aggregate before it keeps its state forever.",
         "declare it before groupBy",
         'counts = events.groupBy(F.window("ts", "5 minutes")).count().withWatermark("window", "10 minutes")',
         'events.withWatermark("ts", "10 minutes").groupBy(F.window("ts", "5 minutes")).count()',
@@ -537,10 +533,10 @@ TIME_RULES: Final = (
         "long-watermark",
         Severity.WARNING,
         _PLANNED,
-        "A watermark that waits longer than a day, before an operator with state.",
-        "The state is that of all the time that it waits, and in output mode append no result comes before.",
-        "wait as long as rows really are late (hf.late_rows counts them), and handle the few later"
-        " ones apart",
+        "A watermark delay longer than a day, before a stateful operator.",
+        "State is kept for the whole delay, and in output mode append results are held back as long.",
+        "set the delay to how late rows really are (hf.late_rows counts them), and handle the few later"
+        " ones separately",
         'events.withWatermark("ts", "30 days").groupBy(F.window("ts", "1 hour")).count()',
         'events.withWatermark("ts", "2 hours").groupBy(F.window("ts", "1 hour")).count()',
     ),
@@ -549,10 +545,9 @@ TIME_RULES: Final = (
         "watermark-declared-twice",
         Severity.ERROR,
         _SOURCE,
-        "A second watermark on a stream that has one, with no stateful operator between them.",
-        "Spark 4 refuses to start such a query, and in Spark 3 it is easy to take the wrong one for"
-        " the one that counts.",
-        "keep one of them",
+        "A second watermark on a stream that already has one, with no stateful operator between them.",
+        "Spark 4 refuses to start such a query. In Spark 3 it is unclear which of the two applies.",
+        "keep only one of them",
         'events.withWatermark("ts", "1 hour").withWatermark("seen_at", "1'
         ' hour").groupBy(F.window("ts", "1 hour")).count()',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour")).count()',
@@ -562,11 +557,10 @@ TIME_RULES: Final = (
         "several-watermarks",
         Severity.NOTE,
         _PLANNED,
-        "An operator behind two streams or more that each have a watermark.",
-        "Spark goes by the slowest one: a silent stream holds back all others, and their state grows."
-        " A restart"
-        " begins with the one watermark that was saved, so rows may be late that were not.",
-        "see that each stream always has rows, such as heartbeats; watch the watermark's lag",
+        "An operator after two or more streams that each have a watermark.",
+        "Spark uses the slowest watermark: a silent stream holds back all others, and their state grows. A"
+        " restart resumes with the one saved watermark, so rows that were on time may count as late.",
+        "keep rows coming on each stream, for example heartbeats, and monitor the watermark's lag",
         'orders.withWatermark("ordered_at", "1 hour").join(payments.withWatermark("paid_at", "1 hour"),\n'
         '    F.expr("order_id = paid_order and paid_at between ordered_at and ordered_at + interval 1'
         ' hour"))',
@@ -578,8 +572,9 @@ TIME_RULES: Final = (
         Severity.WARNING,
         _ALL,
         "`spark.sql.streaming.multipleWatermarkPolicy` is max.",
-        "The fastest stream decides: rows of all slower ones are dropped as late, without an error.",
-        "leave it at min, and give a silent stream heartbeats",
+        "The fastest stream sets the watermark: rows of all slower streams are dropped as late, without an"
+        " error.",
+        "leave it at min, and send heartbeats on silent streams",
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")',
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "min")',
     ),
@@ -588,12 +583,11 @@ TIME_RULES: Final = (
         "watermark-left-behind",
         Severity.ERROR,
         _PLANNED,
-        "A window over the watermark's column as it was before the watermark, or behind a cast or another"
+        "A window over the watermark's column as it was before the watermark, or after a cast or another"
         " function.",
-        "Spark marks the column that withWatermark gives. A column of the frame before it (`events.ts`),"
-        " a cast"
-        " and a rounded time have no mark, so that no window ever ends.",
-        "cast first, then declare the watermark, and name the column by its name",
+        "Spark marks the column that withWatermark returns. The column of the earlier DataFrame"
+        " (`events.ts`), a cast and a rounded time have no mark, so no window ever ends.",
+        "cast first, then declare the watermark, and refer to the column by its name",
         'timed = events.withWatermark("ts", "10 minutes")\n'
         'timed.groupBy(F.window(events.ts, "5 minutes")).count()',
         'timed = events.withWatermark("ts", "10 minutes")\ntimed.groupBy(F.window("ts", "5'

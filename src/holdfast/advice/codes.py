@@ -20,12 +20,12 @@ class CodeExplanation(JsonShape):
 
     Attributes:
         code: The code.
-        title: The message of an error, or the name of a rule or of a kind of advice.
-        meaning: What kind of error it is, or what the rule looks for.
-        found: What such an error has found; empty where it says nothing of it.
-        expected: What would have been right; empty where it says nothing of it.
-        to_do: What to do.
-        retired: Whether this version has no such error any more.
+        title: The message of an error, or the name of a rule or piece of advice.
+        meaning: The class of the error, or what the rule detects.
+        found: What such an error found; empty if it does not report it.
+        expected: What is allowed; empty if it does not report it.
+        to_do: The recommended actions.
+        retired: True if this version no longer reports the error.
     """
 
     code: str
@@ -38,7 +38,7 @@ class CodeExplanation(JsonShape):
 
 
 def known_codes() -> dict[str, str]:
-    """Return every code with its message, or with the name of a rule or of a kind of advice."""
+    """Return every code with its error message, or the name of its rule or advice."""
     errors = {code: (entry.get("facts") or [""])[0] for code, entry in _errors().items()}
     rules = {rule.id: rule.name for rule in RULES.values()}
     return {**errors, **rules, **{kind.id: kind.name for kind in KINDS.values()}}
@@ -50,10 +50,10 @@ def _errors() -> dict[str, Any]:
 
 
 def explain_code(code: str) -> CodeExplanation:
-    """Return what a code means that an error, a finding of `lint` or a piece of advice has.
+    """Return the meaning of a code of an error, a lint finding or a piece of advice.
 
     Args:
-        code: Such as `HF-E2001`, `HF102` or `HFA01`, in any case.
+        code: Such as `HF-E2001`, `HF102` or `AD201`, in upper or lower case.
 
     Raises:
         NotFound: The code is unknown.
@@ -86,7 +86,10 @@ def explain_code(code: str) -> CodeExplanation:
     raise NotFound(
         f"unknown code {code!r}",
         code="HF-E3001",
-        found=f"near it: {', '.join(near)}" if near else None,
-        expected="the code of an error, of a rule of lint, or of advice, such as HF-E2001",
-        hint="docs/reference/errors.md lists the codes of errors, `holdfast lint` and `advise` print theirs",
+        found=f"similar: {', '.join(near)}" if near else None,
+        expected="the code of an error, a lint rule or a piece of advice, such as HF-E2001",
+        hint=(
+            "error codes are listed in docs/reference/errors.md; `holdfast lint` and `holdfast advise`"
+            " print theirs"
+        ),
     )

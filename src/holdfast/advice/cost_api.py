@@ -1,4 +1,4 @@
-"""`hf.cost` and `hf.forecast_cost`: what state costs, of a query that there is, and of one that is a plan."""
+"""`hf.cost` and `hf.forecast_cost`: the cost of state, for an existing query and for a planned one."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from holdfast.storage.port import Storage
 
 Address = str | os.PathLike[str]
 
-# What RocksDB is given for all stores of an executor, where that is bounded.
+# RocksDB's default budget for all stores of an executor, if it is bounded.
 _ROCKSDB_BUDGET: Final = 500 << 20
-# On the heap a row is two objects in a map, beside its bytes.
+# On the heap a row is two objects in a map, in addition to its bytes.
 _HEAP_TIMES: Final = 2
-# A file of changes that is larger tells no more than one of this size.
+# A larger file of changes gives no better estimate.
 _LARGEST_SAMPLE: Final = 4 << 20
 
 
@@ -51,25 +51,26 @@ def cost(
     savepoints: Sequence[Address] | None = None,
     memory: Mapping[str, int] | None = None,
 ) -> CostReport:
-    """Say what the state of a query costs, and what each change would save.
+    """Return the cost of a query's state, and what each change would save.
 
-    From files alone: no Spark is started, nothing of the state is read but one file of changes, and the query
-    may run or not. How often a batch comes is measured from the batches that are kept; a query that stands
-    still costs no requests, so `interval` says what it would be.
+    Reads files only: starts no Spark, reads no state except one file of changes, and works whether or not the
+    query
+    runs. The interval is measured from the kept batches; a stopped query makes no requests, so `interval`
+    gives the
+    interval to assume.
 
     Args:
         address: A checkpoint, or a savepoint (`DIR/ID`, `DIR@LABEL`).
-        prices: What bytes and requests cost, or a file that says so; None for the defaults, in which requests
-            have no price.
-        interval: The time from one batch to the next; None for what the checkpoint tells.
-        savepoints: The directories of the query's savepoints; None for the one next to the checkpoint.
-        memory: What each operator takes of memory, by its name, where that was measured.
+        prices: The prices, or the path of a price file; None for the defaults, which have no request prices.
+        interval: The time from one batch to the next; None to measure it from the checkpoint.
+        savepoints: The savepoint catalogs of the query; None for the one next to the checkpoint.
+        memory: The measured memory of each operator in bytes, by name.
 
     Raises:
-        NotFound: The checkpoint does not exist, savepoint, or file of prices, or its batch is not kept.
-        Invalid: The file of prices, the interval or the address is wrong, or its batch is an older one.
+        NotFound: The checkpoint, savepoint or price file does not exist, or the batch is not kept.
+        Invalid: The price file, the interval or the address is invalid, or the batch is not the newest.
         Corrupt: A file that was read is damaged.
-        Unsupported: The state is in a database, or is of a provider that is not known here.
+        Unsupported: The state is in a database, or its provider is unknown.
         Unavailable: The storage does not answer.
     """
     paid = _prices(prices)
@@ -152,20 +153,20 @@ def forecast_cost(
     prices: Prices | Address | None = None,
     medium: str = "s3",
 ) -> Forecast:
-    """Say what the state of a job will cost that is only a plan.
+    """Forecast the cost of a planned job's state.
 
     Args:
-        rate: Rows a second.
-        keys: Different keys that its state has at one time.
-        value_bytes: The bytes of a key's value.
+        rate: Rows per second.
+        keys: Distinct keys in the state at one time.
+        value_bytes: Bytes of one value.
         interval: The time from one batch to the next.
-        partitions: The partitions of its state.
-        prices: What bytes and requests cost, or a file that says so; None for the defaults.
-        medium: What its checkpoint will be on: `local`, `hdfs` or `s3`.
+        partitions: Partitions of the state.
+        prices: The prices, or the path of a price file; None for the defaults.
+        medium: The storage of the checkpoint: `local`, `hdfs` or `s3`.
 
     Raises:
-        Invalid: A figure or the file of prices is wrong.
-        NotFound: The file of prices does not exist.
+        Invalid: A value or the price file is invalid.
+        NotFound: The price file does not exist.
     """
     interval_ms = parse_duration(interval, "interval")
     plan = PlannedState(
@@ -175,19 +176,19 @@ def forecast_cost(
 
 
 def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
-    """Refuse an older batch: a checkpoint's files are those of all its batches, and cost what they cost."""
+    """Refuse an older batch: the cost covers the files of all kept batches."""
     if place.batch_id in (None, checkpoint.batch_id):
         return
     if place.batch_id not in checkpoint.committed:
         raise batch_not_kept(place.storage, checkpoint.committed, place.batch_id)
     raise Invalid(
-        "what a checkpoint costs is told of its newest batch alone",
+        "the cost of a checkpoint can be computed only for its newest batch",
         code="HF-E2003",
         where=place.storage.uri,
         found=f"batch {place.batch_id}",
-        expected=f"batch {checkpoint.batch_id}, or none",
-        hint="leave the batch out; or take a savepoint of it with `holdfast savepoint take --batch`, and name"
-        " that",
+        expected=f"batch {checkpoint.batch_id}, or no batch",
+        hint="omit the batch, or take a savepoint of it with `holdfast savepoint take --batch` and give"
+        " its address",
     )
 
 
@@ -210,7 +211,7 @@ def _states(
     memory: Mapping[str, int] | None,
     ratio: float,
 ) -> tuple[StateCost, ...]:
-    """The states with their bytes, and no requests or money yet."""
+    """Return the states with their bytes, without requests and money."""
     on_disk = measured.provider == "rocksdb"
     found = []
     for operator in measured.checkpoint.operators:
@@ -242,9 +243,9 @@ def _memory(
     memory: Mapping[str, int] | None,
     ratio: float,
 ) -> int | None:
-    """Estimate the memory of a store: its share of what was measured of its operator, or a default.
+    """Estimate the memory of a store: its share of its operator's measured memory, or a default.
 
-    RocksDB holds in memory what it has read and written lately, within its budget; a store on the heap holds
+    RocksDB caches recently read and written data within its budget; a store on the heap holds
     all rows, unpacked.
     """
     if memory is not None:
@@ -259,7 +260,7 @@ def _memory(
 def _priced(
     state: StateCost, prices: Prices, medium: str, asked: DailyRequests | None, measured: MeasuredCheckpoint
 ) -> StateCost:
-    """The same state with the requests of its stores, and what all of it costs."""
+    """Return the state with the requests of its stores and its cost."""
     requests = None if asked is None else _of_stores(measured, asked.batches, state.stores)
     money = monthly(
         prices,
@@ -274,7 +275,7 @@ def _priced(
 
 
 def _of_stores(measured: MeasuredCheckpoint, batches: float, stores: int) -> Requests:
-    """Return the requests of a day for this number of stores, without those of the query's logs."""
+    """Return the requests per day of this number of stores, without the query's logs."""
     some = daily_requests(replace(measured.shape, stores=stores), DAY_MS / batches)
     none = daily_requests(replace(measured.shape, stores=0), DAY_MS / batches)
     return some.total + none.total.times(-1)

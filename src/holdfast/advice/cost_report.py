@@ -1,4 +1,4 @@
-"""The report of what a query's state costs, with the savings that settings would bring."""
+"""The report of the cost of a query's state, with the savings of possible changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.json_shapes import JsonShape, json_spread
 
 
 class Origin(str, Enum):
-    """The origin of a figure."""
+    """The origin of a value."""
 
     GIVEN = "given"
     MEASURED = "measured"
@@ -31,18 +31,18 @@ class StateCost(JsonShape):
     """The cost of one state of one operator.
 
     Attributes:
-        named: What the operator is called.
-        state: What people call the state.
-        store: The name of its store; `default` where the operator has one only.
-        stores: How many stores it is in: one for each partition.
-        local_bytes: On the disks of executors while the query runs: its working copy.
-        checkpoint_bytes: In the checkpoint, for the newest batch: what a restart reads.
-        retained_bytes: In the checkpoint beside that: what only older batches need, and checksums.
-        savepoint_bytes: In the savepoints of the query, what they share counted once.
-        memory_bytes: In memory while the query runs; null where that is not known.
-        requests: What a batch and its share of the maintenance ask of object storage in a day; null where the
-            checkpoint is not in one, or nobody knows how often a batch comes.
-        money: What a month costs.
+        named: The names of the operator.
+        state: The name of the state.
+        store: The name of its store; `default` if the operator has only one.
+        stores: The number of stores: one per partition.
+        local_bytes: Bytes on the local disks of executors while the query runs: the working copy.
+        checkpoint_bytes: Bytes in the checkpoint for the newest batch, which a restart reads.
+        retained_bytes: Further bytes in the checkpoint: files that only older batches need, and checksums.
+        savepoint_bytes: Bytes in the query's savepoints, shared objects counted once.
+        memory_bytes: Bytes in memory while the query runs; null if unknown.
+        requests: Requests to object storage per day, for batches and their share of maintenance; null if the
+            checkpoint is elsewhere, or the interval is unknown.
+        money: The cost per month.
     """
 
     named: OperatorName = field(metadata=json_spread(*NAMES, "operator_id"))
@@ -64,13 +64,13 @@ class Saving(JsonShape):
 
     Attributes:
         kind: `retention`, `changelog`, `interval`, `ttl`, `partitions` or `compression`.
-        what: What to change, with what it is now and what it would be.
-        saves_bytes: Bytes in the checkpoint that would go.
-        saves_requests: Requests to object storage that a day would have fewer; null where they are not known.
-        saves_money: What a month would cost less, as far as that has a price.
-        safe: Whether results and recoveries stay as they are.
-        price: What it costs instead, in words.
-        recovery_ms: How much longer a recovery would take, by the model; null where it is not known.
+        what: The change, from the current to the new value.
+        saves_bytes: Bytes saved in the checkpoint.
+        saves_requests: Requests to object storage saved per day; null if unknown.
+        saves_money: Money saved per month, as far as prices are known.
+        safe: True if results and recoveries stay the same.
+        price: The drawback, as a sentence.
+        recovery_ms: Additional recovery time in milliseconds, estimated; null if unknown.
         how: The command or setting.
     """
 
@@ -90,27 +90,27 @@ class CostReport(JsonShape):
     """The cost of a query's state.
 
     Attributes:
-        place: The checkpoint or savepoint.
-        is_savepoint: Whether it is a savepoint.
-        batch_id: Its newest committed batch; null before the first.
-        provider: Where the stores keep state: `rocksdb` or `memory`; null without state.
-        medium: What the checkpoint is on: `local`, `hdfs`, or `s3` for every object store.
-        batches: How many batches the checkpoint keeps.
-        interval_ms: The time from one batch to the next; null if unknown.
+        place: The address of the checkpoint or savepoint.
+        is_savepoint: True for a savepoint.
+        batch_id: The newest committed batch; null before the first.
+        provider: The state store provider: `rocksdb` or `memory`; null without state.
+        medium: The storage of the checkpoint: `local`, `hdfs`, or `s3` for any object store.
+        batches: The number of kept batches.
+        interval_ms: The time from one batch to the next, in milliseconds; null if unknown.
         interval_from: `given`, or `measured` from the kept batches.
-        states: Each state of each operator.
-        other_bytes: In the checkpoint beside state: logs, sources and notes.
-        catalogs: The directories in which savepoints were looked for.
+        states: The cost of each state of each operator.
+        other_bytes: Bytes in the checkpoint other than state: logs, sources and metadata.
+        catalogs: The savepoint catalogs that were searched.
         savepoints: The number of the query's savepoints in them.
-        savepoint_bytes: Their bytes, what they share counted once.
-        local_bytes: On the disks of executors, all states together.
-        checkpoint_bytes: In the checkpoint, all of it.
-        memory_bytes: In memory, all states together; null where one is not known.
-        memory_from: `measured` by the job's newest batch, or `estimated` from files.
-        requests: What a day asks of object storage; null where that is not known.
-        money: What a month costs.
-        prices: What is paid.
-        changes: What each change would save, the most first.
+        savepoint_bytes: Bytes of these savepoints, shared objects counted once.
+        local_bytes: Bytes on the local disks of executors, all states together.
+        checkpoint_bytes: Bytes in the checkpoint, in total.
+        memory_bytes: Bytes in memory, all states together; null if one is unknown.
+        memory_from: `measured` in the job's newest batch, or `estimated` from files.
+        requests: Requests to object storage per day; null if unknown.
+        money: The cost per month.
+        prices: The prices used.
+        changes: What each change would save, largest saving first.
     """
 
     place: str
@@ -155,16 +155,15 @@ def estimate_load_ms(size_bytes: int, files: int, medium: str, tasks: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The facts by which possible savings are judged.
+    """The facts that possible savings are estimated from.
 
     Attributes:
         measured: The checkpoint.
-        prices: What is paid.
-        medium: What the checkpoint is on.
-        place: The checkpoint.
+        prices: The prices used.
+        medium: The storage of the checkpoint.
+        place: The address of the checkpoint.
         interval_ms: The time from one batch to the next; None if unknown.
-        packed: How much smaller than now zstd would make the changes, as a share; None where that is not
-            known, or the codec is zstd.
+        packed: The share by which zstd would shrink the changes; None if unknown, or if the codec is zstd.
         codec: The codec of the changes.
     """
 
@@ -178,23 +177,23 @@ class Situation:
 
     @property
     def state_bytes(self) -> int:
-        """The bytes that a restart reads."""
+        """Return the bytes that a restart reads."""
         return sum(self.measured.newest.values())
 
     @property
     def retained_bytes(self) -> int:
-        """The bytes that only older batches need."""
+        """Return the bytes that only older batches need."""
         return sum(self.measured.all_of_state.values()) - self.state_bytes
 
     def requests(self, shape: QueryShape, interval_ms: float | None = None) -> Requests | None:
-        """The requests of a day with another shape or interval."""
+        """Return the requests per day with a different shape or interval."""
         if self.medium != "s3" or self.interval_ms is None:
             return None
         return daily_requests(shape, interval_ms or self.interval_ms).total
 
 
 def changes(now: Situation) -> tuple[Saving, ...]:
-    """The changes that would save something, the most money first, then the most requests and bytes."""
+    """Return the changes that save something: most money first, then most requests and bytes."""
     if not now.measured.checkpoint.operators:
         return tuple(_interval(now))
     found = [
@@ -216,11 +215,11 @@ def _retention(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "retention",
-        f"keep {_FEW_BATCHES} batches, not {kept}",
+        f"keep {_FEW_BATCHES} batches instead of {kept}",
         freed,
         None,
         safe=True,
-        price=f"a rollback reaches back {_FEW_BATCHES} batches{reach}; savepoints are not touched",
+        price=f"a rollback can go back only {_FEW_BATCHES} batches{reach}; savepoints are unaffected",
         recovery_ms=0,
         how=f"{RETAIN_KEY}={_FEW_BATCHES}, or hf.Checkpoint(retain={_FEW_BATCHES})",
     )
@@ -235,7 +234,7 @@ def _changelog(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "changelog",
-        "let batches write their changes, not snapshots",
+        "write changes instead of snapshots in each batch",
         0,
         _fewer(now.requests(shape), now.requests(then)),
         safe=False,
@@ -252,11 +251,14 @@ def _interval(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "interval",
-        f"a batch every {rounded_duration(then)}, not every {rounded_duration(now.interval_ms)}",
+        f"one batch every {rounded_duration(then)} instead of every {rounded_duration(now.interval_ms)}",
         0,
         _fewer(now.requests(shape), now.requests(shape, then)),
         safe=False,
-        price=f"results come up to {rounded_duration(now.interval_ms)} later; a failed batch repeats more",
+        price=(
+            f"results arrive up to {rounded_duration(now.interval_ms)} later; a failed batch repeats"
+            " more work"
+        ),
         recovery_ms=now.interval_ms,
         how=f"hf.every({exact_duration(then)!r}), or trigger(processingTime='{then} milliseconds')",
     )
@@ -269,11 +271,11 @@ def _ttl(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "ttl",
-        "a time to live, for each tenth of the rows that it frees",
+        "a TTL, for each tenth of the rows that it removes",
         held // 10,
         None,
         safe=False,
-        price="what has expired is forgotten, and results of such keys begin anew",
+        price="expired rows are lost, and results of their keys start from scratch",
         recovery_ms=0,
         how=f"holdfast ttl {place_word(now.place)} --what-if 24h",
         local_bytes=now.state_bytes // 10 if now.measured.provider == "rocksdb" else 0,
@@ -300,11 +302,11 @@ def _partitions(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "partitions",
-        f"{wanted} partitions, not {count}",
+        f"{wanted} partitions instead of {count}",
         0,
         saved,
         safe=False,
-        price=f"at most {wanted} tasks work side by side, and each loads {count / wanted:.3g} times as much",
+        price=f"at most {wanted} tasks run in parallel, and each loads {count / wanted:.3g} times as much",
         recovery_ms=round(largest / _BYTES_PER_MS * (1 / wanted - 1 / count)),
         how=f"holdfast rescale {place_word(now.place)} --partitions {wanted} --stopped",
     )
@@ -316,11 +318,11 @@ def _compression(now: Situation) -> Iterator[Saving]:
     yield _change(
         now,
         "compression",
-        f"changes compressed with zstd, not {now.codec}",
+        f"changes compressed with zstd instead of {now.codec}",
         round(now.retained_bytes * now.packed),
         None,
         safe=True,
-        price="it holds for a new checkpoint, and takes more of the processor",
+        price="applies to new checkpoints only, and uses more CPU",
         recovery_ms=0,
         how=f"{COMPRESSION_KEY}=zstd, or hf.Checkpoint(compression='zstd')",
     )

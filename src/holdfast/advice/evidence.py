@@ -1,4 +1,4 @@
-"""The facts that advice is based on: files, settings, batches, needs and measured backends."""
+"""The facts behind advice: files, settings, batches, needs and measured backends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUE_BYTES: Final = 16
 # Tasks that ran side by side in it.
 TASKS: Final = 2
 _LARGEST_FILE: Final = 16 << 20
-_HINT: Final = "write one with `holdfast bench backends --json > backends.json`"
+_HINT: Final = "create one with `holdfast bench backends --json > backends.json`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Figures:
     """The measurements of one backend.
 
     Attributes:
-        rows_a_second: Rows worked off, in batches that change most keys.
-        read_us: A single read of a key, in the median.
-        bytes_a_key: What a key takes, with the versions that are kept.
-        recovery_ms: The first batch of a restarted query, by the number of keys.
+        rows_a_second: Rows processed per second, in batches that change most keys.
+        read_us: Median time of one key read, in microseconds.
+        bytes_a_key: Bytes per key, with all kept versions.
+        recovery_ms: Time of the first batch after a restart in milliseconds, by the number of keys.
     """
 
     rows_a_second: float
@@ -68,56 +68,60 @@ GUIDE: Final[Mapping[str, Figures]] = {
     REDIS: Figures(184_900, 72, 752, {10_000: 272, 100_000: 318, 1_000_000: 365}),
     CASSANDRA: Figures(65_600, 900, 137, {10_000: 569, 100_000: 730, 1_000_000: 588}),
 }
-GUIDE_TEXT: Final = "the guide `Which backend?`, measured on two cores; `--measured` takes your own"
+GUIDE_TEXT: Final = (
+    "the guide `Which backend?`, measured on two cores; `--measured` takes your own measurements"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBackends:
-    """Figures, and where they come from."""
+    """Backend measurements, and their source."""
 
     by_backend: Mapping[str, Figures]
     source: str
 
     def of(self, backend: str) -> Figures:
-        """Return the figures of a backend."""
+        """Return the measurements of a backend."""
         return self.by_backend[backend]
 
 
 def figures(file: str | os.PathLike[str] | None) -> MeasuredBackends:
-    """The figures of a file that `holdfast bench backends --json` has written, or the guide's.
+    """Return the measurements in a file written by `holdfast bench backends --json`, or the guide's.
 
-    Backends that were not measured keep the guide's.
+    Backends missing from the file keep the guide's measurements.
 
     Raises:
         NotFound: The file does not exist.
-        Invalid: It is not what the bench writes.
+        Invalid: The file has a different format.
     """
     if file is None:
         return MeasuredBackends(GUIDE, GUIDE_TEXT)
     where = os.fspath(file)
     own = {name: _figures_of(side, where, name) for name, side in _sides(where).items() if name in BACKENDS}
     if not own:
-        raise _wrong(where, "no backend that is known here", ", ".join(BACKENDS))
+        raise _wrong(where, "no known backend", ", ".join(BACKENDS))
     rest = [name for name in BACKENDS if name not in own]
-    of_rest = f"; of {' and '.join(rest)} the guide's" if rest else ""
-    return MeasuredBackends({**GUIDE, **own}, f"measured here, {where}{of_rest}")
+    of_rest = f"; {' and '.join(rest)} from the guide" if rest else ""
+    return MeasuredBackends({**GUIDE, **own}, f"your measurements, {where}{of_rest}")
 
 
 def _sides(where: str) -> Mapping[str, Any]:
     path = Path(where)
     try:
         if not path.exists():
-            raise NotFound("there is no file of measurements", code="HF-E3002", where=where, hint=_HINT)
+            raise NotFound("the measurement file does not exist", code="HF-E3002", where=where, hint=_HINT)
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
-            raise _wrong(where, "no file, or one that is too large", "JSON of `holdfast bench backends`")
+            raise _wrong(
+                where, "not a regular file, or too large", "the JSON output of `holdfast bench backends`"
+            )
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _wrong(where, str(error), "JSON of `holdfast bench backends`") from error
+        raise _wrong(where, str(error), "the JSON output of `holdfast bench backends`") from error
     bench = content.get("backends") if isinstance(content, dict) else None
     sides = bench.get("sides") if isinstance(bench, dict) else None
     sizes = bench.get("sizes") if isinstance(bench, dict) else None
     if not isinstance(sides, dict) or not isinstance(sizes, dict):
-        raise _wrong(where, "no measurement of backends", "`backends` with `sizes` and `sides`")
+        raise _wrong(where, "no backend measurements", "`backends` with `sizes` and `sides`")
     rows = sizes.get("rows")
     return {
         name: {**side, "batch_rows": rows} if isinstance(side, dict) else side for name, side in sides.items()
@@ -135,15 +139,17 @@ def _figures_of(side: Any, where: str, name: str) -> Figures:
         rows_a_second = _positive(side["batch_rows"]) / batch_s
         bytes_a_key = _positive(side["state_bytes"]) / _positive(side["rows"])
     except (KeyError, TypeError, AttributeError, ValueError, statistics.StatisticsError) as error:
-        raise _wrong(f"{where}: backends.sides.{name}", repr(error), "what the bench writes") from error
+        raise _wrong(
+            f"{where}: backends.sides.{name}", repr(error), "the values that `holdfast bench backends` writes"
+        ) from error
     if len(recovery) < 2 or min(recovery) < 1:
-        raise _wrong(f"{where}: backends.sides.{name}", f"{len(recovery)} recoveries", "two or more")
+        raise _wrong(f"{where}: backends.sides.{name}", f"{len(recovery)} recovery times", "at least two")
     return Figures(rows_a_second, read_us, bytes_a_key, recovery)
 
 
 def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"{value!r} is not positive")
     return float(value)
@@ -151,7 +157,7 @@ def _positive(value: Any) -> float:
 
 def _wrong(where: str, found: str, expected: str) -> Invalid:
     return Invalid(
-        "these are no measurements of backends",
+        "invalid measurement file",
         code="HF-E2004",
         where=where,
         found=found,
@@ -161,23 +167,23 @@ def _wrong(where: str, found: str, expected: str) -> Invalid:
 
 
 DAY_MS: Final = 86_400_000
-# Of so many of the newest batches the times are looked at.
+# The number of newest batches whose times are used.
 _LOOKED_AT: Final = 24
-# A job tells something of how it runs once so many batches of it are remembered.
+# The least number of recorded batches for facts about a job.
 FEWEST_BATCHES: Final = 10
 _NEWEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A person's statements on the cluster and the needs; None where nothing is stated.
+    """The given resources and needs; None if not given.
 
     Attributes:
         cores: Cores that run tasks.
-        latency_ms: How late a result may be.
-        shared: Whether other services read the state.
-        confs: Settings of the session that a checkpoint does not fix.
-        own_session: Whether the session is Holdfast's, which has defaults of its own.
+        latency_ms: The accepted delay of a result, in milliseconds.
+        shared: True if other services read the state.
+        confs: Session settings that a checkpoint does not record.
+        own_session: True for a Holdfast session, which has its own defaults.
     """
 
     cores: int | None = None
@@ -192,15 +198,15 @@ class Evidence:
     """The facts of a checkpoint.
 
     Attributes:
-        facts: What lint looks at.
-        place: Where the checkpoint is.
-        gap_ms: From the plan of one batch to that of the next, in the median; None of a single batch.
-        span_ms: From the first to the last batch of which sizes are known; None where that is not told.
-        kept_bytes: All files of state that are kept, estimated from the first partitions.
-        batches: What a state home remembers of the job's batches, oldest first.
-        needs: What people say.
-        figures: What backends take.
-        prices: What bytes and requests cost.
+        facts: The facts that lint checks.
+        place: The location of the checkpoint.
+        gap_ms: The median time between the plans of two batches; None for a single batch.
+        span_ms: The time from the first to the last batch with known sizes; None if unknown.
+        kept_bytes: Bytes of all kept state files, estimated from the first partitions.
+        batches: The batches recorded in a state home, oldest first.
+        needs: The given resources and needs.
+        figures: The backend measurements.
+        prices: The prices used.
     """
 
     facts: CheckpointFacts
@@ -220,12 +226,12 @@ class Evidence:
 
     @property
     def batches_a_day(self) -> float | None:
-        """Return the number of batches in a day, at the pace of the newest ones."""
+        """Return the number of batches per day, at the pace of the newest ones."""
         return None if not self.gap_ms else DAY_MS / self.gap_ms
 
     @property
     def settled(self) -> Sequence[BatchProgress]:
-        """The newest batches that had rows; none where there are too few to say anything."""
+        """Return the newest batches with rows; empty if there are too few."""
         with_rows = [batch for batch in self.batches if batch.input_rows][-_NEWEST:]
         return with_rows if len(with_rows) >= FEWEST_BATCHES else ()
 
@@ -242,7 +248,7 @@ class Evidence:
 
     @property
     def partitions(self) -> int:
-        """The partitions of the state that goes by keys."""
+        """Return the number of partitions of keyed state."""
         spread = [operator.partitions for operator in self.checkpoint.operators if not operator.gathered]
         fixed = self.checkpoint.confs.get(SHUFFLE_PARTITIONS_KEY, "1")
         return max(spread, default=int(fixed) if fixed.isdecimal() else 1)
@@ -256,7 +262,7 @@ class Evidence:
 
     @property
     def rows(self) -> int | None:
-        """Rows in the state, as the bases or the newest batch count them."""
+        """Return the rows in the state, counted by the bases or the newest batch."""
         counts = [operator.base_keys for operator in self.checkpoint.operators]
         known = [count for count in counts if count is not None]
         if counts and len(known) == len(counts):
@@ -265,7 +271,7 @@ class Evidence:
 
     @property
     def keys(self) -> float:
-        """Rows in the state; where nobody counts them, as many as its bytes are of the measurement's rows."""
+        """Return the rows in the state, or an estimate from its bytes if they are not counted."""
         if self.rows is not None:
             return self.rows
         return self.checkpoint.size_bytes / self.figures.of(ROCKSDB).bytes_a_key
@@ -276,7 +282,7 @@ class Evidence:
         return max(1, min(self.partitions, self.needs.cores or 2))
 
     def conf(self, key: str) -> str | None:
-        """A setting: as people give it, else as the checkpoint has fixed it."""
+        """Return a setting: as given, or as recorded in the checkpoint."""
         return self.needs.confs.get(key, self.checkpoint.confs.get(key))
 
 
@@ -287,9 +293,9 @@ def read_evidence(
     measured: MeasuredBackends,
     prices: Prices,
 ) -> Evidence:
-    """Read what a checkpoint tells.
+    """Read the evidence of a checkpoint.
 
-    Cost: as `read_facts`, and the offset logs of some 24 batches, and the sizes of all files of the first
+    Cost: as `read_facts`, plus the offset logs of about 24 batches and the sizes of all files of the first
         partition of each operator.
 
     Raises:
@@ -320,7 +326,7 @@ def _gap_ms(times: Sequence[int]) -> float | None:
 
 
 def _kept_bytes(storage: Storage, operator: StatefulOperator) -> int:
-    """The files of an operator's state, as if all partitions kept as much, for their size, as the first."""
+    """Estimate the bytes of an operator's state files from those of its first partition."""
     if not operator.stores:
         return 0
     first = min(store.id.partition for store in operator.stores)

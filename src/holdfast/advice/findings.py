@@ -1,4 +1,4 @@
-"""Findings of a linter, and its rules."""
+"""Lint findings and rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.json_shapes import JsonShape, in_json
 
 
 class Severity(str, Enum):
-    """The severity of a finding: an error loses or breaks something, a warning costs, a note is a hint."""
+    """The severity: an error loses or breaks something, a warning is costly, a note is a hint."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -27,18 +27,18 @@ class FindingEvidence(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that a linter looks for.
+    """A lint rule.
 
     Attributes:
-        id: Its id, for life.
-        name: What people call it.
-        severity: How bad it is, where no configuration says otherwise.
-        evidence: Where it is looked for.
-        looks_for: What it finds.
-        why: Why that hurts.
+        id: The stable ID.
+        name: The short name.
+        severity: The default severity.
+        evidence: The kinds of evidence that are checked.
+        looks_for: What the rule detects.
+        why: The consequence.
         instead: What to write instead.
-        bad: Code in which it is found; for a rule of facts alone, the setting that leads there.
-        good: The same without it.
+        bad: Code that violates the rule; for a rule on facts alone, the setting that leads to the finding.
+        good: The same without the violation.
     """
 
     id: str
@@ -54,21 +54,22 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding(JsonShape):
-    """One thing that was found.
+    """A violation of a lint rule.
 
     Attributes:
-        rule: The id of the rule.
-        name: What people call the rule.
+        rule: The ID of the rule.
+        name: The name of the rule.
         severity: `error`, `warning` or `note`.
-        evidence: Where it was seen: `source` is the code, `plan` the plan that Spark makes of it, `facts` are
-            the files of a checkpoint and what its job remembers of its batches.
-        place: The file of code, the checkpoint, or the query of a job.
-        line: The line of code; None in a checkpoint.
-        column: The column in that line, from 1; None in a checkpoint.
-        seen: What was seen; with several pieces of evidence in the first of them.
+        evidence: The kinds of evidence: `source` is the code, `plan` the plan that Spark builds from it,
+            `facts` are
+            the files of a checkpoint and the recorded batches of its job.
+        place: The source file, the checkpoint, or the query of a job.
+        line: The line in the source file; None for a checkpoint.
+        column: The column in that line, from 1; None for a checkpoint.
+        seen: The observation, from the first kind of evidence.
         instead: What to write or do instead.
-        suppressed: The reason that a comment on the line gives for keeping it; None where it counts.
-        in_plan: What was seen in the plan, where the source shows it too.
+        suppressed: The reason given by a suppressing comment on the line; None if the finding counts.
+        in_plan: The observation in the plan, if the source shows the violation too.
     """
 
     rule: str
@@ -86,14 +87,14 @@ class Finding(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class LintReport(JsonShape):
-    """The findings of a linter in one file, checkpoint or job.
+    """The lint findings of one file, checkpoint or job.
 
     Attributes:
-        place: The file of code, the checkpoint, or the job.
-        findings: What was found, in the order of lines; what a comment suppresses is among it.
-        disabled: Rules that the configuration has turned off.
-        complete: Whether all code was followed; a file that is very large is not followed to its end.
-        evidence: What was looked at.
+        place: The source file, the checkpoint, or the job.
+        findings: The findings in the order of lines, including suppressed ones.
+        disabled: Rules that the configuration turns off.
+        complete: True if all code was analyzed; a very large file is analyzed only in part.
+        evidence: The kinds of evidence that were checked.
     """
 
     place: str
@@ -105,24 +106,24 @@ class LintReport(JsonShape):
     @property
     @in_json
     def errors(self) -> int:
-        """The number of errors."""
+        """Return the number of errors."""
         return self._count(Severity.ERROR)
 
     @property
     @in_json
     def warnings(self) -> int:
-        """The number of warnings."""
+        """Return the number of warnings."""
         return self._count(Severity.WARNING)
 
     @property
     @in_json
     def notes(self) -> int:
-        """The number of notes."""
+        """Return the number of notes."""
         return self._count(Severity.NOTE)
 
     @property
     def counted(self) -> tuple[Finding, ...]:
-        """The findings that no comment suppresses."""
+        """Return the findings that no comment suppresses."""
         return tuple(finding for finding in self.findings if finding.suppressed is None)
 
     def _count(self, severity: Severity) -> int:
@@ -130,6 +131,6 @@ class LintReport(JsonShape):
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings by line, then column, then rule; the same one of a line once."""
+    """Sort findings by line, column and rule, and drop duplicates."""
     kept = {(each.line or 0, each.column or 0, each.rule, each.place, each.seen): each for each in findings}
     return tuple(kept[key] for key in sorted(kept))

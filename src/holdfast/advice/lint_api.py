@@ -36,7 +36,7 @@ def lint_path(target: str | os.PathLike[str]) -> LintReport:
 
 
 def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> LintReport:
-    """Lint a checkpoint, and the batches that its job remembers.
+    """Lint a checkpoint and the recorded batches of its job.
 
     Args:
         address: The checkpoint.
@@ -84,15 +84,15 @@ def _lint_source(path: Path, place: str) -> LintReport:
             "there is no such file",
             code="HF-E3003",
             where=place,
-            hint="name a file of Python, or a checkpoint",
+            hint="give a Python file or a checkpoint",
         )
     if path.suffix != _SUFFIX or not path.is_file():
         raise Invalid(
-            "this is neither code nor a checkpoint",
+            "not a Python file or a checkpoint",
             code="HF-E2005",
             where=place,
             expected="FILE.py, or the directory of a checkpoint",
-            hint="name the file that has the query, or the directory with `offsets` and `commits`",
+            hint="give the file with the query, or the directory with `offsets` and `commits`",
         )
     source = SourceFile(path, place)
     return source.report(source.findings(), (FindingEvidence.SOURCE,))

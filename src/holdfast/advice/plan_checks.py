@@ -1,7 +1,4 @@
-"""Lint checks over the plan of a query, merged with the findings of its source.
-
-settings.
-"""
+"""Lint checks for the plan of a query, merged with the findings of its source and settings."""
 
 from __future__ import annotations
 
@@ -39,18 +36,18 @@ SETTINGS: Final = (
 )
 _DAY_MS: Final = 24 * 3_600_000
 _FEWEST_BATCHES: Final = 3
-# A whole row as a key is worth a word from so many columns on.
+# The least number of columns for a finding about a whole row as a key.
 _MANY_COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PlanHit:
-    """One place in a plan where a rule was seen to be broken.
+    """A violation of a rule in a plan.
 
     Attributes:
-        rule: The id of the rule.
-        seen: What was seen.
-        operator: The operator; None where it is about the whole query.
+        rule: The ID of the rule.
+        seen: The observation.
+        operator: The operator; None if it concerns the whole query.
     """
 
     rule: str
@@ -63,14 +60,14 @@ def plan_hits(query: PlannedQuery, cores: int | None) -> Iterator[PlanHit]:
 
     Args:
         query: The plan.
-        cores: How many tasks run at once where the query is going to run; None where that is not known.
+        cores: The number of tasks that run at once in production; None if unknown.
     """
     for operator in query.operators:
         yield from _of_operator(operator)
         if query.mode == "complete" and operator.kind == "aggregate" and operator.many:
-            yield PlanHit("HF108", f"output mode complete over the keys {_listed(operator.keys)}", operator)
+            yield PlanHit("HF108", f"output mode complete with the keys {_listed(operator.keys)}", operator)
     if query.refused is not None:
-        yield PlanHit("HF112", f"in output mode {query.mode}: {query.refused}")
+        yield PlanHit("HF112", f"output mode {query.mode}: {query.refused}")
     yield from _watermark_hits(query)
     yield from _source_hits(query)
     yield from _setting_hits(query, cores)
@@ -90,7 +87,7 @@ def _of_operator(operator: PlannedOperator) -> Iterator[PlanHit]:
         for rule, seen in _join_hits(operator):
             yield PlanHit(rule, seen, operator)
     elif operator.kind == "groups":
-        yield PlanHit("HF501", "the plan has applyInPandasWithState", operator)
+        yield PlanHit("HF501", "the plan contains applyInPandasWithState", operator)
         if operator.timeout == "NoTimeout":
             yield PlanHit("HF502", "its timeout is NoTimeout", operator)
 
@@ -100,29 +97,29 @@ def _aggregate_hits(operator: PlannedOperator) -> Iterator[tuple[str, str]]:
         return
     if not operator.watermarks:
         if operator.windowed:
-            yield "HF101", "an aggregate over windows has no watermark below it"
+            yield "HF101", "an aggregate over windows has no watermark before it"
         elif operator.many:
-            yield "HF102", f"the keys {_listed(operator.keys)} have neither a window nor a watermark"
+            yield "HF102", f"the keys {_listed(operator.keys)} include neither a window nor a watermark"
         return
     columns = [mark.column for mark in operator.watermarks]
     if operator.windowed:
         if set(columns) & set(operator.window_of):
-            yield "HF208", f"the window is made of {_listed(columns)}, and does not have its mark"
+            yield "HF208", f"the window is computed from {_listed(columns)}, but does not carry the watermark"
         else:
-            yield "HF202", f"the window is over another column than the watermark's, {_listed(columns)}"
+            yield "HF202", f"the window uses a column other than the watermark's, {_listed(columns)}"
     elif operator.many:
-        yield "HF102", f"none of the keys {_listed(operator.keys)} carries the event time"
+        yield "HF102", f"none of the keys {_listed(operator.keys)} is the event time"
 
 
 def _dedupe_hits(operator: PlannedOperator) -> Iterator[tuple[str, str]]:
     if not operator.watermarks:
-        yield "HF103", f"duplicates of {_listed(operator.keys)} are dropped without a watermark below"
+        yield "HF103", f"duplicates of {_listed(operator.keys)} are dropped without a watermark"
     elif operator.kind == "dedupe" and not operator.timed:
-        yield "HF104", f"none of the keys {_listed(operator.keys)} carries the event time"
+        yield "HF104", f"none of the keys {_listed(operator.keys)} is the event time"
     elif operator.kind == "dedupe" and len(operator.keys) > 1 and not operator.whole_rows:
-        yield "HF105", f"the event time is among the keys {_listed(operator.keys)}"
+        yield "HF105", f"the keys {_listed(operator.keys)} include the event time"
     if operator.whole_rows and len(operator.keys) >= _MANY_COLUMNS:
-        yield "HF111", f"all {len(operator.keys)} columns are the key"
+        yield "HF111", f"all {len(operator.keys)} columns are keys"
 
 
 def _join_hits(operator: PlannedOperator) -> Iterator[tuple[str, str]]:
@@ -133,19 +130,19 @@ def _join_hits(operator: PlannedOperator) -> Iterator[tuple[str, str]]:
     elif operator.bounded is not None and not all(operator.bounded):
         left, right = operator.bounded
         which = "either side" if not (left or right) else "the left side" if right else "the right side"
-        yield "HF107", f"Spark finds no end for the rows of {which}"
+        yield "HF107", f"the condition does not bound the rows of {which}"
 
 
 def _watermark_hits(query: PlannedQuery) -> Iterator[PlanHit]:
     for mark in query.watermarks:
         ms = delay_ms(mark.delay)
         if ms is not None and ms > _DAY_MS:
-            yield PlanHit("HF204", f"the watermark on `{mark.column}` waits {mark.delay}")
+            yield PlanHit("HF204", f"the watermark on `{mark.column}` has a delay of {mark.delay}")
     for operator in query.operators:
         marks = {mark.id for mark in (*operator.watermarks, *operator.other)}
         if len(marks) > 1:
             names = _columns((*operator.watermarks, *operator.other))
-            yield PlanHit("HF206", f"{len(marks)} watermarks meet here, on {names}", operator)
+            yield PlanHit("HF206", f"{len(marks)} watermarks are combined here, on {names}", operator)
             break
 
 
@@ -153,7 +150,7 @@ def _source_hits(query: PlannedQuery) -> Iterator[PlanHit]:
     for source in query.sources:
         options = {key.lower(): value.lower() for key, value in source.options.items()}
         if options.get("failondataloss") == "false":
-            yield PlanHit("HF306", f"source {source.name}, {source.kind}, has failOnDataLoss false")
+            yield PlanHit("HF306", f"source {source.name}, {source.kind}, has failOnDataLoss=false")
     unnamed = [source for source in query.sources if source.name.isdecimal()]
     if len(query.sources) > 1 and unnamed:
         yield PlanHit("HF412", f"{len(unnamed)} of {len(query.sources)} sources have no name")
@@ -165,7 +162,7 @@ def _setting_hits(query: PlannedQuery, cores: int | None) -> Iterator[PlanHit]:
         if given.get(key, "").lower() == bad:
             yield PlanHit("HF305", f"`{key}` is {bad} in the session: {outcome}")
     if given.get(_POLICY) == "max" and len(query.watermarks) > 1:
-        yield PlanHit("HF207", "the session's policy for several watermarks is max")
+        yield PlanHit("HF207", "the session sets the policy for several watermarks to max")
     retained = given.get(_RETAINED, "")
     if retained.isdecimal() and int(retained) < _FEWEST_BATCHES:
         yield PlanHit("HF307", f"the session retains {retained} batches")
@@ -177,21 +174,21 @@ def _stateful_hits(query: PlannedQuery, cores: int | None) -> Iterator[PlanHit]:
     given = query.settings
     provider = given.get(PROVIDER)
     if provider == MEMORY_PROVIDER:
-        yield PlanHit("HF301", "the session's provider is HDFSBackedStateStoreProvider")
+        yield PlanHit("HF301", "the session uses HDFSBackedStateStoreProvider")
     elif provider == ROCKSDB_PROVIDER:
         if given.get(_BOUNDED) == "false":
-            yield PlanHit("HF303", "RocksDB is the session's provider, and boundedMemoryUsage is false")
+            yield PlanHit("HF303", "the session uses RocksDB with boundedMemoryUsage=false")
         if given.get(_CHANGELOG) == "false":
-            yield PlanHit("HF308", "changelogCheckpointing is off in the session")
+            yield PlanHit("HF308", "changelog checkpointing is off in the session")
     if given.get(_CHECKSUM) == "false":
-        yield PlanHit("HF309", "rowChecksum is off in the session")
+        yield PlanHit("HF309", "row checksums are off in the session")
     if given.get(_DYNAMIC) == "true":
-        yield PlanHit("HF311", "dynamicAllocation is on in the session, and the query has state")
+        yield PlanHit("HF311", "dynamic allocation is on in the session, and the query is stateful")
     partitions = given.get(SHUFFLE_PARTITIONS_KEY, "")
     if cores is not None and partitions.isdecimal() and too_many(int(partitions), cores):
         states = len(query.operators)
-        what = f"{partitions} partitions of {states} operator{'s' if states > 1 else ''} with state"
-        yield PlanHit("HF312", f"{what} are worked off by {cores} cores")
+        what = f"{partitions} partitions of {states} stateful operator{'s' if states > 1 else ''}"
+        yield PlanHit("HF312", f"{what} run on {cores} cores")
 
 
 def _columns(marks: Sequence[PlannedWatermark]) -> str:
@@ -212,14 +209,14 @@ _KINDS: Final = {
 
 
 def with_plan(source: SourceFile, hits: Sequence[PlanHit], function: str) -> tuple[Finding, ...]:
-    """The findings of a file together with those of the plan that one of its functions makes.
+    """Return the findings of a file merged with those of the plan that one of its functions builds.
 
-    A plan has no lines. What it shows of an operator is put where the source has the only one of this kind
-    and these keys, and else at the function.
+    A plan has no line numbers. A finding about an operator is located at the only operator of the source with
+    this kind and these keys, and otherwise at the function.
 
     Args:
         source: The file.
-        hits: What the plan shows.
+        hits: The violations in the plan.
         function: The name of the job's function.
     """
     found = source.findings()
@@ -261,7 +258,7 @@ def _place(source: SourceFile, operator: PlannedOperator) -> tuple[int, int] | N
 
 
 def _keys(operator: Stateful) -> set[str]:
-    """The names of an operator's keys, as a plan would have them."""
+    """Return the names of an operator's keys as they appear in a plan."""
     aliases = {name for name, _ in operator.keys.aliases}
     windows = operator.keys.calls & {"window", "session_window"} if not aliases else set()
     return set(operator.keys.names) | aliases | set(windows)

@@ -13,8 +13,8 @@ from holdfast.json_shapes import JsonShape, in_json
 
 HEAP: Final = "memory"
 ROCKSDB: Final = "rocksdb"
-# What a row takes beside its key and value: each is a row of Spark's with a word of null bits, a word for
-# each field, and its checksum, and the store notes lengths and the version of each.
+# Bytes per row in addition to its key and value: each is a Spark row with a word of null bits, a word per
+# field, and its checksum, and the store adds lengths and a version.
 ROW_OVERHEAD: Final = 48
 # On the heap a row is two objects in a map, in each of the two versions that Spark keeps; what they share of
 # it is the rows themselves.
@@ -26,22 +26,21 @@ _MOST: Final = 10**15
 
 @dataclass(frozen=True, slots=True)
 class PlannedState(JsonShape):
-    """A job that is only a plan.
+    """A planned job.
 
     Attributes:
-        rate: Rows a second.
-        keys: Different keys that the state has at one time.
-        value_bytes: The bytes of a key's value.
-        key_bytes: The bytes of a key.
+        rate: Rows per second.
+        keys: Distinct keys in the state at one time.
+        value_bytes: Bytes of one value.
+        key_bytes: Bytes of one key.
         interval_ms: The time from one batch to the next.
-        partitions: The partitions of its state.
-        stores: The stores of each partition: four for a join of two streams in Spark's older format, else
-            one.
+        partitions: Partitions of the state.
+        stores: Stores per partition: four for a stream-stream join in Spark's older format, otherwise one.
         provider: `rocksdb`, or `memory` for state on the heap.
-        incremental: Whether a batch writes its changes alone.
-        retain: The batches that are kept.
-        medium: What the checkpoint is on: `local`, `hdfs` or `s3`.
-        deltas_for_snapshot: The batches from one snapshot to the next.
+        incremental: True if each batch writes only its changes.
+        retain: The number of kept batches.
+        medium: The storage of the checkpoint: `local`, `hdfs` or `s3`.
+        deltas_for_snapshot: The number of batches from one snapshot to the next.
     """
 
     rate: float
@@ -59,11 +58,11 @@ class PlannedState(JsonShape):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.rate) or not 0 < self.rate <= _MOST:
-            raise _refused("rate", self.rate, "more than no row a second, and at most 10^15")
+            raise _refused("rate", self.rate, "more than 0 rows per second, at most 10^15")
         for name in ("keys", "value_bytes", "key_bytes", "interval_ms", "partitions", "stores", "retain"):
             number = getattr(self, name)
             if not 0 < number <= _MOST:
-                raise _refused(name.replace("_", " "), number, "at least 1, and at most 10^15")
+                raise _refused(name.replace("_", " "), number, "at least 1, at most 10^15")
         if self.provider not in (ROCKSDB, HEAP):
             raise _refused("provider", self.provider, f"{ROCKSDB} or {HEAP}")
         if self.medium not in ("local", "hdfs", "s3"):
@@ -71,13 +70,14 @@ class PlannedState(JsonShape):
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row of state."""
+        """Return the bytes of a row of state."""
         return self.key_bytes + self.value_bytes + ROW_OVERHEAD
 
     def touched(self, batches: float) -> float:
-        """Different keys that so many batches touch together, if all are equally likely.
+        """Return the expected number of distinct keys that this number of batches touches, if all are equally
+        likely.
 
-        Where some are more likely than others, it is fewer.
+        It is lower if some keys are more likely than others.
         """
         rows = self.rate * self.interval_ms / 1000 * batches
         return self.keys * -math.expm1(-rows / self.keys)
@@ -90,15 +90,15 @@ class Forecast(JsonShape):
     Attributes:
         plan: The plan.
         rows: Rows of state.
-        state_bytes: The bytes of state that a restart reads, its changes since the last snapshot left out.
-        local_bytes: The bytes on the disks of executors.
-        batch_bytes: The bytes that a batch writes.
-        retained_bytes: The bytes of older batches that the checkpoint keeps beside the newest.
-        memory_bytes: The bytes in memory: all of the state on the heap, or what RocksDB holds of it.
-        requests: The requests of a day; None where the checkpoint is not in object storage.
-        money: What a month costs.
-        prices: What is paid.
-        assumed: What the figures rest on.
+        state_bytes: Bytes of state that a restart reads, without changes since the last snapshot.
+        local_bytes: Bytes on the local disks of executors.
+        batch_bytes: Bytes that a batch writes.
+        retained_bytes: Bytes in the checkpoint that only older batches need.
+        memory_bytes: Bytes in memory: the whole state on the heap, or RocksDB's cache.
+        requests: Requests per day; None if the checkpoint is not in object storage.
+        money: The cost per month.
+        prices: The prices used.
+        assumed: The assumptions of the forecast.
     """
 
     plan: PlannedState
@@ -116,7 +116,7 @@ class Forecast(JsonShape):
     @property
     @in_json
     def checkpoint_bytes(self) -> int:
-        """All bytes of the checkpoint."""
+        """Return all bytes of the checkpoint."""
         return self.state_bytes + self.retained_bytes
 
 
@@ -133,12 +133,13 @@ def shape_of(plan: PlannedState) -> QueryShape:
 def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
     """Forecast the cost of a plan.
 
-    Bytes are those of rows as Spark writes them, before compression, which makes them fewer; so they are an
-    upper end. Keys are taken to be equally likely, which is an upper end too.
+    The result is an upper bound: bytes are those of rows as Spark writes them, before compression, and keys
+    are
+    assumed to be equally likely.
 
     Args:
         plan: The plan.
-        prices: What bytes and requests cost; None for the defaults.
+        prices: The prices; None for the defaults.
     """
     paid = prices or Prices()
     state_bytes = plan.keys * plan.row_bytes
@@ -174,17 +175,17 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
         paid,
         (
             "rows are counted before compression",
-            "every key is equally likely",
-            f"a row takes {ROW_OVERHEAD} bytes beside its key and value",
+            "all keys are equally likely",
+            f"a row takes {ROW_OVERHEAD} bytes in addition to its key and value",
         ),
     )
 
 
 def _refused(name: str, found: object, expected: str) -> Invalid:
     return Invalid(
-        f"a plan's {name} is wrong",
+        f"invalid {name} of a plan",
         code="HF-E2006",
         found=str(found),
         expected=expected,
-        hint="give another one",
+        hint="give a value within the allowed range",
     )

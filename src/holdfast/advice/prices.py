@@ -51,15 +51,15 @@ class Prices(JsonShape):
     """The prices of storage, requests and memory.
 
     Attributes:
-        currency: What the prices are in.
-        local: A GB-month of local disk.
-        hdfs: A GB-month of HDFS, copies of its blocks included.
-        s3: A GB-month of object storage.
-        memory: A GB-month of memory; None if not given.
-        writes: A request that writes or copies an object; None if not given.
-        lists: A request that lists; None if not given, and then it costs what a write does.
-        reads: A request that reads an object, or asks about one; None if not given.
-        deletes: A request that deletes; most object stores take nothing for it.
+        currency: The currency of the prices.
+        local: Price of a GB-month of local disk.
+        hdfs: Price of a GB-month of HDFS, including block replicas.
+        s3: Price of a GB-month of object storage.
+        memory: Price of a GB-month of memory; None if not given.
+        writes: Price of a request that writes or copies an object; None if not given.
+        lists: Price of a list request; None for the price of a write.
+        reads: Price of a request that reads an object or its metadata; None if not given.
+        deletes: Price of a delete request; zero for most object stores.
     """
 
     currency: str = "USD"
@@ -74,11 +74,11 @@ class Prices(JsonShape):
 
     @property
     def has_requests(self) -> bool:
-        """Return whether requests have prices."""
+        """Return True if requests have prices."""
         return self.writes is not None or self.reads is not None or self.lists is not None
 
     def storage(self, medium: str) -> float:
-        """A GB-month of `local`, `hdfs` or `s3`."""
+        """Return the price of a GB-month of `local`, `hdfs` or `s3`."""
         return {"local": self.local, "hdfs": self.hdfs, "s3": self.s3}[medium]
 
 
@@ -92,13 +92,13 @@ def medium_of(uri: str) -> str:
 
 
 def read_prices(path: str | os.PathLike[str]) -> Prices:
-    """Read a file of prices; what it does not name keeps its default.
+    """Read a price file; names that are missing keep their defaults.
 
     Each price is a table with `price` and `per`, as in `s3 = { price = 0.023, per = "GB-month" }`.
 
     Raises:
         NotFound: The file does not exist.
-        Invalid: It cannot be read, is not TOML, or has a name, number or unit that means nothing here.
+        Invalid: It cannot be read, is not TOML, or has an unknown name, number or unit.
     """
     where = os.fspath(path)
     content = _content(Path(where), where)
@@ -112,7 +112,7 @@ def read_prices(path: str | os.PathLike[str]) -> Prices:
             prices = _with(prices, name, _price(given, name, _REQUEST_UNITS, where))
         else:
             known = ", ".join((CURRENCY, *_STORAGE, *_REQUESTS))
-            raise _wrong("this is no name of a price", f"{where}: {name}", repr(name), known)
+            raise _wrong("unknown name in the price file", f"{where}: {name}", repr(name), known)
     return prices
 
 
@@ -125,14 +125,14 @@ def _content(file: Path, where: str) -> dict[str, Any]:
     try:
         if not file.exists():
             raise NotFound(
-                "there is no file of prices",
+                "the price file does not exist",
                 code="HF-E3004",
                 where=where,
-                hint="name a file, or leave --prices out",
+                hint="give the path of a price file, or omit --prices",
             )
         if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
             raise Invalid(
-                "this is no file of prices",
+                "not a price file",
                 code="HF-E2007",
                 where=where,
                 expected="a small TOML file",
@@ -143,7 +143,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
         # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
-            "the file of prices cannot be read", code="HF-E2008", where=where, found=found, hint=_HINT
+            "cannot read the price file", code="HF-E2008", where=where, found=found, hint=_HINT
         ) from error
     return content
 
@@ -153,20 +153,20 @@ _HINT: Final = f"write TOML such as {_SHAPE}"
 
 def _currency(given: Any, where: str) -> str:
     if not isinstance(given, str) or not given.strip() or len(given) > 8 or not given.isprintable():
-        raise _wrong("this is no currency", f"{where}: {CURRENCY}", repr(given), 'a short text such as "USD"')
+        raise _wrong("invalid currency", f"{where}: {CURRENCY}", repr(given), 'a short text such as "USD"')
     return given.strip()
 
 
 def _price(given: Any, name: str, units: Mapping[str, float], where: str) -> float:
     place = f"{where}: {name}"
     if not isinstance(given, dict) or given.keys() != {"price", "per"}:
-        raise _wrong("a price has an amount and a unit", place, repr(given), "`price` and `per`")
+        raise _wrong("invalid price", place, repr(given), "a table with `price` and `per`")
     amount, unit = given["price"], given["per"]
     is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
     if not is_number or not math.isfinite(amount) or amount < 0:
-        raise _wrong("a price is a number", f"{place}.price", repr(amount), "a number that is not negative")
+        raise _wrong("invalid amount of a price", f"{place}.price", repr(amount), "a number of at least 0")
     if not isinstance(unit, str) or unit not in units:
-        raise _wrong("the unit of a price is unknown", f"{place}.per", repr(unit), ", ".join(units))
+        raise _wrong("unknown unit of a price", f"{place}.per", repr(unit), ", ".join(units))
     return float(amount) * units[unit]
 
 
@@ -180,16 +180,17 @@ _LEAST: Final = 0.0001
 
 @dataclass(frozen=True, slots=True)
 class Money(JsonShape):
-    """The cost of a month, in the currency of the prices.
+    """The cost per month, in the currency of the prices.
 
     Attributes:
-        local: For what is on local disk.
-        checkpoint: For the bytes of the checkpoint, older batches included.
-        savepoints: For the bytes of savepoints.
-        requests: For requests to object storage; None where they have no price.
-        memory: For memory; None where it has no price, or is not known.
-        unpriced: What is used and not in the sum, for want of a price: `requests`, or `writes` and `reads`
-            where only some requests have prices; `memory`.
+        local: Cost of bytes on local disk.
+        checkpoint: Cost of the checkpoint's bytes, including older batches.
+        savepoints: Cost of savepoint bytes.
+        requests: Cost of requests to object storage; None without a price.
+        memory: Cost of memory; None without a price, or if unknown.
+        unpriced: Items used but not in the sum, because they have no price: `requests`, or `writes` and
+            `reads`
+            if only some requests have prices; `memory`.
     """
 
     local: float = 0.0
@@ -202,19 +203,19 @@ class Money(JsonShape):
     @property
     @in_json
     def total(self) -> float:
-        """All that has a price."""
+        """Return the sum of all items that have a price."""
         return self.local + self.checkpoint + self.savepoints + (self.requests or 0.0) + (self.memory or 0.0)
 
 
 def money_text(money: float) -> str:
-    """Money as people read it: to the cent, or with two digits where it is less than one."""
+    """Format an amount: to the cent, or with two digits if it is less than one."""
     if money == 0 or abs(money) >= 1:
         return f"{money:,.2f}"
     return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
 
 
 def total_text(money: Money, currency: str) -> str:
-    """The sum of a month as people read it, with what it leaves out."""
+    """Format the sum of a month, with what it leaves out."""
     text = f"{money_text(money.total)} {currency}"
     return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
 
@@ -257,17 +258,17 @@ def monthly(
     requests: Requests | None = None,
     memory_bytes: float | None = None,
 ) -> Money:
-    """Return the cost of a month.
+    """Return the cost per month.
 
     Args:
-        prices: What is paid.
-        medium: What the checkpoint is on; requests cost something on `s3` alone.
-        local_bytes: On the disks of executors.
-        checkpoint_bytes: In the checkpoint, older batches included.
-        savepoint_bytes: In savepoints.
-        savepoint_medium: What those are on; None for where the checkpoint is.
-        requests: Of a day; None where they are not known.
-        memory_bytes: In memory; None where that is not known.
+        prices: The prices.
+        medium: The storage of the checkpoint; requests cost money only on `s3`.
+        local_bytes: Bytes on the local disks of executors.
+        checkpoint_bytes: Bytes in the checkpoint, including older batches.
+        savepoint_bytes: Bytes in savepoints.
+        savepoint_medium: The storage of savepoints; None for that of the checkpoint.
+        requests: Requests per day; None if unknown.
+        memory_bytes: Bytes in memory; None if unknown.
     """
     asked = requests if medium == "s3" else None
     unpriced = () if asked is None else _unpriced(prices, asked)
@@ -282,7 +283,7 @@ def monthly(
 
 
 def _unpriced(prices: Prices, a_day: Requests) -> tuple[str, ...]:
-    """The requests of a day that have no price."""
+    """Return the kinds of requests that have no price."""
     if not prices.has_requests:
         return ("requests",) if a_day.total else ()
     lists_cost_writes = prices.lists is None and a_day.lists > 0

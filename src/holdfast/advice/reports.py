@@ -34,8 +34,8 @@ class LintConfiguration:
     """The lint configuration of a project.
 
     Attributes:
-        disabled: Rules that are not looked for.
-        severities: Severities that differ from the catalogue's.
+        disabled: Rules that are turned off.
+        severities: Severities that differ from the defaults.
     """
 
     disabled: frozenset[str] = frozenset()
@@ -47,10 +47,10 @@ class LintConfiguration:
 
 
 def configuration_beside(folder: Path) -> LintConfiguration:
-    """The configuration that holds in a directory: that of the nearest pyproject.toml there or above.
+    """Return the configuration for a directory: that of the nearest pyproject.toml in it or above.
 
     Raises:
-        Invalid: It cannot be read, or says something that means nothing here.
+        Invalid: It cannot be read, or has an unknown or invalid entry.
     """
     for place in (folder, *folder.parents):
         file = place / FILE_NAME
@@ -64,19 +64,19 @@ def _read(file: Path) -> LintConfiguration:
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise Invalid(
-            "the configuration cannot be read",
+            "cannot read the lint configuration",
             code="HF-E2010",
             where=str(file),
             found=error.strerror,
-            hint="let this user read it",
+            hint="give this user read permission on the file",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            "the configuration is not TOML",
+            "the lint configuration is not valid TOML",
             code="HF-E2011",
             where=str(file),
             found=str(error),
-            hint="mend the file",
+            hint="fix the TOML syntax",
         ) from error
     table: Any = content
     for name in TABLE.split("."):
@@ -91,7 +91,7 @@ def _read(file: Path) -> LintConfiguration:
         raise _wrong(file, f"[{TABLE}]", repr(table), _SHAPE)
     for rule in (*disabled, *severities):
         if rule not in RULES:
-            raise _wrong(file, f"[{TABLE}]", f"`{rule}`", f"ids of rules, {min(RULES)} to {max(RULES)}")
+            raise _wrong(file, f"[{TABLE}]", f"`{rule}`", f"rule IDs, {min(RULES)} to {max(RULES)}")
     words = [each.value for each in Severity]
     for rule, severity in severities.items():
         if severity not in words:
@@ -103,7 +103,7 @@ def _read(file: Path) -> LintConfiguration:
 
 def _wrong(file: Path, what: str, found: str, expected: str) -> Invalid:
     return Invalid(
-        "the configuration of lint is wrong",
+        "invalid lint configuration",
         code="HF-E2012",
         where=f"{file}: {what}",
         found=found,
@@ -121,7 +121,7 @@ def finding(
     at: tuple[int, int] | None = None,
     suppressed: str | None = None,
 ) -> Finding:
-    """A finding of a rule, as bad as the project says."""
+    """Return a finding of a rule, with the project's severity."""
     rule = RULES[rule_id]
     line, column = (None, None) if at is None else at
     severity = configuration.severity(rule_id)
@@ -138,20 +138,20 @@ def report(
     *,
     complete: bool = True,
 ) -> LintReport:
-    """A report without the rules that the project has turned off."""
+    """Return a report without the rules that the project turns off."""
     kept = (each for each in findings if each.rule not in configuration.disabled)
     return LintReport(place, in_order(kept), tuple(sorted(configuration.disabled)), complete, evidence)
 
 
 class SourceFile:
-    """A file of code, read and followed.
+    """An analyzed source file.
 
     Args:
         path: The file.
-        place: What a person calls it.
+        place: The name of the file in findings.
 
     Raises:
-        Invalid: It is not Python in UTF-8, or the configuration beside it is wrong.
+        Invalid: The file is not Python in UTF-8, or the lint configuration is invalid.
     """
 
     def __init__(self, path: Path, place: str) -> None:
@@ -172,7 +172,7 @@ class SourceFile:
                 )
 
     def findings(self) -> list[Finding]:
-        """Return the findings of the source, and the directories that it names."""
+        """Return the findings of the source, and of the directories that it names."""
         seen = [self._hit(hit, (FindingEvidence.SOURCE,)) for hit in hits_in(self.followed)]
         seen += [self._hit(hit, (FindingEvidence.FACTS,)) for hit in sink_hits(self.followed.writers)]
         return [*self._bad_comments, *seen]
@@ -183,12 +183,12 @@ class SourceFile:
     def finding(
         self, rule: str, evidence: tuple[FindingEvidence, ...], seen: str, at: tuple[int, int]
     ) -> Finding:
-        """A finding in this file; a comment on its line may suppress it."""
+        """Return a finding in this file; a comment on its line may suppress it."""
         reason = self._reasons.get((at[0], rule))
         return finding(rule, evidence, self.place, seen, self.configuration, at, reason)
 
     def report(self, findings: Iterable[Finding], evidence: tuple[FindingEvidence, ...]) -> LintReport:
-        """A report of this file."""
+        """Return the report of this file."""
         complete = self.followed.complete
         return report(self.place, findings, self.configuration, evidence, complete=complete)
 
@@ -198,7 +198,7 @@ _VERSION: Final = "2.1.0"
 
 
 def sarif(report: LintReport) -> dict[str, Any]:
-    """A report as one run of SARIF: all rules, and each finding with its place."""
+    """Return a report as one SARIF run, with all rules and the location of each finding."""
     rules = list(RULES)
     return {
         "$schema": _SCHEMA,
@@ -226,7 +226,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": rule.looks_for},
         "fullDescription": {"text": rule.why},
-        "help": {"text": f"{rule.instead}\n\nNot like this:\n\n{rule.bad}\n\nBut:\n\n{rule.good}"},
+        "help": {"text": f"{rule.instead}\n\nInstead of:\n\n{rule.bad}\n\nwrite:\n\n{rule.good}"},
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": [evidence.value for evidence in rule.evidence]},
     }
@@ -240,7 +240,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": finding.severity.value,
-        "message": {"text": f"{finding.seen}. Instead: {finding.instead}"},
+        "message": {"text": f"{finding.seen}. Fix: {finding.instead}"},
         "locations": [{"physicalLocation": place}],
         "properties": {"evidence": [evidence.value for evidence in finding.evidence]},
     }
@@ -252,7 +252,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
 
 
 def _uri(place: str) -> str:
-    """A place as the reference of a URI: a relative path stays relative, so that hosts find the file."""
+    """Return a location as a URI reference; a relative path stays relative, so that hosts find the file."""
     if "://" in place or place.startswith("file:"):
         return place
     path = PurePath(place)

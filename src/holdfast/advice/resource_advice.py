@@ -46,13 +46,11 @@ UNBOUNDED = AdviceKind(
     Topic.MEMORY,
     Severity.WARNING,
     Confidence.GUESS,
-    "RocksDB with so many stores that their caches and write buffers may take 1 GiB or more, where"
-    " `boundedMemoryUsage` is not known to be on. No checkpoint has this setting: `--conf` tells it, and"
-    " where it says"
-    " `false` the advice is certain. Holdfast's own sessions turn it on.",
-    "What all stores take at most: each its block cache (8 MiB, or `blockCacheSizeMB`) and its write"
-    " buffers (2 of"
-    " 64 MiB, or `maxWriteBufferNumber` of `writeBufferSizeMB`).",
+    "RocksDB with so many stores that their caches and write buffers may take at least 1 GiB, where"
+    " `boundedMemoryUsage` may be off. Checkpoints do not record this setting: give it with `--conf`; if it"
+    " is `false`, the advice is certain. Holdfast's own sessions turn it on.",
+    "The most that all stores may take: for each its block cache (8 MiB, or `blockCacheSizeMB`) and its"
+    " write buffers (2 of 64 MiB, or `maxWriteBufferNumber` of `writeBufferSizeMB`).",
     "Bound it before the query starts.",
 )
 MISSES = AdviceKind(
@@ -61,11 +59,10 @@ MISSES = AdviceKind(
     Topic.MEMORY,
     Severity.NOTE,
     Confidence.LIKELY,
-    "Of a job: of a thousand reads or more in a batch over a fifth found their block not in memory.",
-    "The reads that went to disk, at what a slow read of RocksDB takes over a quick one (5.8 µs), as if"
-    " one after the"
-    " other.",
-    "Double the budget, where the machines have the memory.",
+    "For a job: at least a thousand reads per batch, of which more than a fifth missed the block cache.",
+    "The number of reads from disk, each at the difference between a slow and a fast read of RocksDB (5.8"
+    " µs), as if they ran one after the other.",
+    "Double the budget, if the machines have the memory.",
 )
 STALLS = AdviceKind(
     "AD403",
@@ -73,9 +70,9 @@ STALLS = AdviceKind(
     Topic.MEMORY,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "Of a job: RocksDB made writers wait for a twentieth of the batch or more, in the median.",
-    "That time, for each batch.",
-    "Give it more write buffers, or a disk that is quicker.",
+    "For a job: RocksDB stalled writers for at least a twentieth of a median batch.",
+    "That time, per batch.",
+    "Use more write buffers, or a faster disk.",
 )
 ENDLESS = AdviceKind(
     "AD404",
@@ -83,17 +80,17 @@ ENDLESS = AdviceKind(
     Topic.MEMORY,
     Severity.WARNING,
     Confidence.LIKELY,
-    "State that was larger in each third of the batches that are kept, without a watermark that moves; or a"
+    "State that was larger in each third of the kept batches, without a watermark that moves; or a"
     " deduplication or a join that has had no watermark for ten batches.",
-    "How much it grows in a day, at this pace, and when it reaches the 10 GB at which the alert fires.",
-    "Bound it by a watermark or a time to live; see first what one would free.",
+    "The growth per day at this pace, and the time until it reaches the 10 GB at which the alert fires.",
+    "Bound it with a watermark or a TTL; first estimate what a TTL would free.",
     "HF602",
 )
 MEMORY_KINDS: Final = (UNBOUNDED, MISSES, STALLS, ENDLESS)
 
 
 def memory_advice(evidence: Evidence) -> Iterator[Advice]:
-    """All advice on memory."""
+    """Yield all advice on memory."""
     for operator in evidence.checkpoint.operators:
         yield from _endless(evidence, operator)
     if provider_class(evidence.checkpoint.confs) != ROCKSDB_PROVIDER:
@@ -109,16 +106,16 @@ def _endless(evidence: Evidence, operator: StatefulOperator) -> Iterator[Advice]
     if growth is None and lacking is None:
         return
     a_day = None if growth is None else _growth_a_day(evidence, operator)
-    what = "nothing ends it"
+    what = "nothing removes this state"
     if a_day:
         days = (_ALERT_BYTES - operator.size_bytes) / a_day
         if days > 0:
-            what += f", and in {rounded_duration(days * DAY_MS)} it has 10 GB"
-        what += "; a day adds"
+            what += f", and it reaches 10 GB in {rounded_duration(days * DAY_MS)}"
+        what += "; growth per day"
     yield ENDLESS.advice(
         "; ".join(seen for seen in (growth, lacking) if seen is not None),
         Cost(what, disk_bytes=a_day),
-        "bound it by a watermark or a time to live; this shows what one would free",
+        "bound it with a watermark or a TTL; this command estimates what a TTL would free",
         [f"holdfast ttl {place_word(evidence.checkpoint.uri)} --what-if 24h"],
         sureness=Confidence.CERTAIN if lacking is not None else None,
         rule=LACKS_WATERMARK if growth is None else None,
@@ -126,7 +123,7 @@ def _endless(evidence: Evidence, operator: StatefulOperator) -> Iterator[Advice]
 
 
 def _growth_a_day(evidence: Evidence, operator: StatefulOperator) -> int | None:
-    """Bytes a day, from the least sizes of the first and of the last third, two thirds of the time apart."""
+    """Return the growth in bytes per day, from the smallest sizes of the first and the last third."""
     sizes = evidence.facts.sizes
     least = least_of_thirds([sizes[batch].get(operator.operator_id, 0) for batch in sorted(sizes)])
     if least is None or evidence.span_ms is None:
@@ -148,8 +145,8 @@ def _unbounded(evidence: Evidence) -> Iterator[Advice]:
     known = "is false" if bounded == "false" else "is off unless the session sets it"
     yield UNBOUNDED.advice(
         f"RocksDB has {counted(evidence.stores, 'store')}, and `{BOUNDED_MEMORY_KEY}` {known}",
-        Cost(f"each store may take {cache + buffers} MiB outside of the heap", memory_bytes=most),
-        "bound what all stores of an executor share, and leave its container room for it",
+        Cost(f"each store may take {cache + buffers} MiB outside the heap", memory_bytes=most),
+        "set a memory limit for all stores of an executor, and reserve it in the container",
         [conf(BOUNDED_MEMORY_KEY, "true"), conf(MAX_MEMORY_KEY, str(_BUDGET_MB))],
         sureness=Confidence.CERTAIN if bounded == "false" else None,
     )
@@ -176,9 +173,10 @@ def _misses(evidence: Evidence) -> Iterator[Advice]:
     a_batch = misses / len(settled)
     budget = _number(evidence, MAX_MEMORY_KEY, _BUDGET_MB)
     yield MISSES.advice(
-        f"{hits / reads:.0%} of the reads of RocksDB found their block in memory",
-        Cost(f"{count(a_batch)} reads go to the disk in each batch", batch_ms=a_batch * 0.0058),
-        f"give stores {2 * budget} MiB an executor, twice what they have, where the machines have it",
+        f"only {hits / reads:.0%} of RocksDB's reads hit the block cache",
+        Cost(f"each batch makes {count(a_batch)} reads from disk", batch_ms=a_batch * 0.0058),
+        f"give stores {2 * budget} MiB per executor, twice the current budget, if the machines have the"
+        " memory",
         [conf(MAX_MEMORY_KEY, str(2 * budget))],
     )
 
@@ -195,18 +193,18 @@ def _stalls(evidence: Evidence) -> Iterator[Advice]:
     if stall_ms < _STALLED * batch_ms:
         return
     yield STALLS.advice(
-        f"RocksDB makes writers wait for {rounded_duration(stall_ms)} in each batch, of"
+        f"RocksDB stalls writers for {rounded_duration(stall_ms)} of each batch of"
         f" {rounded_duration(batch_ms)}",
-        Cost("write buffers are full before they are written", batch_ms=stall_ms),
-        "give it more write buffers, or a disk that is quicker",
+        Cost("write buffers fill faster than they are flushed", batch_ms=stall_ms),
+        "use more write buffers, or a faster disk",
         [conf(_WRITE_BUFFERS_KEY, "4"), conf(WRITE_BUFFER_KEY, str(_WRITE_BUFFER_MB))],
     )
 
 
-# What a partition should hold at most: its store is loaded by one task.
+# The most that a partition should hold, because one task loads its store.
 _FULL_PARTITION: Final = 512 << 20
 _LARGE_PARTITION: Final = 2 << 30
-# So many where nobody says how many cores there are.
+# The default number of cores.
 _USUAL_CORES: Final = 8
 _WELL_USED: Final = 0.75
 _MOSTLY: Final = 0.8
@@ -219,13 +217,10 @@ TINY = AdviceKind(
     Topic.PARTITIONS,
     Severity.NOTE,
     Confidence.CERTAIN,
-    "An operator with 32 partitions or more, and fewer than 100 rows (or 16 KB) in each.",
-    "The files that the partitions too many write in a day, at the pace of the newest batches; of a job"
-    " with one"
-    " stateful operator, and with `--cores`, their part of the time that stores take to commit.",
-    "Make a checkpoint with as many partitions as there are cores (eight where `--cores` does not say),"
-    " and more"
-    " where a partition would hold over 512 MiB.",
+    "An operator with at least 32 partitions and fewer than 100 rows (or 16 KB) in each.",
+    "The files that the surplus partitions write per day, at the pace of the newest batches; for a job with"
+    " one stateful operator, and with `--cores`, also their share of the commit time of stores.",
+    "Use as many partitions as cores (eight without `--cores`), or more if a partition would exceed 512 MiB.",
     "HF601",
 )
 IDLE = AdviceKind(
@@ -234,13 +229,11 @@ IDLE = AdviceKind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Confidence.LIKELY,
-    "Fewer partitions than the cores that `--cores` gives, with 100 rows or more for each core. A guess"
-    " where no"
-    " batches of a job show that they take more than half of the time.",
-    "The part of a batch's work that the idle cores could do: what its tasks take, times the part of the"
-    " cores that"
-    " has no partition.",
-    "Make a checkpoint with a partition for each core.",
+    "Fewer partitions than the cores given by `--cores`, with at least 100 rows per core. A guess unless"
+    " the batches of a job are known to take more than half of the time.",
+    "The share of a batch's work that the idle cores could do: the time of its tasks, times the share of"
+    " cores without a partition.",
+    "Use at least one partition per core.",
 )
 LAST_WAVE = AdviceKind(
     "AD303",
@@ -248,11 +241,10 @@ LAST_WAVE = AdviceKind(
     Topic.PARTITIONS,
     Severity.NOTE,
     Confidence.LIKELY,
-    "More partitions than cores, and no multiple of them, so that over a quarter of the cores' time is"
-    " idle while"
-    " the last tasks run.",
-    "That part of what the tasks of a batch take.",
-    "Make a checkpoint with a multiple of the cores.",
+    "More partitions than cores, but not a multiple of the cores, so that over a quarter of the cores' time"
+    " is idle while the last tasks run.",
+    "That share of the time of a batch's tasks.",
+    "Use a multiple of the number of cores.",
 )
 UNEVEN = AdviceKind(
     "AD304",
@@ -260,11 +252,11 @@ UNEVEN = AdviceKind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "A store of 1 MB or more whose largest of four or more partitions has half of all bytes or more.",
-    "The bytes that the partition holds beyond an even share, which one executor has to hold; how many"
-    " times as long"
-    " as an even one its task loads.",
-    "Look at the largest keys. More partitions do not help where one key has most of it: split the key.",
+    "A store of at least 1 MB with four or more partitions, the largest of which has at least half of all"
+    " bytes.",
+    "The bytes that the partition holds beyond an even share, which one executor must hold; how many times"
+    " longer its task takes to load than one with an even share.",
+    "List the largest keys. More partitions do not help if one key has most of the bytes: split the key.",
     "HF603",
 )
 LARGE = AdviceKind(
@@ -273,9 +265,9 @@ LARGE = AdviceKind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Confidence.LIKELY,
-    "A partition with 2 GiB of state or more, where the store is even.",
-    "What one task takes to load it, by the figures of the backend.",
-    "Make a checkpoint with so many partitions that each has 512 MiB or less.",
+    "A partition with at least 2 GiB of state, in a store with evenly distributed bytes.",
+    "The time for one task to load it, from the backend measurements.",
+    "Use enough partitions that each has at most 512 MiB.",
 )
 BACKLOG = AdviceKind(
     "AD306",
@@ -283,9 +275,9 @@ BACKLOG = AdviceKind(
     Topic.PARTITIONS,
     Severity.ERROR,
     Confidence.CERTAIN,
-    "Of a job: more rows came in than were worked off, in four of five of its newest batches.",
-    "The rows that wait at the end of a day, at this pace.",
-    "Give it more cores, and a partition for each; see whether one key holds it up.",
+    "For a job: in four of five of its newest batches, more rows arrived than were processed.",
+    "The backlog added per day, at this pace.",
+    "Use more cores, and one partition per core; check whether one hot key limits it.",
 )
 FAR = AdviceKind(
     "AD307",
@@ -293,11 +285,10 @@ FAR = AdviceKind(
     Topic.PARTITIONS,
     Severity.WARNING,
     Confidence.LIKELY,
-    "Of a job: the tasks of its batches load state for a tenth of the batch or more, in the median, and"
-    " not only after a"
-    " start: they run where the store is not.",
-    "That time, for each batch.",
-    "Let tasks wait for the executor that has their store, and keep the executors.",
+    "For a job: the tasks of a median batch spend at least a tenth of it loading state, and not only after"
+    " a start: they run on executors that do not hold the store.",
+    "That time, per batch.",
+    "Let tasks wait for the executor that holds their store, and keep a fixed number of executors.",
 )
 TOO_FEW_CORES = AdviceKind(
     "AD308",
@@ -305,15 +296,15 @@ TOO_FEW_CORES = AdviceKind(
     Topic.PARTITIONS,
     Severity.ERROR,
     Confidence.LIKELY,
-    "Of a plan: a `--rate` above what `--cores` work off, by the figures of the advised backend.",
-    "The rows that wait at the end of a day.",
-    "Give it as many cores as twice the rate needs: the other half is for catching up.",
+    "For a plan: a `--rate` above what `--cores` process, from the measurements of the advised backend.",
+    "The backlog added per day.",
+    "Use the cores for twice the rate: the other half is for catching up.",
 )
 PARTITION_KINDS: Final = (TINY, IDLE, LAST_WAVE, UNEVEN, LARGE, BACKLOG, FAR, TOO_FEW_CORES)
 
 
 def partition_advice(evidence: Evidence) -> Iterator[Advice]:
-    """All advice on partitions."""
+    """Yield all advice on partitions."""
     tiny = [operator for operator in evidence.checkpoint.operators if tiny_partitions(operator)]
     yield from (_tiny(evidence, operator) for operator in tiny)
     yield from _uneven(evidence)
@@ -330,25 +321,25 @@ def fitting(size_bytes: int, cores: int | None) -> int:
 
 
 def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Advice]:
-    """Return whether the cores of a plan cannot process its rows in time.
+    """Yield advice if the cores of a plan cannot process its rows in time.
 
     Args:
-        rate: Rows a second that come in.
-        cores: The cores that exist.
-        rows_a_second: What one core works off.
+        rate: Incoming rows per second.
+        cores: The number of cores.
+        rows_a_second: Rows that one core processes per second.
     """
     missing = rate - cores * rows_a_second
     if missing > 0:
         yield TOO_FEW_CORES.advice(
-            f"{count(rate)} rows a second come in, and {cores} cores work off {count(cores * rows_a_second)}",
-            Cost(f"{count(missing * 86_400)} rows more wait at the end of each day"),
-            f"give it {cores_for(rate, rows_a_second)} cores, and a partition for each",
+            f"{count(rate)} rows per second arrive, but {cores} cores process {count(cores * rows_a_second)}",
+            Cost(f"the backlog grows by {count(missing * 86400)} rows a day"),
+            f"use {cores_for(rate, rows_a_second)} cores, and one partition per core",
             [],
         )
 
 
 def cores_for(rate: float, rows_a_second: float) -> int:
-    """The cores that work off twice the rows that come in; two at least."""
+    """Return the number of cores that process twice the incoming rows; at least two."""
     return max(2, math.ceil(2 * rate / rows_a_second))
 
 
@@ -360,13 +351,13 @@ def _tiny(evidence: Evidence, operator: StatefulOperator) -> Advice:
     commits = [each.commit_ms for batch in evidence.settled if alone for each in batch.operators]
     batch_ms = statistics.median(commits) * fewer / operator.partitions / cores if commits and cores else None
     cost = Cost(
-        f"{counted(fewer, 'task')} and {counted(fewer * len(operator.store_names), 'file')} too many in"
-        " each batch",
+        f"each batch has {counted(fewer, 'surplus task')} and"
+        f" {counted(fewer * len(operator.store_names), 'surplus file')}",
         files_a_day=None if a_day is None else fewer * len(operator.store_names) * a_day,
         batch_ms=batch_ms,
     )
-    fits = "one for each core" if cores else "enough for eight cores; --cores gives yours"
-    do = f"make a checkpoint with {wanted} partitions, {fits}"
+    fits = "one per core" if cores else "enough for eight cores; set --cores to yours"
+    do = f"use {wanted} partitions, {fits}"
     return TINY.advice(tiny_partitions(operator) or "", cost, do, [rescale(evidence.checkpoint.uri, wanted)])
 
 
@@ -377,10 +368,10 @@ def _uneven(evidence: Evidence) -> Iterator[Advice]:
         if seen is not None and largest is not None:
             times = store.largest_share * parts
             cost = Cost(
-                f"its task has {times:.1f} times an even share, and the others wait for it",
+                f"its task has {times:.1f} times an even share, and the other tasks wait for it",
                 memory_bytes=largest.bytes - store.bytes // parts,
             )
-            do = "see which keys are the largest, and split the hot ones (`hf.skew.split_hot`)"
+            do = "list the largest keys, and split the hot ones (`hf.skew.split_hot`)"
             command = f"holdfast skew {place_word(evidence.checkpoint.uri)} --keys 10"
             yield UNEVEN.advice(seen, cost, do, [command])
         elif largest is not None and largest.bytes >= _LARGE_PARTITION:
@@ -393,9 +384,9 @@ def _large(evidence: Evidence, name: str, size_bytes: int, largest: int) -> Advi
     # One task loads it, and the figures are of two side by side.
     recovery_ms = rocksdb.recovery(largest / rocksdb.bytes_a_key, tasks=1)
     return LARGE.advice(
-        f"a partition of `{name}` has {rounded_size(largest)}",
+        f"a partition of `{name}` holds {rounded_size(largest)}",
         Cost("one task loads it at each start", recovery_ms=recovery_ms),
-        f"make a checkpoint with {wanted} partitions, of {rounded_size(size_bytes / wanted)} each",
+        f"use {wanted} partitions of {rounded_size(size_bytes / wanted)} each",
         [rescale(evidence.checkpoint.uri, wanted)],
     )
 
@@ -413,12 +404,12 @@ def _cores(evidence: Evidence) -> Iterator[Advice]:
             return
         part = 1 - partitions / cores
         yield IDLE.advice(
-            f"{name_of(spread[0])} has {counted(partitions, 'partition')}, and {cores} cores run tasks",
+            f"{name_of(spread[0])} has {counted(partitions, 'partition')}, but {cores} cores run tasks",
             Cost(
-                f"{part:.0%} of the cores have no part in the work on state",
+                f"{part:.0%} of the cores have no stateful work",
                 batch_ms=None if work_ms is None else work_ms * part,
             ),
-            f"make a checkpoint with {cores} partitions",
+            f"use {cores} partitions",
             [rescale(uri, cores)],
             sureness=None if busy is not None else Confidence.GUESS,
         )
@@ -434,7 +425,7 @@ def _cores(evidence: Evidence) -> Iterator[Advice]:
                 f"{1 - used:.0%} of the cores' time is idle",
                 batch_ms=None if work_ms is None else work_ms * (1 - used),
             ),
-            f"make a checkpoint with {wanted} partitions",
+            f"use {wanted} partitions",
             [rescale(uri, wanted)],
         )
 
@@ -463,10 +454,10 @@ def _backlog(evidence: Evidence) -> Iterator[Advice]:
     if cores is not None and partitions < cores:
         commands.insert(0, rescale(evidence.checkpoint.uri, cores))
     yield BACKLOG.advice(
-        f"in {len(behind)} of {len(rates)} batches more rows came in than were worked off,"
-        f" {count(missing)} a second too many",
-        Cost(f"{count(missing * 86_400)} rows more wait at the end of each day"),
-        "give it more cores, and a partition for each; see whether one key holds it up",
+        f"in {len(behind)} of {len(rates)} batches more rows arrived than were processed, {count(missing)}"
+        " per second too many",
+        Cost(f"the backlog grows by {count(missing * 86400)} rows a day"),
+        "use more cores, and one partition per core; check whether one hot key limits it",
         commands,
     )
 
@@ -476,13 +467,14 @@ def _far(evidence: Evidence) -> Iterator[Advice]:
     batch_ms = evidence.batch_ms
     if not loads or not batch_ms:
         return
-    # What all tasks take together; so many run side by side.
+    # The sum over all tasks, divided by those that run in parallel.
     load_ms = statistics.median(loads) / evidence.loading_tasks
     if load_ms < _FAR * batch_ms:
         return
     yield FAR.advice(
-        f"tasks load state for {rounded_duration(load_ms)} in each batch, of {rounded_duration(batch_ms)}",
-        Cost("they run where their store is not", batch_ms=load_ms),
-        "let tasks wait for the executor that has their store, and keep the executors",
+        f"tasks spend {rounded_duration(load_ms)} of each batch of {rounded_duration(batch_ms)} loading"
+        " state",
+        Cost("they run on executors that do not hold their store", batch_ms=load_ms),
+        "let tasks wait for the executor that holds their store, and keep a fixed number of executors",
         [conf("spark.locality.wait", "10s"), "--conf spark.dynamicAllocation.enabled=false"],
     )

@@ -1,4 +1,4 @@
-"""Every lint rule by its id, and the rules about settings, checkpoints and progress."""
+"""All lint rules by ID, and the rules for settings, checkpoints and progress."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ CHECKPOINT_RULES: Final = (
         "tiny-partitions",
         Severity.NOTE,
         _FACTS,
-        "An operator with 32 partitions or more, and fewer than 100 rows (or, where rows are not"
-        " counted, 16 KB)"
-        " in a partition.",
-        "Each partition is a task, a store and several files in each batch, whatever it holds.",
-        "make a checkpoint with fewer by `holdfast rescale CHECKPOINT NEW --partitions N`",
+        "An operator with at least 32 partitions and fewer than 100 rows per partition (or 16 KB, if rows"
+        " are not counted).",
+        "Each partition is a task, a state store and several files in each batch, however little it holds.",
+        "reduce the partitions with `holdfast rescale CHECKPOINT NEW --partitions N`",
         "spark.sql.shuffle.partitions=200",
         "spark.sql.shuffle.partitions=8",
     ),
@@ -29,37 +28,36 @@ CHECKPOINT_RULES: Final = (
         "state-grows",
         Severity.WARNING,
         _FACTS,
-        "State of an operator that was larger in each third of the batches that are kept, by a fifth"
-        " or more in"
-        " all, in a checkpoint without a watermark; or a watermark that has not moved meanwhile.",
-        "Nothing seems to end it, and it will not fit one day.",
-        "bound it by a watermark or a time to live; `holdfast ttl CHECKPOINT --what-if 24h` shows"
-        " what one would free",
+        "State of an operator that was larger in each third of the kept batches, by at least a fifth in"
+        " total, in a checkpoint without a watermark or with one that has not moved.",
+        "Nothing appears to remove this state, and it will outgrow its executors.",
+        "bound it with a watermark or a TTL; `holdfast ttl CHECKPOINT --what-if 24h` estimates what a TTL"
+        " would free",
         "a query without a watermark",
-        "a query with one, or state with a time to live",
+        "a query with a watermark, or state with a TTL",
     ),
     Rule(
         "HF603",
         "uneven-partitions",
         Severity.WARNING,
         _FACTS,
-        "A store of 1 MB or more whose largest of four or more partitions has half of all bytes or more.",
-        "The task of that partition decides how long a batch takes, and its executor how much memory"
-        " is needed.",
-        "see the largest keys with `holdfast skew CHECKPOINT --keys 10`, and the guide on hot keys",
+        "A store of at least 1 MB with four or more partitions, the largest of which has at least half of"
+        " all bytes.",
+        "The task of that partition sets the duration of each batch, and the memory that an executor needs.",
+        "list the largest keys with `holdfast skew CHECKPOINT --keys 10`, and see the guide on hot keys",
         "one key has most of the rows",
-        "keys that are even, or `hf.skew.split_hot`",
+        "evenly distributed keys, or `hf.skew.split_hot`",
     ),
     Rule(
         "HF604",
         "no-watermark",
         Severity.WARNING,
         _FACTS,
-        "A deduplication, or a join of streams, in a checkpoint that has had no watermark for ten batches.",
-        "Without one they remove nothing: every key or row that was ever seen is still there.",
-        "declare a watermark in the query; see HF103 and HF106 for how",
+        "A deduplication or a stream-stream join in a checkpoint that has had no watermark for ten batches.",
+        "Without a watermark these operators remove nothing: every key or row ever seen is still stored.",
+        "declare a watermark in the query; HF103 and HF106 show how",
         "a query without a watermark",
-        "a query with one",
+        "a query with a watermark",
     ),
 )
 
@@ -70,66 +68,58 @@ PROGRESS_RULES: Final = (
         "rows-dropped-late",
         Severity.WARNING,
         _FACTS,
-        "Rows that were dropped as late in the batches that are remembered, a thousandth of the input or"
-        " more.",
-        "They are in no result, and Spark says so in its numbers alone.",
-        "see how late rows are with `hf.late_rows`, wait longer in the watermark, or take them out apart:"
-        " `late=` of"
-        " hf.keyed",
-        "a watermark that waits less than rows are late",
-        "one that waits longer, or late rows that are handled",
+        "Rows dropped as late in the recorded batches, at least one in a thousand of the input.",
+        "These rows are in no result. Spark reports them only in its progress metrics.",
+        "measure how late rows are with `hf.late_rows`, then raise the watermark's delay or handle late"
+        " rows with `late=` of hf.keyed",
+        "a watermark delay shorter than rows are late",
+        "a longer delay, or late rows handled separately",
     ),
     Rule(
         "HF702",
         "state-only-grows",
         Severity.WARNING,
         _FACTS,
-        "An operator with 1000 rows or more that has lost none in 20 batches with input or more, and has"
-        " grown by a"
-        " fifth in the second half of them.",
-        "Nothing has ended in all that time. A watermark or a time to live that works takes rows out.",
-        "bound it by a watermark or a time to live, unless the keys are few; `holdfast ttl CHECKPOINT"
-        " --what-if 24h`"
-        " shows what one would free",
-        "keys that never end",
-        "a watermark, or state with a time to live",
+        "An operator with at least 1000 rows that has lost none in at least 20 batches with input, and has"
+        " grown by a fifth in the second half of them.",
+        "No row was removed in all these batches. A watermark or TTL that works removes rows.",
+        "bound it with a watermark or a TTL, unless the keys are few; `holdfast ttl CHECKPOINT --what-if"
+        " 24h` estimates what a TTL would free",
+        "keys that never expire",
+        "a watermark, or state with a TTL",
     ),
     Rule(
         "HF703",
         "hot-key",
         Severity.WARNING,
         _FACTS,
-        "A key with three tenths or more of the rows of the newest batch, of those that `hf.skew.watch`"
-        " looks at.",
-        "The task of its partition decides how long a batch takes, whatever else is added.",
+        "A key with at least 30 % of the rows of the newest batch, in a query that `hf.skew.watch` observes.",
+        "The task of its partition sets the duration of each batch, however many cores are added.",
         "split it with `hf.skew.split_hot`; see the guide on hot keys",
-        "one key that is far more frequent than all others",
-        "keys that are even, or that are split",
+        "one key far more frequent than all others",
+        "evenly distributed or split keys",
     ),
     Rule(
         "HF704",
         "commit-dominates",
         Severity.WARNING,
         _FACTS,
-        "20 batches with input or more, of a second or more at the mean, half of which went into Spark's"
-        " logs, or"
-        " into committing the state of a partition.",
-        "More cores do not help: the storage of the checkpoint is what is waited for.",
-        "take fewer partitions (`holdfast rescale`), longer triggers, changelogs (HF308), or a faster"
-        " storage for the"
-        " checkpoint",
+        "At least 20 batches with input, of at least one second on average, half of which was spent writing"
+        " Spark's logs or committing the state of a partition.",
+        "The batches wait for the checkpoint's storage, so more cores do not help.",
+        "use fewer partitions (`holdfast rescale`), a longer trigger, changelogs (HF308) or faster storage"
+        " for the checkpoint",
         "many partitions with a checkpoint on slow storage",
-        "as many as there are cores, and a trigger that is longer",
+        "as many partitions as cores, and a longer trigger",
     ),
     Rule(
         "HF705",
         "empty-batches",
         Severity.NOTE,
         _FACTS,
-        "20 batches or more, nine of ten without input.",
-        "Each of them writes its logs, and commits its stores where state may end: work and requests for"
-        " nothing.",
-        "give a longer trigger, or `availableNow` from a scheduler",
+        "At least 20 batches, nine of ten without input.",
+        "Each empty batch still writes its logs, and commits its stores if state may expire.",
+        "use a longer trigger, or run with `availableNow` from a scheduler",
         "a short trigger on a source that is mostly silent",
         "a longer trigger",
     ),
@@ -163,13 +153,12 @@ SETTING_RULES: Final = (
         "heap-state-store",
         Severity.WARNING,
         _ALL,
-        "The provider that keeps state on the heap (HDFSBackedStateStoreProvider, or `hf.Memory`) in"
-        " a query with"
-        " state; in a checkpoint, with 100 MB of state or more.",
-        "Each executor has all of its state, in two versions, as objects of the JVM: pauses for garbage"
-        " collection, then no memory. Each batch writes changes, and each tenth the whole state.",
-        "take RocksDB: `hf.RocksDB()`, or its providerClass; `holdfast state migrate` moves state"
-        " that is there",
+        "The HDFSBackedStateStoreProvider (`hf.Memory`), which keeps state on the heap, in a stateful"
+        " query; in a checkpoint, with at least 100 MB of state.",
+        "Each executor holds all its state as JVM objects, in two versions, which leads to long garbage"
+        " collection pauses and then to out-of-memory errors. Each batch writes its changes, and every"
+        " tenth batch the whole state.",
+        "use RocksDB: `hf.RocksDB()` or its providerClass; `holdfast state migrate` moves existing state",
         f"spark.conf.set({_HEAP})\n{_STATEFUL}",
         f"spark.conf.set({_ROCKSDB})\n"
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", "true")\n'
@@ -180,9 +169,9 @@ SETTING_RULES: Final = (
         "provider-not-set",
         Severity.NOTE,
         _SOURCE,
-        "A session that is built without a state store provider, for a query with state.",
-        "Spark then takes the provider that keeps state on the heap, and the checkpoint is fixed to it.",
-        "set the providerClass of RocksDB, or build the session with hf.session()",
+        "A session built without a state store provider, for a stateful query.",
+        "Spark then uses the provider that keeps state on the heap, and the checkpoint is bound to it.",
+        "set the RocksDB providerClass, or build the session with hf.session()",
         f"{_BUILDER}{_PARTITIONS}.getOrCreate()\n{_STATEFUL}",
         f"{_BUILDER}{_PARTITIONS}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
     ),
@@ -191,11 +180,10 @@ SETTING_RULES: Final = (
         "unbounded-rocksdb-memory",
         Severity.WARNING,
         _PLANNED,
-        "RocksDB as the provider without boundedMemoryUsage, for a query with state.",
-        "Each partition of each operator has its own caches outside of the heap. An executor with"
-        " many of them"
-        " outgrows its container, which is then killed.",
-        "set `spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage` to true and give maxMemoryUsageMB",
+        "RocksDB as the provider without boundedMemoryUsage, for a stateful query.",
+        "Each partition of each operator has its own caches outside the heap. An executor with many"
+        " partitions exceeds its container's memory, and the container is killed.",
+        "set `spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage` to true and set maxMemoryUsageMB",
         f"spark.conf.set({_ROCKSDB})\n{_STATEFUL}",
         f"spark.conf.set({_ROCKSDB})\n"
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", "true")\n'
@@ -206,12 +194,11 @@ SETTING_RULES: Final = (
         "shuffle-partitions-not-set",
         Severity.NOTE,
         _SOURCE,
-        "A session that is built without `spark.sql.shuffle.partitions`, for a query with state.",
-        "Spark takes 200, and the checkpoint is fixed to it: 200 tasks, stores and commits in each batch, of"
-        " each operator, however little there is.",
+        "A session built without `spark.sql.shuffle.partitions`, for a stateful query.",
+        "Spark uses 200, and the checkpoint is bound to that: 200 tasks, stores and commits per operator"
+        " and batch, however little data there is.",
         "set it to one to three times the number of cores before the first start; `holdfast rescale`"
-        " changes it"
-        " later",
+        " changes it later",
         f"{_BUILDER}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
         f"{_BUILDER}{_PARTITIONS}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
     ),
@@ -220,9 +207,10 @@ SETTING_RULES: Final = (
         "check-turned-off",
         Severity.ERROR,
         _PLANNED,
-        "A setting that turns one of Spark's checks of state, plan or input off.",
-        "What the check would have refused goes on, and gives a wrong result without an error.",
-        "leave the check on, and mend what it complains of",
+        "A setting that turns off one of Spark's checks of state, plan or input.",
+        "The query runs in cases that the check would have refused, and returns wrong results without an"
+        " error.",
+        "keep the check on, and fix what it reports",
         'spark.conf.set("spark.sql.streaming.statefulOperator.checkCorrectness.enabled", "false")',
         'spark.conf.set("spark.sql.streaming.statefulOperator.checkCorrectness.enabled", "true")',
     ),
@@ -232,10 +220,9 @@ SETTING_RULES: Final = (
         Severity.WARNING,
         _PLANNED,
         "A source with failOnDataLoss=false.",
-        "Rows that the topic has deleted before they were read are skipped. The query goes on, and"
-        " its results"
-        " lack them.",
-        "leave it on; keep the topic's rows longer than the longest recovery",
+        "Rows that the topic deleted before they were read are skipped. The query continues, and its"
+        " results lack them.",
+        "leave it on, and keep the topic's rows longer than the longest recovery takes",
         'spark.readStream.format("kafka").option("failOnDataLoss", "false").load()',
         'spark.readStream.format("kafka").option("subscribe", "orders").load()',
     ),
@@ -245,10 +232,9 @@ SETTING_RULES: Final = (
         Severity.WARNING,
         _ALL,
         "`spark.sql.streaming.minBatchesToRetain` below 3, or a checkpoint that keeps fewer than 3 batches.",
-        "A damaged newest batch has no older one behind it to go back to, and a savepoint that is"
-        " taken meanwhile"
-        " may find its files gone.",
-        "retain 10 batches or more",
+        "If the newest batch is damaged, there is no older one to fall back to, and a running savepoint may"
+        " find its files deleted.",
+        "retain at least 10 batches",
         'spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")',
         'spark.conf.set("spark.sql.streaming.minBatchesToRetain", "10")',
     ),
@@ -258,11 +244,9 @@ SETTING_RULES: Final = (
         Severity.NOTE,
         _ALL,
         "RocksDB without changelog checkpointing.",
-        "Each batch uploads a snapshot of each store before it is committed, where a changelog has only what"
-        " changed.",
-        "set `spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` to true; a"
-        " checkpoint that is"
-        " there goes on with it",
+        "Each batch uploads a snapshot of each store before it commits. A changelog has only the changes.",
+        "set `spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` to true; an existing"
+        " checkpoint continues with it",
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")',
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")',
     ),
@@ -272,8 +256,8 @@ SETTING_RULES: Final = (
         Severity.NOTE,
         _ALL,
         "`spark.sql.streaming.stateStore.rowChecksum.enabled` is false (Spark 4.1 and later).",
-        "A row of state that was damaged is read as if it were right.",
-        "set it to true before the first start: the checkpoint is fixed to it",
+        "A damaged state row is read without an error.",
+        "set it to true before the first start; the checkpoint is bound to it",
         'spark.conf.set("spark.sql.streaming.stateStore.rowChecksum.enabled", "false")',
         'spark.conf.set("spark.sql.streaming.stateStore.rowChecksum.enabled", "true")',
     ),
@@ -283,11 +267,10 @@ SETTING_RULES: Final = (
         Severity.NOTE,
         _BOTH,
         "State of checkpoint format 1.",
-        "Two attempts of a task write files of one name, and a stale or swapped file is read without"
+        "Two attempts of a task write files with the same name, and a stale or swapped file is read without"
         " an error.",
-        "set `spark.sql.streaming.stateStore.checkpointFormatVersion` to 2 with RocksDB; `holdfast"
-        " state migrate`"
-        " moves state that is there",
+        "set `spark.sql.streaming.stateStore.checkpointFormatVersion` to 2 with RocksDB; `holdfast state"
+        " migrate` moves existing state",
         'spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")',
         'spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")',
     ),
@@ -296,10 +279,10 @@ SETTING_RULES: Final = (
         "dynamic-allocation-with-state",
         Severity.WARNING,
         _PLANNED,
-        "`spark.dynamicAllocation.enabled` is true, for a query with state.",
-        "An executor that is let go takes its stores with it. Others load them anew, and for some batches few"
-        " executors have all state.",
-        "keep a fixed number of executors for queries with state",
+        "`spark.dynamicAllocation.enabled` is true, for a stateful query.",
+        "When an executor is released, its stores are lost. Other executors load them again, and for some"
+        " batches a few executors hold all state.",
+        "keep a fixed number of executors for stateful queries",
         f'spark.conf.set("spark.dynamicAllocation.enabled", "true")\n{_STATEFUL}',
         f'spark.conf.set("spark.dynamicAllocation.enabled", "false")\n{_STATEFUL}',
     ),
@@ -308,14 +291,11 @@ SETTING_RULES: Final = (
         "many-partitions-for-cores",
         Severity.WARNING,
         _PLANNED,
-        "32 shuffle partitions or more, and more than eight for each core that the query has, for a query"
-        " with"
-        " state.",
-        "Each partition of each operator is a task, a store and a commit in each batch. Where cores are"
-        " few, most"
-        " of the batch is their start and end.",
-        "set `spark.sql.shuffle.partitions` to one to three times the cores before the first start; `holdfast"
-        " rescale` changes a checkpoint that is there",
+        "At least 32 shuffle partitions, and more than eight per core of the query, for a stateful query.",
+        "Each partition of each operator is a task, a store and a commit in each batch. With few cores,"
+        " starting and committing them takes most of the batch.",
+        "set `spark.sql.shuffle.partitions` to one to three times the number of cores before the first"
+        " start; `holdfast rescale` changes an existing checkpoint",
         f'{_BUILDER}.master("local[4]").config("spark.sql.shuffle.partitions",'
         f' "200").getOrCreate()\n{_STATEFUL}',
         f'{_BUILDER}.master("local[4]").config("spark.sql.shuffle.partitions",'
@@ -326,13 +306,11 @@ SETTING_RULES: Final = (
         "little-room-beside-heap",
         Severity.WARNING,
         _SOURCE,
-        "RocksDB's budget (maxMemoryUsageMB, 500 without it) is as large as the memory that the executor"
-        " has beside"
-        " its heap, or larger.",
-        "RocksDB and Python workers live in `spark.executor.memoryOverhead`, a tenth of the heap and 384"
-        " MB at least"
-        " unless it is set. A container that outgrows it is killed, and all its state is loaded anew.",
-        "set `spark.executor.memoryOverhead` to the budget and a gigabyte more",
+        "A RocksDB budget (maxMemoryUsageMB, default 500) that is at least as large as the executor's"
+        " memory outside its heap.",
+        "RocksDB and Python workers use `spark.executor.memoryOverhead`, by default a tenth of the heap and"
+        " at least 384 MB. A container that exceeds it is killed, and all its state is loaded again.",
+        "set `spark.executor.memoryOverhead` to the budget plus one gigabyte",
         f'{_BUILDER}{_PARTITIONS}.config({_ROCKSDB}){_BOUNDED}.config("spark.executor.memory", "4g")\\\n'
         f'    .config("spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB",'
         f' "2000").getOrCreate()\n{_STATEFUL}',
@@ -345,13 +323,11 @@ SETTING_RULES: Final = (
         "interface-kept-as-usual",
         Severity.NOTE,
         _SOURCE,
-        "A session that is built without a bound for what Spark's pages keep, for a query that runs for"
-        " ever.",
+        "A session built without limits for what Spark's UI retains, for a query that runs continuously.",
         "The driver keeps the last 1000 jobs, stages and executions with their plans and 100 000 tasks,"
-        " all of them"
-        " made within minutes by short batches. Small drivers run out of memory after days.",
-        "set `spark.sql.ui.retainedExecutions` and `spark.ui.retainedTasks` to a tenth, or `spark.ui.enabled`"
-        " to false",
+        " which short batches reach within minutes. Small drivers run out of memory after days.",
+        "set `spark.sql.ui.retainedExecutions` and `spark.ui.retainedTasks` to a tenth, or"
+        " `spark.ui.enabled` to false",
         f"{_BUILDER}.getOrCreate()\n{_RUNS}",
         f'{_BUILDER}.config("spark.sql.ui.retainedExecutions", "100")'
         f'.config("spark.ui.retainedTasks", "10000").getOrCreate()\n{_RUNS}',
@@ -375,8 +351,8 @@ BAD_SUPPRESSION: Final = Rule(
     "suppression-without-reason",
     Severity.WARNING,
     (FindingEvidence.SOURCE,),
-    "A comment that suppresses a rule and gives no reason, or names a rule that there is not.",
-    "It suppresses nothing. Whoever reads it later cannot tell whether it still holds.",
+    "A comment that suppresses a rule without a reason, or names an unknown rule.",
+    "It suppresses nothing. Without a reason, later readers cannot tell whether it still applies.",
     "write `# holdfast: ignore[HF102] the keys are 40 countries`",
     'events.groupBy("country").count()  # holdfast: ignore[HF102]',
     'events.groupBy("country").count()  # holdfast: ignore[HF102] the keys are 40 countries',
@@ -397,7 +373,7 @@ RULES: Final[Mapping[str, Rule]] = {
 # The titles of the groups, by the first digit of an id.
 GROUPS: Final = {
     "0": "Comments",
-    "1": "State without an end",
+    "1": "Unbounded state",
     "2": "Watermarks",
     "3": "Settings",
     "4": "Checkpoints and sinks",

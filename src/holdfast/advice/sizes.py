@@ -1,4 +1,4 @@
-"""The cores and the memory of a query, as far as its settings declare them."""
+"""The cores and the memory of a query, from its settings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, PROVIDER_KEY, ROCKSDB, ROCKSDB_PROVIDER
 
-# What a setting has; None where it is not made, or cannot be told.
+# Returns the value of a setting; None if it is not set, or unknown.
 Setting = Callable[[str], str | None]
 
-# Where partitions are so many at all, and more than this for each core, their tasks wait for each other.
+# Tasks wait for each other with at least this many partitions and more than this many per core.
 _MANY_PARTITIONS: Final = 32
 _MOST_A_CORE: Final = 8
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)(?:, *\d+)?\]")
 _SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _IN_MB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _BUDGET_MB: Final = 500
-# What Spark adds to the heap unless it is told.
+# Spark's default memory overhead.
 _LEAST_ROOM_MB: Final = 384
 _ROOM_SHARE: Final = 0.1
 

@@ -1,9 +1,9 @@
 """The bytes and the object-store requests of a query's state.
 
-The terms were counted at a real S3 server, request by request, and each is what one step of the code asks
-for. S3A has no directories: whether a path is there is asked with a HEAD for a file of that name and, if
-there is none, with a LIST for anything below it. So nearly every look costs two requests, and one file of a
-checkpoint costs twenty-two.
+The request counts were measured at a real S3 server, one step of the code at a time. S3A has no directories:
+to
+check that a path exists, it sends a HEAD for a file of that name and, if there is none, a LIST for objects
+below it. So nearly every check costs two requests, and one file of a checkpoint costs twenty-two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.savepoints import catalog as catalogs
 from holdfast.storage.port import Storage
 
 DAY_MS: Final = 86_400_000
-# Spark's own settings where nobody has changed them.
+# Spark's default settings.
 MAINTENANCE_MS: Final = 60_000
 DELTAS_FOR_SNAPSHOT: Final = 10
 RETAIN: Final = 100
@@ -48,8 +48,8 @@ class Requests(JsonShape):
     Attributes:
         writes: Objects written or copied (PUT, COPY).
         lists: Listings (LIST).
-        reads: Objects read, or asked about (GET, HEAD).
-        deletes: Objects deleted (DELETE), which most stores do for nothing.
+        reads: Reads of objects or their metadata (GET, HEAD).
+        deletes: Objects deleted (DELETE), free in most object stores.
     """
 
     writes: float = 0.0
@@ -60,7 +60,7 @@ class Requests(JsonShape):
     @property
     @in_json
     def total(self) -> float:
-        """All of them."""
+        """Return the number of all requests."""
         return self.writes + self.lists + self.reads + self.deletes
 
     def __add__(self, other: Requests) -> Requests:
@@ -72,50 +72,50 @@ class Requests(JsonShape):
         )
 
     def times(self, factor: float) -> Requests:
-        """Multiply the numbers."""
+        """Multiply the numbers of requests."""
         return Requests(self.writes * factor, self.lists * factor, self.reads * factor, self.deletes * factor)
 
 
 NONE: Final = Requests()
-# Whether a path is there, where it is not: HEAD, then LIST.
+# The check of a missing path: HEAD, then LIST.
 ABSENT: Final = Requests(reads=1, lists=1)
-# The same of a path that is a file.
+# The check of an existing file.
 PRESENT: Final = Requests(reads=1)
-# A rename within S3A: source and target are looked at, the source once more, then COPY and DELETE.
+# A rename within S3A: source and target are checked, the source once more, then COPY and DELETE.
 _RENAME: Final = PRESENT + ABSENT + PRESENT + Requests(writes=1, deletes=1)
-# What Hadoop's FileContext asks before it renames, which it does twice over: source, target, target's parent.
+# Checks of Hadoop's FileContext before a rename, made twice: source, target, target's parent.
 _BEFORE_RENAME: Final = PRESENT + ABSENT + ABSENT
-# All that the rename of a temporary file takes.
+# The requests of renaming a temporary file.
 RENAMING: Final = _BEFORE_RENAME.times(2) + _RENAME
-# A file that Spark puts in place whole: its parent, then the temporary file is looked for, and once more by
-# the LIST of its creation, written, and renamed.
+# A file that Spark publishes atomically: its parent and the temporary file are checked, the latter once more
+# by the LIST of its creation, written, and renamed.
 WHOLE_FILE: Final = ABSENT + ABSENT + Requests(lists=1) + Requests(writes=1) + RENAMING
-# A file of data that RocksDB's snapshots share: looked for, then uploaded where it belongs.
+# A data file that RocksDB's snapshots share: checked, then uploaded to its final path.
 DATA_FILE: Final = ABSENT + Requests(writes=1)
-# A file that is deleted: looked at, deleted, and S3A checks whether its folder would be empty.
+# A deleted file: checked, deleted, and S3A checks whether its directory would be empty.
 DELETED: Final = PRESENT + Requests(deletes=1, lists=1)
-# The same of a file of data, for which Spark looks for a checksum that no such file has.
+# A deleted data file, for which Spark also checks for a checksum file, which never exists.
 _DATA_DELETED: Final = DELETED + ABSENT
-# What RocksDB's cleaning looks through before it deletes data: the folder of data, and the one of logs, which
-# is missing.
+# What RocksDB's cleanup lists before it deletes data: the data directory, and the log directory, which is
+# missing.
 _CLEANING: Final = Requests(lists=1) + ABSENT
-# A file of the offset log or the commit log, of which Spark asks first whether it is there.
+# A file of the offset log or the commit log, which Spark checks first.
 LOG_FILE: Final = ABSENT + WHOLE_FILE
 
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """The properties of a query that decide the number of its requests.
+    """The properties of a query that determine its number of requests.
 
     Attributes:
         stores: State stores that each batch commits: those of every partition of every operator.
-        incremental: Whether a batch writes its changes and a snapshot follows every so many of them; else
+        incremental: True if a batch writes its changes, with a snapshot after several batches; otherwise
             each batch of RocksDB writes a snapshot.
-        rocksdb: Whether the stores are RocksDB's; else they are on the heap.
-        checksums: Whether each file of state has a file with its checksum beside it.
-        log_sources: Sources that write a file into the checkpoint for each batch, as those of files do.
-        snapshot_files: The files of data that a snapshot of RocksDB adds.
-        deltas_for_snapshot: The batches from one snapshot to the next, where it is incremental.
+        rocksdb: True for RocksDB stores, False for stores on the heap.
+        checksums: True if each state file has a checksum file.
+        log_sources: Sources that write a file into the checkpoint for each batch, such as file sources.
+        snapshot_files: Data files that a RocksDB snapshot adds.
+        deltas_for_snapshot: The number of batches from one snapshot to the next, if incremental.
         maintenance_ms: The time from one maintenance of the stores to the next.
     """
 
@@ -131,13 +131,13 @@ class QueryShape:
 
 @dataclass(frozen=True, slots=True)
 class DailyRequests(JsonShape):
-    """The requests of a day, by what makes them.
+    """The requests per day, by their cause.
 
     Attributes:
-        per_batch: Of one batch.
-        batches: How many batches a day has.
-        maintenance: Of the maintenance of the stores in a day: snapshots, and what is no longer needed.
-        total: All of a day.
+        per_batch: Requests of one batch.
+        batches: The number of batches per day.
+        maintenance: Requests of the stores' maintenance per day: snapshots, and deletions of unused files.
+        total: All requests per day.
     """
 
     per_batch: Requests
@@ -147,10 +147,10 @@ class DailyRequests(JsonShape):
 
 
 def daily_requests(shape: QueryShape, interval_ms: float) -> DailyRequests:
-    """The requests of a day.
+    """Return the requests per day.
 
     Args:
-        shape: The query.
+        shape: The properties of the query.
         interval_ms: The time from one batch to the next.
     """
     batches = DAY_MS / interval_ms
@@ -160,32 +160,34 @@ def daily_requests(shape: QueryShape, interval_ms: float) -> DailyRequests:
 
 
 def batch_requests(shape: QueryShape) -> Requests:
-    """The requests that a batch makes: its two logs, the logs of sources, and what each store writes.
+    """Return the requests of a batch: its two logs, the logs of sources, and the writes of each store.
 
-    Once as many batches are kept as may be, each new one lets an old one be deleted, now or with the next
-    maintenance; so what a batch writes is deleted once, and counted here.
+    Once the limit of kept batches is reached, each new batch causes an older one to be deleted, at once or at
+    the
+    next maintenance; so each file that a batch writes is deleted once, which is included.
     """
     logs = (LOG_FILE + DELETED).times(2 + shape.log_sources)
     return logs + _store_requests(shape).times(shape.stores)
 
 
 def snapshot_requests(shape: QueryShape) -> Requests:
-    """The requests of one snapshot of one store, from its first file to its deletion.
+    """Return the requests of one snapshot of one store, from its first file to its deletion.
 
-    That is a file with its checksum and, of RocksDB, the files of data that no earlier snapshot has.
+    A snapshot is a file with its checksum and, for RocksDB, the data files that no earlier snapshot has.
     """
     own = (WHOLE_FILE + DELETED).times(_files(shape))
     return own + (DATA_FILE + _DATA_DELETED).times(shape.snapshot_files if shape.rocksdb else 0)
 
 
 def maintenance_requests(shape: QueryShape, interval_ms: float) -> Requests:
-    """The requests of one maintenance of all stores.
+    """Return the requests of one maintenance run of all stores.
 
-    It lists each store, a store on the heap twice; it makes a snapshot of each for which enough batches have
-    gone by, where batches make none; and it looks through the data of RocksDB when a snapshot goes.
+    It lists each store (a store on the heap twice), makes a snapshot of each store with enough new batches,
+    if batches
+    make none, and lists RocksDB's data files when it deletes a snapshot.
 
     Args:
-        shape: The query.
+        shape: The properties of the query.
         interval_ms: The time from one batch to the next.
     """
     batches = shape.maintenance_ms / interval_ms
@@ -218,12 +220,12 @@ class MeasuredCheckpoint:
     Attributes:
         checkpoint: The checkpoint at its newest batch.
         provider: `rocksdb` or `memory`; None without state.
-        shape: What of it decides how many requests it makes.
+        shape: The properties that determine the number of requests.
         interval_ms: The median time from one kept batch to the next; None with fewer than two.
-        newest: The bytes that a restart reads, by state.
-        all_of_state: All bytes of state, by state.
-        other_bytes: Those that are no state.
-        newest_change: The newest file of changes, to look into; None without one.
+        newest: Bytes that a restart reads, by state.
+        all_of_state: Bytes of all state files, by state.
+        other_bytes: Bytes of all other files.
+        newest_change: The newest changelog or delta file, for its compression; None without one.
     """
 
     checkpoint: Checkpoint
@@ -241,9 +243,9 @@ class SavedBytes:
     """The size of a query's savepoints, shared objects counted once.
 
     Attributes:
-        savepoints: How many there are.
+        savepoints: The number of savepoints.
         states: Their bytes of state, by state.
-        size_bytes: All of their bytes.
+        size_bytes: Their total bytes.
     """
 
     savepoints: int
@@ -252,26 +254,27 @@ class SavedBytes:
 
 
 def measure(storage: Storage) -> MeasuredCheckpoint:
-    """Look at a checkpoint, of a query that runs or of one that does not.
+    """Measure a checkpoint, whether or not its query is running.
 
-    Cost: a listing of each folder, the size of each file, the newest logs, and the index of each store's
-    newest snapshot. Nothing of the state itself is read.
+    Cost: lists each directory, and reads the size of each file, the newest logs, and the index of each
+    store's
+    newest snapshot. Does not read the state itself.
 
     Raises:
         NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
-        Unsupported: The state is in a database, or of a provider that is not known here.
+        Unsupported: The state is in a database, or its provider is unknown.
         Unavailable: The storage does not answer.
     """
     checkpoint = read(storage)
     if checkpoint.external is not None:
         raise Unsupported(
-            "what state in a database costs is not known here",
+            "`cost` does not support state in a database",
             code="HF-E7001",
             where=checkpoint.uri,
             found=f"state in {checkpoint.external.database or 'a database'}",
             expected="state in files",
-            hint="ask whoever runs the database; `holdfast checkpoint show` tells how large the state is",
+            hint="`holdfast checkpoint show` reports the size of the state",
         )
     tree = Tree(storage)
     states: Counter[StateKey] = Counter()
@@ -315,12 +318,12 @@ def measure(storage: Storage) -> MeasuredCheckpoint:
 
 
 def saved_bytes(addresses: Iterable[tuple[Storage, str | None]], query_id: str) -> SavedBytes:
-    """Measure the savepoints of a query; one whose manifest is damaged is left out.
+    """Measure the savepoints of a query; skip those with a damaged manifest.
 
-    Cost: a listing of each catalog, and the manifest of each savepoint of the query.
+    Cost: lists each catalog, and reads the manifest of each savepoint of the query.
 
     Args:
-        addresses: Catalogs, each with the one savepoint that counts, or None for all of the query.
+        addresses: Catalogs, each with its only savepoint to count, or None for all of the query.
         query_id: The query.
     """
     states: Counter[StateKey] = Counter()
@@ -347,7 +350,7 @@ def saved_bytes(addresses: Iterable[tuple[Storage, str | None]], query_id: str) 
 
 
 def _of(place: layout.Place) -> tuple[layout.Place, bool]:
-    """The file that a place is a checksum of, or the place itself."""
+    """Return the file that a checksum file covers, or the path itself."""
     is_checksum = False
     while isinstance(place, (SparkChecksumFile, HadoopChecksumFile)):
         place, is_checksum = layout.parse(place.of), True
@@ -364,7 +367,7 @@ def _provider(checkpoint: Checkpoint) -> str | None:
 def _shape(
     versions: dict[StoreId, list[StoreFile]], shared: Counter[StoreId], checksums: bool, provider: str | None
 ) -> QueryShape:
-    """The shape, as far as the files of the stores tell it."""
+    """Return the shape as far as the files of the stores show it."""
     kinds = Counter(file.kind for files in versions.values() for file in files)
     changes = kinds[FileKind.CHANGELOG] + kinds[FileKind.DELTA]
     snapshots = kinds[FileKind.ZIP]
@@ -380,7 +383,7 @@ def _shape(
 
 
 def _snapshot_distance(stores: Iterable[Sequence[StoreFile]]) -> int:
-    """The batches between two snapshots of a store, where it has several."""
+    """Return the number of batches between two snapshots of a store that has several."""
     apart: list[int] = []
     for files in stores:
         bases = sorted({file.version for file in files if file.kind.whole})
@@ -396,7 +399,7 @@ def _newest_change(stores: Iterable[Sequence[StoreFile]]) -> StoreFile | None:
 
 
 def _interval_ms(storage: Storage, offered: Sequence[int]) -> int | None:
-    """The median time from one batch to the next, over the newest ones."""
+    """Return the median time from one batch to the next, over the newest ones."""
     logs = Logs(storage)
     newest = offered[-_INTERVALS - 1 :]
     moments: dict[int, int] = {}

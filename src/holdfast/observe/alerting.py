@@ -1,7 +1,8 @@
 """Evaluate alert rules, store open alerts, and route them.
 
-One SQLite file in the state home, beside the registry. Lose it, and counters begin from scratch and alerts
-that stand are told once more.
+The alert database is one SQLite file in the state home, next to the registry. If it is lost, counters start
+from
+zero and open alerts are sent again.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ Key = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Alert(JsonShape):
-    """One thing that is wrong, or may be.
+    """An alert, pending or firing.
 
     Attributes:
         rule: The rule's name.
         labels: The values of the rule's labels, in their order; the job is the first.
-        phase: `pending` until it has been wrong for long enough, then `firing`.
-        since_ms: When it was first seen to be wrong.
-        right_ms: When it was first seen to be right again; None while it is wrong.
-        value: The newest value that was wrong.
+        phase: `pending`, then `firing` once the condition has held for long enough.
+        since_ms: When the condition was first true.
+        right_ms: When the condition was first false again; None while it is true.
+        value: The newest value that violated the threshold.
         threshold: The threshold.
     """
 
@@ -54,12 +55,12 @@ class Alert(JsonShape):
 
     @property
     def key(self) -> Key:
-        """The identity of an alert."""
+        """Return the identity of the alert."""
         return self.rule, self.labels
 
     @property
     def firing(self) -> bool:
-        """Return whether it has been wrong for long enough."""
+        """Return True if the condition has held for long enough."""
         return self.phase == FIRING
 
     @property
@@ -70,18 +71,18 @@ class Alert(JsonShape):
     @property
     @in_json
     def named(self) -> dict[str, str]:
-        """The labels with their names."""
+        """Return the labels by name."""
         return dict(zip(BY_RULE[self.rule].by, self.labels, strict=True))
 
     @property
     @in_json
     def text(self) -> str:
-        """The alert in a sentence."""
+        """Return the text of the alert."""
         return BY_RULE[self.rule].text(self.named, self.value, self.threshold)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Alert:
-        """Read what `as_dict` returned, or JSON of it."""
+        """Read the result of `as_dict`, or JSON of it."""
         return from_known(cls, fields)
 
     @property
@@ -99,17 +100,17 @@ class Alert(JsonShape):
     @property
     @in_json
     def advice(self) -> str:
-        """The first thing to do."""
+        """The first action to take."""
         return BY_RULE[self.rule].advice
 
 
 @dataclass(frozen=True, slots=True)
 class AlertEvent(JsonShape):
-    """An alert begins, or is over.
+    """The start or the end of an alert.
 
     Attributes:
         kind: `firing` or `cleared`.
-        at_ms: When that was seen.
+        at_ms: The time of the evaluation.
         alert: The alert.
     """
 
@@ -119,12 +120,12 @@ class AlertEvent(JsonShape):
 
     @property
     def text(self) -> str:
-        """In a sentence."""
-        return self.alert.text if self.kind == FIRING else f"over: {self.alert.text}"
+        """Return the text of the event."""
+        return self.alert.text if self.kind == FIRING else f"ended: {self.alert.text}"
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> AlertEvent:
-        """Read what `as_dict` returned, or JSON of it."""
+        """Read the result of `as_dict`, or JSON of it."""
         return cls(fields["event"], fields["at_ms"], Alert.from_dict(fields["alert"]))
 
 
@@ -134,20 +135,22 @@ def evaluate(
     now_ms: int,
     rules: Sequence[AlertRule] = RULES,
 ) -> tuple[dict[Key, Alert], tuple[AlertEvent, ...]]:
-    """Hold numbers against the rules.
+    """Compare samples with the rules.
 
-    An alert is told when its value has been wrong at each look for the rule's `for_ms`, and is over when it
-    has been right at each look for its `keep_ms`; a number that is missing is right. What stays as it was
-    is not told again. Prometheus does the same with `for` and `keep_firing_for`.
+    An alert fires once its condition has been true at each evaluation for the rule's `for_ms`, and ends once
+    it
+    has been false at each evaluation for its `keep_ms`; a missing value makes it false. Unchanged alerts
+    yield no
+    event. Prometheus does the same with `for` and `keep_firing_for`.
 
     Args:
-        samples: The numbers of one job or of several, with their thresholds.
-        standing: What this function gave the last time.
+        samples: The samples of one or several jobs, with their thresholds.
+        standing: The open alerts of the last evaluation.
         now_ms: The clock.
         rules: The rules.
 
     Returns:
-        What stands now, and what is to be told.
+        The open alerts, and the new events.
     """
     listed = list(samples)
     thresholds = {number.labels: number.value for number in listed if number.metric == THRESHOLD}
@@ -170,7 +173,7 @@ def evaluate(
 def _next(
     rule: AlertRule, key: Key, before: Alert | None, now_ms: int, value: float | None, threshold: float | None
 ) -> tuple[Alert | None, str | None]:
-    """An alert after this look, and what is told of it; a rule without a threshold is off."""
+    """Return an alert after an evaluation, and its event; without a threshold the rule is off."""
     if value is not None and threshold is not None and rule.breached(value, threshold):
         if before is None:
             before = Alert(*key, PENDING, now_ms, None, value, threshold)
@@ -195,11 +198,11 @@ def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ())
 FILE: Final = "watching.db"
 EVENTS_KEPT: Final = 1000
 
-# Of an event that is to be told elsewhere.
+# The delivery states of an event.
 WAITING, TOLD, GIVEN_UP = 0, 1, 2
 
 _DIARY: Final = DatabaseShape(
-    "the diary of alerts",
+    "the alert database",
     1,
     (
         """
@@ -224,7 +227,7 @@ CREATE TABLE events (
 CREATE INDEX events_of_job ON events (job, id)
         """,
     ),
-    "move it away: jobs and checkpoints do not need it, and a new one is made",
+    "move the file away; jobs and checkpoints do not need it, and a new one is created",
     # Nothing here is worth waiting for the disk, which the job's own checkpoint needs.
     lasting=False,
 )
@@ -232,10 +235,10 @@ CREATE INDEX events_of_job ON events (job, id)
 
 @dataclass(frozen=True, slots=True)
 class NotedEvent(JsonShape):
-    """An event with its number in the diary, by which later ones are asked for.
+    """An event with its ID in the alert database, for reading later events.
 
     Attributes:
-        id: The number.
+        id: The ID.
         event: The event.
     """
 
@@ -244,9 +247,9 @@ class NotedEvent(JsonShape):
 
 
 class AlertStore:
-    """The diary of one state home; cheap to open, safe to share between processes.
+    """The alert database of one state home; cheap to open, safe to share between processes.
 
-    Only the one who watches a job writes of it. Reading a diary that is missing finds nothing.
+    Only the process that watches a job writes its entries. A missing database is read as empty.
 
     Args:
         home: The state home.
@@ -267,16 +270,16 @@ class AlertStore:
         events: Iterable[AlertEvent] = (),
         told: int = TOLD,
     ) -> None:
-        """Write down how a job stands, all of it or nothing.
+        """Store the state of a job in one transaction.
 
         Args:
             job: The job's name.
             at_ms: The clock.
-            samples: Its numbers, in the place of those before.
+            samples: Its samples, which replace the earlier ones.
             totals: Its counters.
-            standing: Its alerts.
-            events: What has happened to them.
-            told: `WAITING` for events that somebody else is still to be told of.
+            standing: Its open alerts.
+            events: The new events of its alerts.
+            told: `WAITING` for events that still have to be sent.
         """
         text = json.dumps(packed(samples))
         with self._file.write() as db:
@@ -296,17 +299,17 @@ class AlertStore:
             _add_events(db, job, events, told)
 
     def numbers(self) -> dict[str, tuple[int, tuple[Sample, ...]]]:
-        """Each job's newest numbers, and when they were put together."""
+        """Return each job's newest samples, and their time."""
         rows = self._file.read("SELECT job, at_ms, samples FROM numbers ORDER BY job")
         return {row["job"]: (row["at_ms"], unpacked(json.loads(row["samples"]))) for row in rows}
 
     def totals(self, job: str) -> dict[TotalKey, float]:
-        """A job's counters."""
+        """Return a job's counters."""
         rows = self._file.read("SELECT metric, labels, value FROM totals WHERE job = ?", job)
         return {(row["metric"], tuple(json.loads(row["labels"]))): row["value"] for row in rows}
 
     def standing(self, job: str | None = None) -> dict[Key, Alert]:
-        """The alerts that stand, of one job or of all; those of rules that are no more are left out."""
+        """Return the open alerts of one job or all, without those of rules that no longer exist."""
         query = "SELECT body FROM standing WHERE job = coalesce(?, job) ORDER BY job, rule, labels"
         bodies = (json.loads(row["body"]) for row in self._file.read(query, job))
         alerts = (Alert.from_dict(body) for body in bodies if body["rule"] in BY_RULE)
@@ -318,12 +321,12 @@ class AlertStore:
         return list(reversed(_events(self._file.read(query, job, last))))
 
     def waiting(self, job: str, since_ms: int) -> list[NotedEvent]:
-        """The events of a job since a moment that are still to be told, oldest first."""
+        """Return the unsent events of a job since a moment, oldest first."""
         query = "SELECT id, body FROM events WHERE job = ? AND told = ? AND at_ms >= ? ORDER BY id"
         return _events(self._file.read(query, job, WAITING, since_ms))
 
     def settle(self, event_id: int, told: int) -> None:
-        """Note that an event has been told, or that this was given up."""
+        """Record that an event was sent, or that sending was given up."""
         with self._file.write() as db:
             db.execute("UPDATE events SET told = ? WHERE id = ?", (told, event_id))
 

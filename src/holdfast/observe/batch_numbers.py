@@ -30,15 +30,15 @@ def query_samples(
     limit_ms: float | None = None,
     busy_since_ms: int | None = None,
 ) -> list[Sample]:
-    """The numbers of one query.
+    """Return the metrics of one query.
 
     Args:
         job: The job's name.
         history: The query's last batches, oldest first; at least one.
         now_ms: The clock.
-        limit_bytes: How large its state may be, for the forecast.
-        limit_ms: How long a batch may take, where the trigger has no interval.
-        busy_since_ms: When the batch began that runs.
+        limit_bytes: The size limit of its state, for the forecast.
+        limit_ms: The maximum duration of a batch, if the trigger has no interval.
+        busy_since_ms: When the running batch began.
     """
     batch = history[-1]
     lately = [former for former in history if former.committed_ms > now_ms - LATELY_MS]
@@ -79,7 +79,7 @@ def query_samples(
 
 
 def watermark_ms(batch: BatchProgress) -> int | None:
-    """The watermark that a batch ran under, in epoch milliseconds."""
+    """Return the watermark of a batch, in epoch milliseconds."""
     if batch.watermark is None:
         return None
     return int(dt.datetime.fromisoformat(batch.watermark.replace("Z", "+00:00")).timestamp() * 1000)
@@ -94,7 +94,7 @@ def _watermark(history: Sequence[BatchProgress], now_ms: int) -> dict[str, float
 
 
 def watermark_numbers(at_ms: int | None, now_ms: int) -> dict[str, float]:
-    """The numbers of a watermark; none before the first event, when it is the epoch or not there."""
+    """Return the metrics of a watermark; none before the first event, when it is missing or the epoch."""
     if not at_ms or at_ms < 0:
         return {}
     return {
@@ -104,7 +104,7 @@ def watermark_numbers(at_ms: int | None, now_ms: int) -> dict[str, float]:
 
 
 def _stuck_ms(history: Sequence[BatchProgress]) -> int:
-    """From the first batch under the newest watermark to the last one of them that had rows."""
+    """Return the time from the first batch with the newest watermark to the last of them with rows."""
     under = list(takewhile(lambda batch: batch.watermark == history[-1].watermark, reversed(history)))
     with_rows = [batch.committed_ms for batch in under if batch.input_rows]
     return max(with_rows[0] - under[-1].committed_ms, 0) if with_rows else 0
@@ -122,7 +122,7 @@ def _in_seconds(ms: float | None) -> float | None:
 
 
 def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
-    """Yield the resources of a query, and the suggested ones."""
+    """Yield the resources of a query, and the recommended ones."""
     return [
         sample("holdfast_provisioning", 1, *labels, found.state.value),
         *samples_of(
@@ -168,13 +168,13 @@ def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int)
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum of those that are known; None where none is."""
+    """Return the sum of the known values; None if all are unknown."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
 
 def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:
-    """The numbers of an operator; of totals that a keyed one does not know there is no number."""
+    """Return the metrics of an operator, without totals that a keyed operator does not know."""
     load_ms = operator.store.get("rocksdbLoadLatencyMs")
     keyed = operator.keyed
     numbers = samples_of(

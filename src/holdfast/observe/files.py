@@ -23,10 +23,10 @@ class StoreFiles:
     """One store of one operator.
 
     Attributes:
-        operator: As metrics name it.
+        operator: The operator's name in metrics.
         store: The store's name.
-        bytes: Of each partition, in order.
-        rows: Of each partition, where they are counted.
+        bytes: The bytes of each partition, in order.
+        rows: The rows of each partition, if counted.
     """
 
     operator: str
@@ -48,13 +48,13 @@ class FileFacts(JsonShape):
     """A checkpoint's files at one moment.
 
     Attributes:
-        at_ms: When they were looked at.
+        at_ms: When they were read.
         batch_id: The newest committed batch; None before the first.
         watermark_ms: The watermark of the next batch.
-        format_version: The state-checkpoint format; None without state, and for the store on the heap, which
-            can write nothing but 1.
+        format_version: The state checkpoint format; None without state, and for state on the heap, which
+            always uses 1.
         files: State files that a restart reads.
-        new_bytes: What the newest batch added.
+        new_bytes: Bytes that the newest batch added.
         stores: The stores of all operators.
     """
 
@@ -68,17 +68,17 @@ class FileFacts(JsonShape):
 
     @property
     def size_bytes(self) -> int:
-        """State that a restart reads."""
+        """Return the bytes of state that a restart reads."""
         return sum(sum(store.bytes) for store in self.stores)
 
 
 def look(storage: Storage, now_ms: int) -> FileFacts:
-    """Look at the files of a checkpoint, of a query that runs or of one that does not.
+    """Read the facts of a checkpoint's files, whether or not its query is running.
 
-    Cost: one listing of each store's folder and a few small files; nothing of the state itself is read.
+    Cost: one listing of each store's directory and a few small files; does not read the state itself.
 
     Raises:
-        NotFound: There is no checkpoint yet.
+        NotFound: The checkpoint does not exist yet.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """
@@ -97,7 +97,7 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
 
 
 def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
-    """The numbers of a checkpoint's files."""
+    """Return the metrics of a checkpoint's files."""
     numbers = samples_of(
         (job, query),
         {
@@ -113,7 +113,7 @@ def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
 
 
 def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
-    """Return metrics from files alone, for a query whose progress is not heard."""
+    """Return metrics from files alone, for a query whose progress is not received."""
     sizes: Counter[str] = Counter()
     for store in facts.stores:
         sizes[store.operator] += sum(store.bytes)

@@ -1,4 +1,4 @@
-"""A dashboard for Grafana over the metrics, ready to import."""
+"""A Grafana dashboard of the metrics, ready to import."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Panel:
     """One chart.
 
     Attributes:
-        title: What it shows.
+        title: The title.
         metric: The metric.
-        by: Labels that its lines are distinguished by.
-        unit: Grafana's word for the unit.
-        fold: How series of the same labels become one: `sum` or `max`.
-        rate: Whether the growth of a counter is shown.
-        single: Whether one number is in the place of a chart.
+        by: The labels of its lines.
+        unit: Grafana's name of the unit.
+        fold: The aggregation of series with the same labels: `sum` or `max`.
+        rate: True to show the growth of a counter.
+        single: True for a single value instead of a chart.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Panel:
 
     @property
     def expression(self) -> str:
-        """The chart's query."""
+        """Return the chart's query."""
         series = f"{self.metric}{{{_CHOSEN}}}"
         inner = f"rate({series}[$__rate_interval])" if self.rate else series
         return f"{self.fold} by ({', '.join(self.by)}) ({inner})"
@@ -47,35 +47,37 @@ class Panel:
 
 PANELS: Final[tuple[Panel, ...]] = (
     Panel("Up", "holdfast_up", JOB, "short", fold="max", single=True),
-    Panel("Failed batches in ten minutes", "holdfast_checkpoint_failures_lately", JOB, "short", single=True),
+    Panel(
+        "Failed batches, last 10 minutes", "holdfast_checkpoint_failures_lately", JOB, "short", single=True
+    ),
     Panel("Last recovery", "holdfast_recovery_seconds", JOB, "s", fold="max", single=True),
     Panel("Savepoint age", "holdfast_savepoint_age_seconds", QUERY, "s", fold="max", single=True),
     Panel("Batch duration", "holdfast_checkpoint_duration_seconds", QUERY, "s", fold="max"),
-    Panel("Phases of a batch", "holdfast_batch_phase_seconds", (*QUERY, "phase"), "s", fold="max"),
-    Panel("Rows in", "holdfast_input_rows_total", QUERY, "rowsps", rate=True),
-    Panel("Rows worked off", "holdfast_processed_rows_per_second", QUERY, "rowsps"),
+    Panel("Batch phases", "holdfast_batch_phase_seconds", (*QUERY, "phase"), "s", fold="max"),
+    Panel("Input rows", "holdfast_input_rows_total", QUERY, "rowsps", rate=True),
+    Panel("Processed rows", "holdfast_processed_rows_per_second", QUERY, "rowsps"),
     Panel("State", "holdfast_state_bytes", OPERATOR, "bytes"),
-    Panel("Rows in state", "holdfast_state_rows", OPERATOR, "short"),
-    Panel("State full in", "holdfast_state_full_seconds", QUERY, "s", fold="max"),
-    Panel("Operator full in", "holdfast_operator_full_seconds", OPERATOR, "s", fold="max"),
-    Panel("Least time of a batch", "holdfast_critical_seconds", QUERY, "s", fold="max"),
+    Panel("State rows", "holdfast_state_rows", OPERATOR, "short"),
+    Panel("Time until state is full", "holdfast_state_full_seconds", QUERY, "s", fold="max"),
+    Panel("Time until operator is full", "holdfast_operator_full_seconds", OPERATOR, "s", fold="max"),
+    Panel("Shortest batch duration", "holdfast_critical_seconds", QUERY, "s", fold="max"),
     Panel("Partitions", "holdfast_partitions", QUERY, "short", fold="max"),
-    Panel("Partitions that would be right", "holdfast_recommended_partitions", QUERY, "short", fold="max"),
-    Panel("Cores that would be right", "holdfast_recommended_cores", QUERY, "short", fold="max"),
-    Panel("Memory of stores", "holdfast_state_memory_bytes", OPERATOR, "bytes"),
-    Panel("State access", "holdfast_state_access_seconds", OPERATOR, "s", fold="max"),
-    Panel("Cache hits", "holdfast_cache_hit_ratio", OPERATOR, "percentunit", fold="max"),
+    Panel("Recommended partitions", "holdfast_recommended_partitions", QUERY, "short", fold="max"),
+    Panel("Recommended cores", "holdfast_recommended_cores", QUERY, "short", fold="max"),
+    Panel("Store memory", "holdfast_state_memory_bytes", OPERATOR, "bytes"),
+    Panel("State access time", "holdfast_state_access_seconds", OPERATOR, "s", fold="max"),
+    Panel("Cache hit ratio", "holdfast_cache_hit_ratio", OPERATOR, "percentunit", fold="max"),
     Panel("Watermark lag", "holdfast_watermark_lag_seconds", QUERY, "s", fold="max"),
     Panel("Late rows", "holdfast_late_rows_total", QUERY, "rowsps", rate=True),
-    Panel("Largest partition, times the mean", "holdfast_skew_ratio", STORE, "short", fold="max"),
-    Panel("Bytes that a restart reads", "holdfast_checkpoint_bytes", QUERY, "bytes"),
-    Panel("Bytes of the newest batch", "holdfast_checkpoint_new_bytes", QUERY, "bytes"),
-    Panel("Snapshots repaired", "holdfast_snapshots_repaired_lately", QUERY, "short"),
+    Panel("Largest partition relative to the mean", "holdfast_skew_ratio", STORE, "short", fold="max"),
+    Panel("Bytes read by a restart", "holdfast_checkpoint_bytes", QUERY, "bytes"),
+    Panel("Bytes added by the newest batch", "holdfast_checkpoint_new_bytes", QUERY, "bytes"),
+    Panel("Rebuilt snapshots", "holdfast_snapshots_repaired_lately", QUERY, "short"),
 )
 
 
 def dashboard() -> str:
-    """The dashboard as Grafana imports it; it asks for the Prometheus to read from."""
+    """Return the dashboard for Grafana's import, which asks for the Prometheus data source."""
     return json.dumps(_dashboard(), indent=2) + "\n"
 
 
@@ -97,7 +99,7 @@ def _dashboard() -> dict[str, Any]:
 
 
 def _placed() -> list[dict[str, Any]]:
-    """Single numbers four in a row, charts two in a row."""
+    """Lay out panels: single values four in a row, charts two in a row."""
     made = []
     x = y = 0
     for number, panel in enumerate(PANELS, start=1):

@@ -1,4 +1,4 @@
-"""The growth of each operator's state, and when it reaches a limit."""
+"""The growth of each operator's state, and the time at which it reaches a limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.job_metrics import operator_bytes, operator_label, state_bytes, stored_bytes
 
-# Of more points only so many are looked at: the pairs between them grow with the square.
+# The most points that are used, because the number of their pairs grows with the square.
 _POINTS: Final = 60
 LEAST_POINTS: Final = 10
 LEAST_SPAN_MS: Final = 300_000
-# Of all pairs of points so many must go up before it counts as growth and not as noise.
+# The share of rising pairs of points that counts as growth and not as noise.
 _RISING: Final = 0.75
 
 
@@ -55,7 +55,7 @@ def full_in_ms(points: Sequence[tuple[int, float]], limit: float) -> float | Non
     """Return the time from the last point until the value reaches a limit, at its current growth.
 
     Returns:
-        0 where it is there already, None where it does not grow or too little is known.
+        0 if it has reached the limit; None if it does not grow or there are too few points.
     """
     if not points:
         return None
@@ -89,7 +89,7 @@ class Growing(str, Enum):
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """Return the value for people."""
         return self.value.replace("_", " ")
 
 
@@ -98,22 +98,21 @@ class Growth(JsonShape):
     """The growth of one operator's state.
 
     There are two forecasts, and the sooner one counts. The trend is a line through the operator's sizes. Key
-    arrival is a line through its keys, each with the size that a key has now: it sees growth that the files
-    of a store do not show yet, and it stops where as many keys are removed as arrive.
+    arrival is a line through its keys, each with the current size per key: it shows growth that the files
+    of a store do not show yet, and it ends when as many keys are removed as arrive.
 
     Attributes:
-        operator: Its number in the plan, and what people call it.
+        operator: Its number in the plan, and its short name.
         growing: `grows`, `does_not_grow` or `too_little_seen`.
-        size_bytes: What it takes now.
-        limit_bytes: How large it may become: what the query's limit leaves it beside the other operators;
-            None where the query has no limit.
-        bytes_a_day: How fast it grows by its trend; None where it does not.
-        keys_a_day: Keys, or rows, that a day brings more than it removes; None where there are none.
-        new_keys: Keys, or rows, that arrived in the batches that were looked at; None where not all of these
-            are counted.
-        removed_keys: Those that were removed in them.
-        full_at_ms: When it meets its limit, if it grows on like that, in epoch milliseconds.
-        by: Which forecast says so: `trend` or `key_arrival`.
+        size_bytes: The current size.
+        limit_bytes: The size limit: the query's limit minus the other operators; None if the query has no
+            limit.
+        bytes_a_day: The growth in bytes per day by the trend; None if it does not grow.
+        keys_a_day: Keys, or rows, added minus those removed per day; None if there are none.
+        new_keys: Keys, or rows, that arrived in the examined batches; None if they are not all counted.
+        removed_keys: Keys, or rows, removed in these batches.
+        full_at_ms: When it reaches its limit at its current growth, in epoch milliseconds.
+        by: The forecast that says so: `trend` or `key_arrival`.
     """
 
     operator: str
@@ -131,15 +130,17 @@ class Growth(JsonShape):
     def why(self) -> str:
         """Describe the growth in a sentence."""
         if self.growing is Growing.TOO_LITTLE_SEEN:
-            return (
-                f"operator {self.operator}: there are fewer than ten batches, or they span under five minutes"
-            )
-        keys = "" if self.new_keys is None else f": {self.new_keys:,} keys came, {self.removed_keys:,} went"
+            return f"operator {self.operator}: fewer than ten batches, or less than five minutes of them"
+        keys = (
+            ""
+            if self.new_keys is None
+            else f": {self.new_keys:,} keys arrived, {self.removed_keys:,} were removed"
+        )
         if self.growing is Growing.DOES_NOT_GROW:
             return f"operator {self.operator} does not grow{keys}"
         speeds = [
-            *([] if self.bytes_a_day is None else [f"{rounded_size(self.bytes_a_day)} a day"]),
-            *([] if self.keys_a_day is None else [f"{self.keys_a_day:,.0f} keys a day"]),
+            *([] if self.bytes_a_day is None else [f"{rounded_size(self.bytes_a_day)} per day"]),
+            *([] if self.keys_a_day is None else [f"{self.keys_a_day:,.0f} keys per day"]),
         ]
         return f"operator {self.operator} grows by {' and '.join(speeds)}{keys}"
 
@@ -154,7 +155,7 @@ def growth(history: Sequence[BatchProgress], limit_bytes: float | None) -> tuple
 
     Args:
         history: The query's last batches, oldest first.
-        limit_bytes: How large the state of the query may be; None if nothing says so.
+        limit_bytes: The size limit of the query's state; None without one.
     """
     if not history:
         return ()
@@ -173,7 +174,7 @@ def state_full_in_ms(history: Sequence[BatchProgress], limit_bytes: float | None
     """Return the time from the newest batch until a query's state reaches its limit, by the sooner forecast.
 
     Returns:
-        None where the state does not grow, where too little is known, and once it is that large.
+        None if the state does not grow, if there are too few batches, or if it has reached the limit.
     """
     if limit_bytes is None or not history or not history[-1].operators:
         return None
@@ -221,7 +222,7 @@ def _growth(history: Sequence[BatchProgress], index: int, limit_bytes: int | Non
 
 
 def _same_plan(history: Sequence[BatchProgress]) -> list[BatchProgress]:
-    """The batches whose operators are those of the newest one."""
+    """Return the batches with the same operators as the newest one."""
     number = len(history[-1].operators)
     return [batch for batch in history if len(batch.operators) == number]
 
@@ -242,7 +243,7 @@ def _counted(history: Sequence[BatchProgress], index: int) -> list[tuple[int, fl
 
 
 def _arrival(history: Sequence[BatchProgress], index: int) -> float | None:
-    """The bytes that keys bring in a millisecond, beyond those that are removed; None where they do not."""
+    """Return the bytes per millisecond of arriving keys minus removed ones; None if there are none."""
     operator = history[-1].operators[index]
     size = stored_bytes(operator)
     keys = growth_per_ms(_counted(history, index))
@@ -250,7 +251,7 @@ def _arrival(history: Sequence[BatchProgress], index: int) -> float | None:
 
 
 def _came_and_went(history: Sequence[BatchProgress], index: int) -> tuple[int | None, int | None]:
-    """Keys that arrived, and those that were removed, in all batches but the first."""
+    """Return the keys that arrived and those that were removed, in all batches but the first."""
     pairs = [(former.operators[index], later.operators[index]) for former, later in pairwise(history)]
     new = [_new_keys(former, later) for former, later in pairs]
     known = [number for number in new if number is not None]
@@ -260,7 +261,7 @@ def _came_and_went(history: Sequence[BatchProgress], index: int) -> tuple[int | 
 
 
 def _new_keys(former: OperatorProgress, later: OperatorProgress) -> int | None:
-    """Keys that a batch has brought; Spark counts those that it wrote, whether they were new or not."""
+    """Return the new keys of a batch; Spark counts all written keys, whether new or not."""
     if later.keyed is not None:
         return later.keyed.added
     if former.rows is None or later.rows is None:

@@ -1,4 +1,4 @@
-"""Metrics of a job and of its operators beyond those of its batches, and counters over restarts."""
+"""Metrics of a job and its operators other than those of its batches, and counters kept over restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TakenSavepoint:
 
     Attributes:
         at_ms: When it was taken.
-        took_ms: How long that took.
+        took_ms: The time to take it.
         size_bytes: The bytes of its files.
     """
 
@@ -34,18 +34,18 @@ class JobFacts:
 
     Attributes:
         name: The job's name.
-        up: Whether somebody supervises or watches it.
-        failed: Whether it has failed for good.
+        up: True if a process supervises or watches it.
+        failed: True if it has failed permanently.
         started_ms: When it was started.
-        running_ms: When the driver that runs was started.
-        restarts: Drivers that followed a failed one.
-        failures: How many batches have failed, by cause.
+        running_ms: When the current driver was started.
+        restarts: Drivers started after a failure.
+        failures: The number of failed batches, by cause.
         failed_ms: When the newest of them failed.
-        recovery_ms: What the last recovery took.
-        recovered_ms: When that ended, as far as it is known.
-        recovering_since_ms: When the failure happened that the job has not recovered from yet.
-        savepoints: The newest savepoint of each query that has savepoints taken; None before its first.
-        drills_ms: What the newest drill of each query took.
+        recovery_ms: The duration of the last recovery.
+        recovered_ms: When it ended; None if unknown.
+        recovering_since_ms: When the failure happened that the job is still recovering from.
+        savepoints: The newest savepoint of each query with savepoints; None before its first.
+        drills_ms: The duration of the newest drill of each query.
     """
 
     name: str
@@ -64,12 +64,12 @@ class JobFacts:
 
 
 def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[Sample]:
-    """The numbers of a job as a whole.
+    """Return the metrics of a job as a whole.
 
     Args:
         facts: The job.
         now_ms: The clock.
-        busy_since_ms: Since when a query of it has been at work; None where all wait for rows.
+        busy_since_ms: The time since which a query has been working; None if all wait for rows.
     """
     lately = sum(at_ms > now_ms - LATELY_MS for at_ms in facts.failed_ms)
     recovering_ms = _recovering_ms(facts, now_ms, busy_since_ms)
@@ -145,7 +145,7 @@ _OPERATIONS: Final = (
 
 
 def operator_label(index: int, operator: OperatorProgress) -> str:
-    """An operator as the metrics name it: its number in the plan, and what people call it."""
+    """Return the name of an operator in metrics: its number in the plan and its short name."""
     return f"{index} {shown_name(operator)}"
 
 
@@ -182,13 +182,13 @@ def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
 
 
 def repaired(operator: OperatorProgress) -> int:
-    """The snapshots that Spark has repaired in a batch, whichever store it was."""
+    """Return the snapshots that Spark rebuilt in a batch, for any store."""
     store = operator.store
     return store.get("rocksdbNumSnapshotsAutoRepaired", 0) + store.get("numSnapshotsAutoRepaired", 0)
 
 
 def _of_today(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels of a counter of an older Holdfast, which had Spark's names of operators in them."""
+    """Return the current labels of a counter from an older Holdfast, which used Spark's operator names."""
     if len(labels) == 1:
         return labels
     number, _, name = labels[1].partition(" ")
@@ -199,7 +199,7 @@ class JobTotals:
     """Sums over all batches of a job.
 
     Args:
-        former: What was counted before, as `values` gave it.
+        former: The earlier sums, as `values` returned them.
     """
 
     def __init__(self, former: Mapping[Key, float] | None = None) -> None:
@@ -209,11 +209,11 @@ class JobTotals:
 
     @property
     def values(self) -> dict[Key, float]:
-        """The sums so far."""
+        """Return the sums so far."""
         return dict(self._sums)
 
     def add(self, batch: BatchProgress) -> None:
-        """Count a committed batch. One that ran again after a failure has cost what it cost, and counts."""
+        """Count a committed batch, also one that ran again after a failure."""
         query = (batch.query,)
         self._add("holdfast_batches_total", query, 1)
         self._add("holdfast_input_rows_total", query, batch.input_rows)
@@ -230,7 +230,7 @@ class JobTotals:
                 self._add("holdfast_state_expired_total", (*labels, state.name), state.expired)
 
     def samples(self, job: str) -> list[Sample]:
-        """The counters as they stand."""
+        """Return the counters as samples."""
         return [sample(metric, value, job, *labels) for (metric, labels), value in self._sums.items()]
 
     def _add(self, metric: str, labels: tuple[str, ...], value: float) -> None:
@@ -249,13 +249,13 @@ def state_bytes(batch: BatchProgress) -> int:
 def operator_bytes(operator: OperatorProgress) -> int:
     """Return the size of an operator's store.
 
-    RocksDB has nothing in files before it writes the first; until then its memory is what there is.
+    RocksDB has no files before it writes the first; until then this is its memory.
     """
     return stored_bytes(operator) or operator.memory_bytes
 
 
 def access_seconds(operator: OperatorProgress) -> float | None:
-    """Return the mean time of one access to state, of any operation, or None where none was measured."""
+    """Return the mean time of one access to state, over all operations; None if it is not measured."""
     by_operation = accesses(operator).values()
     count = sum(number for number, _ in by_operation)
     return sum(seconds for _, seconds in by_operation) / count if count else None
@@ -268,7 +268,7 @@ def access_quantiles(operator: OperatorProgress) -> dict[str, float]:
 
 
 def cache_hit_ratio(operator: OperatorProgress) -> float | None:
-    """Return the share of reads that found their block, or their version on the heap, in memory."""
+    """Return the share of reads served from the cache, or from loaded versions on the heap."""
     store = operator.store
     hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
     misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
@@ -276,6 +276,6 @@ def cache_hit_ratio(operator: OperatorProgress) -> float | None:
 
 
 def stored_bytes(operator: OperatorProgress) -> int:
-    """The state alone, without caches and buffers; 0 where it is in no file yet."""
+    """Return the size of the state without caches and buffers; 0 if it is not in files yet."""
     files = operator.store.get("rocksdbSstFileSize", 0)
     return files or operator.store.get("stateOnCurrentVersionSizeBytes", 0)

@@ -1,8 +1,9 @@
-"""The lag of a query behind its sources, in records or versions of a table, and in time.
+"""The lag of a query behind its sources, in records or table versions, and in time.
 
-A source says with each batch how far it has read and how far it could have. So the time at which the first
-unread record came lies between two batches: at the earlier one the source did not have it, at the later one
-it did. Between the two, records are taken to have come evenly.
+With each batch a source reports its read position and its end. The first unread record arrived between two
+batches:
+at the earlier one the source did not have it, at the later one it did. Records are assumed to arrive evenly
+between the two.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ class Lag(JsonShape):
 
     Attributes:
         query: The query's name.
-        source: The source's number, as `holdfast offsets` has it.
+        source: The source's number, as in `holdfast offsets`.
         topic: The topic, or the Delta table.
-        partition: The partition; None for all of the topic, where they are very many, and for a table.
-        next: The first record that is not read, by its offset; the first version of a table of which not all
-            is read.
-        latest: The offset that the next record to be written will get, when the newest batch was planned; the
-            version that a table gets next, when that batch was done.
-        behind_ms: For how long the first unread record or version has waited; 0 where there is none.
-        at_least: Whether it has waited longer: it was there before the first batch that is known.
+        partition: The partition; None for a whole topic with very many partitions, and for a table.
+        next: The offset of the first unread record; for a table the first version that is not read
+            completely.
+        latest: The offset of the next record to be written, when the newest batch was planned; for a table
+            its next
+            version, when that batch finished.
+        behind_ms: How long the first unread record or version has waited; 0 if there is none.
+        at_least: True if it has waited longer, because it is older than the known batches.
         unit: `records`, or `versions` of a Delta table.
     """
 
@@ -64,7 +66,7 @@ class Lag(JsonShape):
     @property
     @in_json
     def versions(self) -> int | None:
-        """The number of unread versions of a Delta table, also those without rows; null for a topic."""
+        """The number of unread versions of a Delta table, including those without rows; null for a topic."""
         return self.left if self.unit == VERSIONS else None
 
 
@@ -93,11 +95,11 @@ def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
 
 
 def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
-    """For how long a query has been less behind than now; 0 where it is hardly behind.
+    """Return how long a query's lag has been growing; 0 if the lag is small.
 
     Args:
         history: The query's batches, oldest first; at least one.
-        found: What `lags` says of it.
+        found: Its lags, from `lags`.
     """
     if max((lag.behind_ms for lag in found), default=0) < _LEAST_GROWING_MS:
         return 0
@@ -114,20 +116,21 @@ def _growing_ms(history: Sequence[BatchProgress], unit: str) -> int:
 
 
 def behind(batch: BatchProgress, unit: str = RECORDS) -> int:
-    """Return the number of records, or versions of tables, that were left when a batch had been planned."""
+    """Return the number of unread records, or versions of tables, when a batch had been planned."""
     return sum(position.behind for _, position in _positions(batch) if position.unit == unit)
 
 
 def planned_ms(batch: BatchProgress) -> int:
-    """About when a batch was planned."""
+    """Return the approximate time at which a batch was planned."""
     return batch.committed_ms - batch.duration_ms
 
 
 def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[int, bool]]:
-    """Return how long the first unread record of each partition has waited, and whether that is the least.
+    """Return how long the first unread record of each partition has waited, and whether that is a lower
+    bound.
 
-    Walks back over the batches once, until for each partition that is behind there is one that had not its
-    first unread record.
+    Walks back over the batches once, until each lagging partition has a batch without its first unread
+    record.
     """
     at_ms = planned_ms(history[-1])
     # Of each partition where it ended when, at the oldest batch so far that had the record.

@@ -1,4 +1,4 @@
-"""Numbers pushed to an OpenTelemetry collector. Needs the extra `holdfast[opentelemetry]`."""
+"""Metrics pushed to an OpenTelemetry collector. Needs the extra `holdfast[opentelemetry]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Measure = Callable[[], Iterable[Sample]]
 
 
 def configured(environ: Mapping[str, str] | None = None) -> str | None:
-    """The address that OpenTelemetry's own variables name, if they name one."""
+    """Return the address in OpenTelemetry's environment variables; None if they are not set."""
     given = os.environ if environ is None else environ
     if given.get(METRICS_ENDPOINT):
         return given[METRICS_ENDPOINT]
@@ -33,12 +33,12 @@ def configured(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 class Push:
-    """Sends numbers by OTLP over HTTP every fifteen seconds, on a thread of its own, until it is closed.
+    """A thread that sends metrics by OTLP over HTTP every fifteen seconds, until it is closed.
 
-    A collector that does not answer is tried again the next time; nothing waits for it.
+    If a collector does not answer, the next push tries again; nothing waits for it.
 
     Args:
-        measure: Gives the newest numbers; must be quick.
+        measure: Returns the newest samples; must be quick.
         endpoint: The collector's address, with its path: `http://127.0.0.1:4318/v1/metrics`.
         every_ms: The time from one push to the next.
 
@@ -68,7 +68,7 @@ class Push:
             create(metric.name, [self._observer(metric.name)], metric.unit, metric.meaning)
 
     def close(self) -> None:
-        """Send the newest numbers a last time, and end."""
+        """Send the newest samples a last time, and stop."""
         self._provider.shutdown(timeout_millis=_LAST_PUSH_MS)
 
     def _observer(self, metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
@@ -79,7 +79,7 @@ class Push:
         return observe
 
     def _sorted(self) -> dict[str, list[Sample]]:
-        """The numbers by metric; sorted once for all metrics of a push."""
+        """Group the samples by metric, once for all metrics of a push."""
         samples = self._measure()
         if samples is not self._seen:
             self._seen, self._by_metric = samples, by_metric(samples)

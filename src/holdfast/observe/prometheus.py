@@ -1,7 +1,8 @@
-"""Metrics and alert rules as Prometheus reads them.
+"""Metrics and alert rules in Prometheus's formats.
 
-Thresholds are not in the file: each job's own are numbers that it measures, so that a job with other
-thresholds, or with a rule turned off, needs no other file.
+The rule file has no thresholds: each job exports its own as metrics, so jobs with different thresholds or
+disabled
+rules share one file.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ Measure = Callable[[], Iterable[Sample]]
 
 
 class Collector:
-    """Hands numbers to a `prometheus_client` registry, each time that one is collected.
+    """A `prometheus_client` collector of the samples.
 
     Args:
-        measure: Gives the numbers.
+        measure: Returns the samples.
     """
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
 
     def collect(self) -> Iterator[Family]:
-        """The families that have numbers, in the order of the list."""
+        """Return the families that have samples, in the order of the list."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         numbers = by_metric(self._measure())
@@ -60,7 +61,7 @@ class Collector:
 
 
 def as_text(samples: Iterable[Sample]) -> str:
-    """Numbers in Prometheus's text format, as `CONTENT_TYPE` names it."""
+    """Return samples in Prometheus's text format, as `CONTENT_TYPE` names it."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     listed = list(samples)
@@ -70,20 +71,21 @@ def as_text(samples: Iterable[Sample]) -> str:
 
 
 class MetricsServer:
-    """Answers `/metrics` on a port, on threads of its own, until it is closed.
+    """A server that answers `/metrics` on a port, on its own threads, until it is closed.
 
-    It answers everybody who reaches the address; by default that is this machine alone. No client keeps
-    others waiting: each has a connection of its own, which ends after a time. Where there are too many, the
-    one that has asked for nothing for longest is ended.
+    It answers any client that reaches the address; by default only clients on this machine. Clients do not
+    block each
+    other: each has its own connection, which is limited in time. If there are too many connections, the
+    one that has been idle longest is closed.
 
     Args:
-        measure: Gives the numbers.
-        port: The port; 0 for one that is free.
-        host: The address to listen at.
-        within: How many connections there may be, and how long each may take.
+        measure: Returns the samples.
+        port: The port; 0 for a free one.
+        host: The address to listen on.
+        within: The limits of connections and their time.
 
     Raises:
-        Unavailable: Somebody else listens there.
+        Unavailable: The port is in use.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class MetricsServer:
                 code="HF-E5031",
                 where=f"{host}:{port}",
                 found=str(error),
-                hint="name another port, or 0 for one that is free",
+                hint="choose a different port, or 0 for a free one",
             ) from error
         self.port: int = self._server.server_port
         self.url = f"http://{host}:{self.port}/metrics"
@@ -115,12 +117,12 @@ class MetricsServer:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeBounds:
-    """The bounds of a metrics server: connections and their time.
+    """The limits of a metrics server: connections and their time.
 
     Attributes:
         connections: The number of connections at the same time.
-        head_s: Until a request's line and headers are complete.
-        answer_s: From then until the answer is measured and taken.
+        head_s: Seconds until a request's line and headers must be complete.
+        answer_s: Seconds from then until the answer must be measured and read.
     """
 
     connections: int = 32
@@ -129,7 +131,7 @@ class ScrapeBounds:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Gives each connection a thread, and ends those that take too long."""
+    """A listener that gives each connection a thread and closes those that take too long."""
 
     request_queue_size = 64
 
@@ -143,18 +145,18 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(address, _Scrape)
 
     def text(self) -> bytes:
-        """Measure; one at a time, as those who measure expect."""
+        """Return the metrics as text; only one call measures at a time."""
         with self._measuring:
             return as_text(self._measure()).encode()
 
     def note_request(self, connection: socket.socket) -> None:
-        """Note that a connection's request has come."""
+        """Record that a connection has sent its request."""
         with self._changing:
             if connection in self._open:
                 self._open[connection] = (True, time.monotonic() + self._within.answer_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a connection in; where all are taken, end the oldest, first of those without a request."""
+        """Accept a connection; at the limit, close the oldest one, preferring those without a request."""
         with self._changing:
             if len(self._open) >= self._within.connections:
                 waiting = (connection for connection, (asked, _) in self._open.items() if not asked)
@@ -163,13 +165,13 @@ class _Listener(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
+        """Close a connection."""
         with self._changing:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """End connections that take too long."""
+        """Close connections that take too long."""
         now = time.monotonic()
         with self._changing:
             for connection, (_, until) in list(self._open.items()):
@@ -177,23 +179,23 @@ class _Listener(ThreadingHTTPServer):
                     self._cut(connection)
 
     def server_close(self) -> None:
-        """Stop listening, and end all connections."""
+        """Stop listening, and close all connections."""
         super().server_close()
         with self._changing:
             for connection in list(self._open):
                 self._cut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report an error; a client that is gone is none."""
+        """Report an error, except a disconnected client."""
         if not isinstance(sys.exc_info()[1], OSError):
             self.report(request, client_address)
 
     def report(self, request: Any, client_address: Any) -> None:
-        """Write the error that is being handled, with its traceback, to the standard error."""
+        """Write the current error with its traceback to the standard error."""
         super().handle_error(request, client_address)
 
     def _cut(self, connection: socket.socket) -> None:
-        """Have the thread of a connection read its end."""
+        """Shut down a connection, so that its thread reads the end."""
         self._open.pop(connection, None)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -207,11 +209,11 @@ class _Scrape(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer with all numbers."""
+        """Answer with all metrics."""
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer without them."""
+        """Answer with the headers only."""
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
@@ -233,7 +235,7 @@ class _Scrape(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """A scrape is not worth a line in anybody's log."""
+        """Log nothing for a scrape."""
 
 
 RULE_FILE: Final = "holdfast-rules.yml"
@@ -241,7 +243,7 @@ HEAD: Final = "# Written by `holdfast alerts export`; thresholds come from each 
 
 
 def rule_file(rules: Iterable[AlertRule] = RULES) -> str:
-    """The rules for Prometheus's `rule_files`. YAML takes JSON for values, so each of them is written so."""
+    """Return the rules for Prometheus's `rule_files`, with values as JSON, which is valid YAML."""
     lines = [HEAD, "groups:\n", "  - name: holdfast\n", "    rules:\n"]
     for rule in rules:
         lines += [
@@ -256,7 +258,7 @@ def rule_file(rules: Iterable[AlertRule] = RULES) -> str:
 
 
 def expression(rule: AlertRule) -> str:
-    """The rule in PromQL: a sum over the labels that it does not tell apart, against the job's threshold."""
+    """Return the rule in PromQL: the sum over other labels, compared with the job's threshold."""
     by = ", ".join(rule.by)
     sign = ">" if rule.above else "<"
     threshold = f'holdfast_alert_threshold{{rule="{rule.name}"}}'
@@ -264,7 +266,7 @@ def expression(rule: AlertRule) -> str:
 
 
 def _annotations(rule: AlertRule) -> dict[str, str]:
-    """Summary and description in Prometheus's templates."""
+    """Return summary and description with Prometheus's templates."""
     value = "{{ $value | humanize }}"
     if rule.unit == "bytes":
         value = "{{ $value | humanize1024 }}B"

@@ -1,4 +1,4 @@
-"""Sends alerts to any address by POST, and to Alertmanager."""
+"""Delivery of alerts by POST to any address, and to Alertmanager."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from holdfast.observe.alerting import CLEARED, Alert, AlertEvent
 from holdfast.observe.rules import BY_RULE
 
 TIMEOUT_S: Final = 5.0
-# Alertmanager takes an alert for over that nobody has repeated for as long as `endsAt` says.
+# Alertmanager ends an alert that is not repeated until its `endsAt`.
 REPEAT_MS: Final = 60_000
 _ENDS_AFTER_MS: Final = 4 * REPEAT_MS
-# Answers after which another try may do better.
+# HTTP codes after which a retry may succeed.
 _AGAIN: Final = frozenset({408, 425, 429})
 # Redirects that do not turn a POST into a GET.
 _KEEPS_METHOD: Final = (307, 308)
 
 
 def post_event(address: str, event: AlertEvent) -> None:
-    """Send an address the news that an alert began or is over.
+    """Send the event that an alert began or ended to an address.
 
-    What is sent is the event's JSON: `event`, `at_ms` and `alert`.
+    The body is the event's JSON: `event`, `at_ms` and `alert`.
 
     Raises:
-        Unavailable: It was not taken now; another try may do better.
-        Invalid: It was refused, and would be again.
+        Unavailable: The request failed; a retry may succeed.
+        Invalid: The request was refused; a retry would be refused too.
     """
     _post(address, event.as_dict())
 
@@ -42,14 +42,15 @@ def post_event(address: str, event: AlertEvent) -> None:
 def post_to_alertmanager(
     address: str, firing: Iterable[Alert], over: Iterable[AlertEvent], now_ms: int
 ) -> None:
-    """Tell an Alertmanager what is wrong, and what is over.
+    """Send an Alertmanager the firing and the ended alerts.
 
-    Has to be repeated every `REPEAT_MS` while something is wrong: what is not repeated is over, also where
+    Repeat it every `REPEAT_MS` while an alert is firing: Alertmanager ends an alert that is not repeated,
+    also if
     this process has died.
 
     Raises:
-        Unavailable: It was not taken now; another try may do better.
-        Invalid: It was refused, and would be again.
+        Unavailable: The request failed; a retry may succeed.
+        Invalid: The request was refused; a retry would be refused too.
     """
     alerts = [_alertmanager(alert, now_ms + _ENDS_AFTER_MS) for alert in firing]
     alerts += [_alertmanager(event.alert, event.at_ms) for event in over if event.kind == CLEARED]
@@ -58,7 +59,7 @@ def post_to_alertmanager(
 
 
 def _alertmanager(alert: Alert, ends_ms: int) -> dict[str, Any]:
-    """An alert with the labels that Prometheus's own would have, so that the two are one."""
+    """Return an alert with the same labels as Prometheus's own, so that Alertmanager merges both."""
     rule = BY_RULE[alert.rule]
     return {
         "labels": {"alertname": rule.alert, "severity": rule.severity, **alert.named},
@@ -73,10 +74,11 @@ def _moment(ms: int) -> str:
 
 
 class _SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect where the same POST reaches the same server, and no other.
+    """A redirect handler that repeats the same POST, and only to the same server.
 
-    The standard library turns a redirected POST into a GET without a body, and whoever answers that does not
-    get the alert. To another server neither the alert nor the secret of an address is carried.
+    The standard library turns a redirected POST into a GET without a body, which loses the alert. Neither the
+    alert nor
+    the secret of an address is sent to a different server.
     """
 
     def redirect_request(
@@ -120,16 +122,16 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         reason = getattr(error, "reason", error)
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
         raise Unavailable(
-            "an alert reached nobody",
+            "cannot deliver an alert",
             code="HF-E5032",
             where=redacted_address(address),
             found=found,
-            hint="it is tried again; check that this machine reaches the address",
+            hint="delivery is retried; check that this machine can reach the address",
         ) from None
 
 
 def _without_credentials(address: str) -> tuple[str, dict[str, str]]:
-    """An address without `user:password@`, and the header for these: urllib takes all of it for the host."""
+    """Split an address into one without `user:password@` and the header for these, as urllib needs."""
     parts = urlsplit(address)
     given, at, host = parts.netloc.rpartition("@")
     if not at:
@@ -144,20 +146,24 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
     where = redacted_address(address)
     if not 300 <= code < 400:
         if code >= 500 or code in _AGAIN:
-            hint = "it is tried again; the log of whoever answers there says why"
+            hint = "delivery is retried; see the log of the receiving server"
             return Unavailable(
-                "an alert was not taken", code="HF-E5033", where=where, found=f"HTTP {code}", hint=hint
+                "the receiver did not accept an alert",
+                code="HF-E5033",
+                where=where,
+                found=f"HTTP {code}",
+                hint=hint,
             )
-        hint = "check path and secret of the address: it takes JSON by POST"
+        hint = "check the path and the secret of the address; the receiver must accept JSON by POST"
         return Invalid(
-            "an alert was not taken", code="HF-E2242", where=where, found=f"HTTP {code}", hint=hint
+            "the receiver refused an alert", code="HF-E2242", where=where, found=f"HTTP {code}", hint=hint
         )
     to = "nowhere" if location is None else redacted_address(urljoin(address, location))
     return Invalid(
-        "an alert was not taken: its address leads elsewhere",
+        "the alert address redirects elsewhere",
         code="HF-E2243",
         where=where,
         found=f"HTTP {code} to {to}",
-        expected="an answer of 200 to 299, or HTTP 307 or 308 to the same server",
-        hint="name the address that it leads to",
+        expected="a response of 200 to 299, or HTTP 307 or 308 to the same server",
+        hint="configure the address that it redirects to",
     )

@@ -1,4 +1,4 @@
-"""The rules of alerts: the one definition that our own engine and Prometheus go by."""
+"""The alert rules, used by Holdfast's own evaluation and by Prometheus."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class AlertRule(JsonShape):
-    """An alert rule: a metric is above or below its threshold for long enough.
+    """An alert rule: a metric is above or below its threshold for a minimum time.
 
-    The threshold is the job's own, out of `holdfast_alert_threshold`; a job without one has the rule off.
+    The threshold is the job's own, from `holdfast_alert_threshold`; without one the rule is off.
 
     Attributes:
-        name: As settings have it.
-        metric: What is looked at.
-        by: The labels that tell alerts of the rule apart.
-        says: The alert in a sentence, with the labels, `{value}` and `{threshold}`.
-        advice: What to do first.
-        above: Whether too much is wrong, or too little.
-        for_ms: How long it must be wrong before it is told.
-        keep_ms: How long it must be right again before that is told.
+        name: The name in settings.
+        metric: The metric that is compared.
+        by: The labels that identify an alert of the rule.
+        says: The text of the alert, with the labels, `{value}` and `{threshold}`.
+        advice: The first action to take.
+        above: True if values above the threshold are wrong, False for values below.
+        for_ms: How long the condition must hold before the alert fires.
+        keep_ms: How long the condition must be false before the alert ends.
         severity: `warning` or `critical`.
     """
 
@@ -47,7 +47,7 @@ class AlertRule(JsonShape):
     @property
     @in_json
     def alert(self) -> str:
-        """Its name among Prometheus's alerts: `HoldfastStateSize`."""
+        """The alert's name in Prometheus: `HoldfastStateSize`."""
         return "Holdfast" + string.capwords(self.name, "_").replace("_", "")
 
     @property
@@ -61,7 +61,7 @@ class AlertRule(JsonShape):
         return value > threshold if self.above else value < threshold
 
     def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
-        """The value of each series that the rule tells apart: the sum over its other labels."""
+        """Return the value of each series of the rule: the sum over its other labels."""
         sums: dict[tuple[str, ...], float] = {}
         for number in samples:
             if number.metric == self.metric:
@@ -71,7 +71,7 @@ class AlertRule(JsonShape):
         return sums
 
     def text(self, labels: Mapping[str, str], value: float, threshold: float) -> str:
-        """The alert in a sentence."""
+        """Return the text of the alert."""
         shown = {"value": shown_value(value, self.unit), "threshold": shown_value(threshold, self.unit)}
         return self.says.format(**labels, **shown)
 
@@ -83,7 +83,7 @@ RULES: Final[tuple[AlertRule, ...]] = (
         QUERY,
         keep_ms=_MINUTE_MS,
         says="the state of query {query} has grown to {value}, over {threshold}",
-        advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
+        advice="see which operator grows in `holdfast status`, and bound the state with a TTL or a watermark",
     ),
     AlertRule(
         "checkpoint_duration",
@@ -91,7 +91,9 @@ RULES: Final[tuple[AlertRule, ...]] = (
         QUERY,
         keep_ms=_MINUTE_MS,
         says="a batch of query {query} takes {value}, over {threshold}",
-        advice="see which phase takes it in `holdfast_batch_phase_seconds`; smaller batches commit sooner",
+        advice=(
+            "see which phase takes the time in `holdfast_batch_phase_seconds`; smaller batches commit sooner"
+        ),
     ),
     AlertRule(
         "checkpoint_failures",
@@ -99,7 +101,7 @@ RULES: Final[tuple[AlertRule, ...]] = (
         JOB,
         severity=CRITICAL,
         says="failed batches in the last ten minutes: {value}",
-        advice="read why in `holdfast status`; the driver's log has the whole error",
+        advice="see the cause in `holdfast status`; the driver's log has the full error",
     ),
     AlertRule(
         "access_latency",
@@ -107,9 +109,11 @@ RULES: Final[tuple[AlertRule, ...]] = (
         OPERATOR,
         for_ms=_MINUTE_MS,
         keep_ms=_MINUTE_MS,
-        says="an access to the state of operator {operator}, query {query}, takes {value}, over {threshold}",
-        advice="for RocksDB, look at the cache hits and the disk below Spark's local directory, and give it"
-        " more memory; for a database, look at its load and at the network to it",
+        says=(
+            "one access to the state of operator {operator} of query {query} takes {value}, over {threshold}"
+        ),
+        advice="for RocksDB, check the cache hits and the disk of Spark's local directory, and give it"
+        " more memory; for a database, check its load and the network",
     ),
     AlertRule(
         "recovery_time",
@@ -117,7 +121,7 @@ RULES: Final[tuple[AlertRule, ...]] = (
         JOB,
         severity=CRITICAL,
         says="recovery takes {value}, over {threshold}",
-        advice="see the attempts in `holdfast status`; `holdfast drill` says where the time goes",
+        advice="see the attempts in `holdfast status`; `holdfast drill` shows how long each phase takes",
     ),
     AlertRule(
         "full_within",
@@ -126,15 +130,15 @@ RULES: Final[tuple[AlertRule, ...]] = (
         above=False,
         for_ms=5 * _MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        says="the state of query {query} reaches its limit in {value} if it goes on growing",
-        advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
+        says="the state of query {query} reaches its limit in {value} at its current growth",
+        advice="see which operator grows in `holdfast status`, and bound the state with a TTL or a watermark",
     ),
     AlertRule(
         "watermark_stuck",
         "holdfast_watermark_stuck_seconds",
         QUERY,
-        says="the watermark of query {query} has not moved for {value} though rows come in",
-        advice="an empty source holds all others back; look for one without events, or with old ones",
+        says="the watermark of query {query} has not moved for {value} although rows arrive",
+        advice="check for a source without events or with old ones: it holds back all other sources",
     ),
     AlertRule(
         "lag",
@@ -143,23 +147,25 @@ RULES: Final[tuple[AlertRule, ...]] = (
         for_ms=5 * _MINUTE_MS,
         keep_ms=_MINUTE_MS,
         says="query {query} is {value} behind its sources, over {threshold}",
-        advice="see by how many records in `holdfast status`, and what would be right under SIZING there",
+        advice="see the number of records and the recommendation under SIZING in `holdfast status`",
     ),
     AlertRule(
         "lag_growing",
         "holdfast_lag_growing_seconds",
         QUERY,
         keep_ms=_MINUTE_MS,
-        says="query {query} has fallen further behind its sources for {value}",
-        advice="more comes in than is worked off: see under SIZING in `holdfast status` what would be right",
+        says="the lag of query {query} has been growing for {value}",
+        advice=(
+            "more rows arrive than are processed; see the recommendation under SIZING in `holdfast status`"
+        ),
     ),
     AlertRule(
         "offsets_expiring",
         "holdfast_lag_seconds",
         QUERY,
         severity=CRITICAL,
-        says="records that query {query} has not read are {value} old; their topic keeps them for a time",
-        advice="let the topic keep records for longer (retention.ms) first: what it drops is lost",
+        says="unread records of query {query} are {value} old, and their topic deletes old records",
+        advice="first raise the topic's retention.ms: deleted records are lost",
     ),
     AlertRule(
         "late_rows",
@@ -167,8 +173,8 @@ RULES: Final[tuple[AlertRule, ...]] = (
         QUERY,
         for_ms=_MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        says="{value} of the rows of query {query} come late and are dropped, over {threshold}",
-        advice="a longer delay of the watermark keeps more of them, and more state",
+        says="{value} of the rows of query {query} are dropped as late, over {threshold}",
+        advice="raise the watermark's delay to keep more of them, at the price of more state",
     ),
     AlertRule(
         "skew",
@@ -176,46 +182,53 @@ RULES: Final[tuple[AlertRule, ...]] = (
         STORE,
         for_ms=5 * _MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        says="one partition of operator {operator} of query {query} has {value} times the mean",
-        advice="see which keys it is with `holdfast skew`; split hot ones, or rescale",
+        says="one partition of operator {operator} of query {query} is {value} times as large as the mean",
+        advice="list the largest keys with `holdfast skew`; split hot keys, or rescale",
     ),
     AlertRule(
         "savepoint_age",
         "holdfast_savepoint_age_seconds",
         QUERY,
         says="the newest savepoint of query {query} is {value} old, over {threshold}",
-        advice="see why none was taken in `holdfast status`",
+        advice="see in `holdfast status` why no savepoint was taken",
     ),
     AlertRule(
         "drill_time",
         "holdfast_drill_seconds",
         QUERY,
         says="the last drill of query {query} took {value}, over {threshold}",
-        advice="`holdfast drill` says which phase takes it; savepoints of less state recover sooner",
+        advice="`holdfast drill` shows which phase takes the time; savepoints with less state recover faster",
     ),
     AlertRule(
         "snapshots_repaired",
         "holdfast_snapshots_repaired_lately",
         QUERY,
         severity=CRITICAL,
-        says="Spark could not read {value} snapshots of query {query} and made them anew from older ones",
-        advice="the storage loses or damages files: `holdfast checkpoint verify` names them",
+        says="Spark could not read {value} snapshots of query {query} and rebuilt them from older ones",
+        advice="the storage loses or damages files; list them with `holdfast checkpoint verify`",
     ),
     AlertRule(
         "format_version",
         "holdfast_state_format_version",
         QUERY,
         above=False,
-        says="query {query} writes state-checkpoint format {value}, where a repeated task overwrites files",
-        advice="new checkpoints of `hf.configure` and `holdfast run` have format 2; till then, savepoints",
+        says=(
+            "query {query} writes state checkpoint format {value}, in which a repeated task overwrites files"
+        ),
+        advice=(
+            "new checkpoints of `hf.configure` and `holdfast run` use format 2; until then, take savepoints"
+        ),
     ),
     AlertRule(
         "job_failed",
         "holdfast_job_failed",
         JOB,
         severity=CRITICAL,
-        says="job {job_name} has failed for good",
-        advice="read why in `holdfast status`, mend it, and start it again: it goes on where it stopped",
+        says="job {job_name} has failed permanently",
+        advice=(
+            "see the cause in `holdfast status`, fix it, and start the job again; it resumes from its"
+            " checkpoint"
+        ),
     ),
 )
 
@@ -223,7 +236,7 @@ BY_RULE: Final[Mapping[str, AlertRule]] = {rule.name: rule for rule in RULES}
 
 
 def shown_value(value: float, unit: str) -> str:
-    """A measured number as a person reads it."""
+    """Format a measured value for a message."""
     if unit == "bytes":
         return rounded_size(value)
     if unit == "seconds":

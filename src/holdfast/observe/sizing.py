@@ -1,7 +1,7 @@
 """The sizing of a query: partitions, cores and memory compared with what its batches need.
 
-After Qubole's StreamingLens: what a batch took, and the least that it would take with any number of cores
-(its critical time), are compared with the time that it may take.
+As in Qubole's StreamingLens, the duration of a batch and its shortest duration with any number of cores
+(its critical time) are compared with its maximum duration.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from holdfast.model import BatchProgress
 from holdfast.observe.job_metrics import cache_hit_ratio, operator_bytes
 from holdfast.observe.metrics import LATELY_MS
 
-# Of the newest batches with rows so many are looked at.
+# The number of newest batches with rows that are examined.
 BATCHES: Final = 50
-# Parts of the time that a batch may take: below the first too much is there, above the second too little;
-# cores are computed for the part in the middle.
+# Shares of the maximum duration of a batch: over-provisioned below the first, under-provisioned above the
+# second; cores are computed for the third.
 OVER_BELOW: Final = 0.3
 UNDER_ABOVE: Final = 0.7
 AIM: Final = 0.5
-# However long the driver works by itself, tasks are given this part of the time: no number of cores would do
-# for less.
+# The least share of time for tasks, however long the driver takes: no number of cores is enough for less.
 _LEAST_FOR_TASKS: Final = 0.1
-# A task of so many rows takes as long for these as to begin, to load its state and to commit it.
+# A task of this many rows takes as long for its rows as for its start, load and commit.
 ROWS_A_TASK: Final = 10_000
 # More than this in a partition makes its restart, and a task that lost its executor, wait for the download.
 BYTES_A_PARTITION: Final = 512 * 1024 * 1024
-# Work that is split into shorter tasks than that is not done sooner.
+# Splitting work into shorter tasks does not make it faster.
 _SHORTEST_TASK_MS: Final = 100
-# What is recommended is never more than so many times what exists: measure again then.
+# The most by which a recommendation exceeds the current number; measure again after a change.
 _STEP: Final = 4
-# Partitions that are up to so many times too many stay: another number means a rescale.
+# Up to this many times too many partitions are kept, because a change means a rescale.
 _TOLERATED: Final = 4
 _HEADROOM: Final = 1.25
 _GOOD_CACHE: Final = 0.8
@@ -58,7 +57,7 @@ class Provision(str, Enum):
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """Return the value for people."""
         return self.value.replace("_provisioned", "-provisioned").replace("_", " ")
 
 
@@ -72,26 +71,26 @@ class Sureness(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizing(JsonShape):
-    """The resources of a query, and the suggested ones.
+    """The resources of a query, and the recommended ones.
 
     Attributes:
-        state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores would do),
-            `unhealthy` (no number would do), or `unknown` where nothing says how long a batch may take.
+        state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores help),
+            `unhealthy` (no number of cores is enough), or `unknown` if no maximum duration is set.
         sureness: `high`, `fair` or `low`.
-        batches: How many batches with rows it is distinguished from.
-        interval_ms: The trigger's interval; None without one.
-        allowed_ms: How long a batch may take: the trigger's interval, else the threshold of the alert
+        batches: The number of batches with rows that were examined.
+        interval_ms: The trigger interval; None without one.
+        allowed_ms: The maximum duration of a batch: the trigger interval, or the threshold of the alert
             `checkpoint_duration`.
-        batch_ms: What nine of ten of them took at most.
-        critical_ms: What they would take at least, with any number of cores and these partitions.
-        critical_known: Whether that was measured in tasks; else it is the driver's own part of it.
-        partitions: The partitions that the state has; None without state.
-        recommended_partitions: Those that would be right; None without state.
-        cores: Tasks that can run at once; None where Spark was not asked.
-        recommended_cores: Those that would be right; None where that is not known, or no number would do.
-        memory_bytes: What the stores of its state take of memory, at most; None without state.
-        recommended_memory_bytes: The memory that would be right for them; None without state.
-        why: What the verdict rests on, in sentences.
+        batch_ms: The 90th percentile of their durations.
+        critical_ms: Their shortest duration with any number of cores and these partitions.
+        critical_known: True if that was measured in tasks; otherwise it is only the driver's part.
+        partitions: Partitions of the state; None without state.
+        recommended_partitions: Recommended partitions; None without state.
+        cores: Tasks that can run at the same time; None if unknown.
+        recommended_cores: Recommended cores; None if unknown, or if no number is enough.
+        memory_bytes: The largest memory of the state's stores, in bytes; None without state.
+        recommended_memory_bytes: Recommended memory for them, in bytes; None without state.
+        why: The reasons for the verdict, as sentences.
     """
 
     state: Provision
@@ -113,7 +112,7 @@ class Sizing(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """The load of the examined batches; each figure covers nine of ten batches."""
+    """The load of the examined batches; each value is a 90th percentile."""
 
     batches: tuple[BatchProgress, ...]
     allowed_ms: int
@@ -129,18 +128,18 @@ class _Load:
 
 
 def batch_limit_ms(thresholds: Mapping[str, float]) -> float | None:
-    """Return the limit of a batch's duration by the thresholds of a job's alerts."""
+    """Return the maximum duration of a batch from the thresholds of a job's alerts."""
     seconds = thresholds.get("checkpoint_duration")
     return None if seconds is None else seconds * 1000
 
 
 def sizing(history: Sequence[BatchProgress], now_ms: int, limit_ms: float | None) -> Sizing:
-    """Say whether a query has what it needs.
+    """Return the sizing of a query.
 
     Args:
         history: Its last batches, oldest first.
-        now_ms: The clock; for a job that has ended, when it did.
-        limit_ms: How long a batch may take where the trigger has no interval; None if nothing says so.
+        now_ms: The clock; for an ended job, the time it ended.
+        limit_ms: The maximum duration of a batch if the trigger has no interval; None without one.
     """
     with_rows = tuple(batch for batch in history if batch.input_rows)[-BATCHES:]
     interval_ms = history[-1].interval_ms if history else None
@@ -178,9 +177,7 @@ def _without_batches(
 ) -> Sizing:
     if with_rows:
         ago = rounded_duration(now_ms - with_rows[-1].committed_ms)
-        why = (
-            f"the newest batch with rows is {ago} old; if rows do arrive, a batch hangs or a source does not"
-        )
+        why = f"the newest batch with rows is {ago} old; if rows do arrive, a batch or a source hangs"
     else:
         why = f"none of {counted(len(history), 'batch')} had rows"
     newest = history[-1] if history else None
@@ -246,7 +243,7 @@ def _rows(batch: BatchProgress) -> int:
 
 
 def _most_of(values: Iterable[int]) -> int | None:
-    """Return the value that nine of ten values do not exceed."""
+    """Return the 90th percentile."""
     ordered = sorted(values)
     return ordered[math.ceil(0.9 * len(ordered)) - 1] if ordered else None
 
@@ -263,15 +260,15 @@ def _state(load: _Load, interval_ms: int | None) -> Provision:
 
 
 def _by_data(load: _Load) -> int:
-    """The partitions that rows and state need, however fast they are to be."""
+    """Return the partitions that rows and state need, regardless of time."""
     return max(1, math.ceil(load.rows / ROWS_A_TASK), math.ceil(load.state_bytes / BYTES_A_PARTITION))
 
 
 def _by_time(load: _Load) -> int | None:
-    """The cores that get the work done in half the time that a batch may take; None where it is not known.
+    """Return the cores that do the work in half the maximum duration; None if unknown.
 
-    A task of few rows is mostly what each task costs, whatever it has to do: with fewer partitions that is
-    spent less often. A task of `ROWS_A_TASK` rows is taken to spend half its time so.
+    The time of a task with few rows is mostly its fixed cost, which fewer partitions reduce. A task of
+    `ROWS_A_TASK` rows is assumed to spend half its time on it.
     """
     if load.run_ms is None or load.cores is None or not load.allowed_ms:
         return None
@@ -293,7 +290,7 @@ def _cores(load: _Load, state: Provision) -> int | None:
 
 
 def _partitions(load: _Load) -> int | None:
-    """A power of two, so that it can be halved and doubled; the present number where that is near enough."""
+    """Return the recommended partitions, a power of two; the current number if it is close enough."""
     if load.partitions is None:
         return None
     needed = max(_by_data(load), _by_time(load) or 1)
@@ -332,28 +329,28 @@ def _why(
 ) -> Iterable[str]:
     took = rounded_duration(load.batch_ms)
     if load.batches[-1].real_time:
-        yield "in real-time mode a batch lasts as long as its trigger says, whatever arrives"
+        yield "in real-time mode a batch lasts for the whole trigger interval, whatever arrives"
     elif not load.allowed_ms:
-        yield "without a trigger interval or the alert checkpoint_duration, a batch may take any time"
+        yield "without a trigger interval or the alert checkpoint_duration, a batch has no maximum duration"
     else:
         part = load.batch_ms / load.allowed_ms
-        limit = "the trigger's interval" if interval_ms else "the threshold of checkpoint_duration"
+        limit = "the trigger interval" if interval_ms else "the threshold of checkpoint_duration"
         shown = f"{part:.0%} of" if part < 2 else f"{part:,.0f} times"
         yield f"a batch takes {took}, {shown} {rounded_duration(load.allowed_ms)}, {limit}"
     yield from _compared(load, state)
     if not load.measured:
-        yield "the times of tasks are not known, so that the least time of a batch and its work are bounds"
+        yield "task times are unknown, so the shortest duration of a batch and its work are only bounds"
     elif state in (Provision.UNDER_PROVISIONED, Provision.UNHEALTHY) and _uneven(load):
-        yield "few tasks have most of the work: look for hot keys with `holdfast skew`"
+        yield "a few tasks do most of the work: check for hot keys with `holdfast skew`"
     if partitions is not None and load.partitions and partitions != load.partitions:
         each = load.rows // load.partitions
-        rows = counted(each, "row") if each else "less than a row"
+        rows = counted(each, "row") if each else "less than one row"
         size = rounded_size(load.state_bytes // load.partitions)
-        has = f"has {rows} of a batch and {size} of state"
-        right = f"{counted(partitions, 'partition')} would be right, by `holdfast rescale`"
+        has = f"has {rows} per batch and {size} of state"
+        right = f"{counted(partitions, 'partition')} recommended, with `holdfast rescale`"
         yield f"each of {counted(load.partitions, 'partition')} {has}: {right}"
     if cores is not None and load.cores and cores != load.cores:
-        yield f"{counted(cores, 'core')} would do the work in half of the time, and there are {load.cores}"
+        yield f"{counted(cores, 'core')} would do the work in half of the time; there are {load.cores}"
 
 
 def _uneven(load: _Load) -> bool:
@@ -367,17 +364,17 @@ def _uneven(load: _Load) -> bool:
 
 def _compared(load: _Load, state: Provision) -> Iterable[str]:
     least = rounded_duration(load.critical_ms)
-    at_least = f"with any number of cores it would take {least} at least"
+    at_least = f"with any number of cores it would take at least {least}"
     if state is Provision.RIGHT:
-        yield f"that leaves room, and {at_least}"
+        yield f"that is enough headroom; {at_least}"
     elif state is Provision.OVER_PROVISIONED:
-        yield f"most of the time nothing is done; {at_least}, so that a shorter interval would do too"
+        yield f"the cores are mostly idle; {at_least}, so a shorter interval is possible"
     elif state is Provision.UNDER_PROVISIONED:
-        yield f"{at_least}: more cores would help, or less to do"
+        yield f"{at_least}: use more cores, or reduce the work"
     elif state is Provision.UNHEALTHY:
-        yield f"{at_least}, which is too long by itself"
-        longer = f"give the trigger an interval of {rounded_duration(load.critical_ms / AIM)} or more"
+        yield f"{at_least}, which alone is too long"
+        longer = f"set a trigger interval of at least {rounded_duration(load.critical_ms / AIM)}"
         if load.driver_ms >= AIM * load.allowed_ms:
-            yield f"{rounded_duration(load.driver_ms)} of that is the driver's own: {longer}"
+            yield f"the driver alone takes {rounded_duration(load.driver_ms)} of that: {longer}"
         else:
-            yield f"the longest tasks take the rest: more partitions make them shorter, or {longer}"
+            yield f"the longest tasks take the rest: use more partitions to shorten them, or {longer}"

@@ -1,4 +1,4 @@
-"""Watches one job: takes in what is heard of it, and says how it stands."""
+"""The metrics and alerts of one watched job."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WRITE_MS: Final = 5_000
 
 
 class Watcher:
-    """The numbers and alerts of one job. Safe to feed from one thread and to evaluate on another.
+    """The metrics and alerts of one job; feed it from one thread and evaluate it on a different one.
 
-    Nothing here waits for anything: `committed` and `busy` only note what they are told.
+    `committed` and `busy` only record what they are passed, and never block.
 
     Args:
         job: The job's name.
         alerts: Its thresholds.
-        diary: Where it is remembered over restarts; None where it is not.
+        diary: The alert database that keeps them over restarts; None without one.
         former: Batches that were committed and counted before, oldest first.
 
     Raises:
-        Unavailable: The diary cannot be read.
-        Corrupt: It is damaged.
+        Unavailable: The alert database cannot be read.
+        Corrupt: The alert database is damaged.
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class Watcher:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """The numbers of the last evaluation."""
+        """Return the samples of the last evaluation."""
         return self._samples
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """The open alerts of the last evaluation, firing and pending."""
+        """Return the open alerts of the last evaluation, firing and pending."""
         return tuple(self._standing.values())
 
     @property
     def batches(self) -> tuple[BatchProgress, ...]:
-        """The last batches of all queries, oldest first."""
+        """Return the last batches of all queries, oldest first."""
         with self._lock:
             batches = [batch for history in self._history.values() for batch in history]
         return tuple(sorted(batches, key=lambda batch: (batch.committed_ms, batch.query, batch.batch_id)))
 
     def committed(self, batch: BatchProgress) -> None:
-        """Take in a committed batch."""
+        """Record a committed batch."""
         with self._lock:
             self._totals.add(batch)
             self._remember(batch)
@@ -82,7 +82,7 @@ class Watcher:
                 self._busy[batch.query] = batch.committed_ms
 
     def busy(self, query: str, since_ms: int | None) -> None:
-        """A query works on a batch, at the latest since a moment; None where it waits for rows."""
+        """Record since when a query has worked on a batch; None if it waits for rows."""
         with self._lock:
             if since_ms is None:
                 self._busy.pop(query, None)
@@ -90,21 +90,21 @@ class Watcher:
                 self._busy.setdefault(query, since_ms)
 
     def idle(self) -> None:
-        """No query works any more: what ran them has ended."""
+        """Record that no query is running."""
         with self._lock:
             self._busy.clear()
 
     def looked(self, query: str, facts: FileFacts) -> None:
-        """Take in what the files of a query's checkpoint have told."""
+        """Record the facts from the files of a query's checkpoint."""
         with self._lock:
             self._files[query] = facts
 
     def evaluate(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
-        """Put the numbers together, hold them against the rules, and write down what is new.
+        """Collect the metrics, evaluate the rules, and store new events.
 
         Raises:
-            Unavailable: The diary cannot be written; nothing has been told then, and the next evaluation
-                finds the same again.
+            Unavailable: The alert database cannot be written; no event was sent, and the next evaluation
+                finds the same ones.
         """
         samples = self.measure(facts, now_ms)
         standing, events = evaluate(samples, self._standing, now_ms)
@@ -113,7 +113,7 @@ class Watcher:
         return events
 
     def end(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
-        """Look a last time: what stood is over, but for the failure of the job."""
+        """Evaluate a last time: every open alert ends, except the failure of the job."""
         self.idle()
         told = self.evaluate(facts, now_ms)
         over = ended(self._standing, now_ms, stays=("job_failed",))
@@ -124,7 +124,7 @@ class Watcher:
         return (*told, *over)
 
     def measure(self, facts: JobFacts, now_ms: int) -> tuple[Sample, ...]:
-        """The numbers of this moment; nothing is compared with the rules."""
+        """Return the current metrics, without evaluating the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
             busy = dict(self._busy)

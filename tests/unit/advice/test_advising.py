@@ -448,7 +448,7 @@ def test_a_plan_has_settings_and_a_forecast() -> None:
     few = on_plan(Planned(300_000, 1_000_000), Needs(cores=2), GUIDES, Prices(), ALL_TOPICS)
     assert [each.id for each in few.advice] == ["AD308"]
     # Two cores leave 34,900 rows a second.
-    assert few.advice[0].cost.what.startswith("3,020,000,000 rows more wait")
+    assert few.advice[0].cost.what.startswith("the backlog grows by 3,020,000,000 rows")
 
 
 def test_a_plan_of_few_keys_has_few_partitions() -> None:
@@ -466,13 +466,13 @@ def test_a_plan_says_what_is_not_known_of_it() -> None:
         for shared in (False, True)
     )
     assert [what.partition(":")[0] for what in files] == [
-        "how many cores there are",
-        "what requests and memory cost",
+        "the number of cores",
+        "the cost of requests and memory",
     ]
     assert [what.partition(":")[0] for what in database] == [
-        "how many cores there are",
-        "what the database costs",
-        "what requests and memory cost",
+        "the number of cores",
+        "the cost of the database",
+        "the cost of requests and memory",
     ]
 
 

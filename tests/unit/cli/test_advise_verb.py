@@ -61,7 +61,7 @@ def test_advice_has_what_was_seen_what_it_costs_and_what_to_do(holdfast: Holdfas
     at = next(place for place, line in enumerate(lines) if line.startswith("AD203 changelog-off, warning"))
     assert lines[at].endswith("certain: operator 0 aggregate has 8 snapshots and no changelog")
     # 11,377 bytes in each of 86,400,000 / 722.5 batches a day.
-    assert lines[at + 1] == "  costs: a batch uploads 11.1 KiB, 1.3 GiB a day, however little has changed"
+    assert lines[at + 1] == "  costs: each batch uploads 11.1 KiB, 1.3 GiB a day, however little has changed"
     assert lines[at + 3].strip() == (
         'spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")'
     )
@@ -106,7 +106,7 @@ def test_figures_of_this_machine_stand_in_for_the_guides(holdfast: Holdfast) -> 
     found = told(holdfast("advise", "ck", "--topic", "backend", "--measured", "own.json", "--json"))
     rocksdb = next(each for each in found["backends"] if each["name"] == "rocksdb")
     assert (rocksdb["rows_a_second"], rocksdb["recovery_ms"]) == (7, 9_000)
-    assert found["figures"].startswith("measured here, own.json")
+    assert found["figures"].startswith("your measurements, own.json")
 
 
 def test_prices_give_requests_a_cost(holdfast: Holdfast) -> None:
@@ -165,9 +165,9 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
     [
         ({}, "advice is on a checkpoint, or on a plan"),
         ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice is on a checkpoint, or on a plan"),
-        ({"rate": 1}, "a plan has a rate and keys"),
+        ({"rate": 1}, "a plan needs both a rate and a number of keys"),
         ({"rate": True, "keys": 1}, "cannot use this value for rate"),
-        ({"checkpoint": "ck", "topics": "memory,backend"}, "there is no such topic"),
+        ({"checkpoint": "ck", "topics": "memory,backend"}, "unknown topic"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], fact: str) -> None:
@@ -191,8 +191,8 @@ def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
         r"^per month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
     )
     assert re.search(r"^s3 .* USD \+  ", shown, re.MULTILINE)
-    assert "\n+: without requests (no price given)\n" in shown
-    assert "unknown: what requests and memory cost" in shown
+    assert "\n+ and requests (no price given)\n" in shown
+    assert "not told: the cost of requests and memory" in shown
 
 
 def test_advice_and_cost_have_one_sum_for_one_plan(holdfast: Holdfast) -> None:

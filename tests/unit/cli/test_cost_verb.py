@@ -55,14 +55,14 @@ def test_a_unit_that_nobody_knows_is_refused(holdfast: Holdfast) -> None:
     Path("prices.toml").write_text('s3 = { price = 1, per = "parsec" }')
     said = holdfast("cost", "ck", "--prices", "prices.toml")
     assert said.returncode == 2
-    assert said.stderr.startswith("error: the unit of a price is unknown [HF-E")
+    assert said.stderr.startswith("error: unknown unit of a price [HF-E")
     assert "prices.toml: s3.per" in said.stderr
 
 
 def test_a_plan_is_forecast(holdfast: Holdfast) -> None:
     said = holdfast("cost", "--rate", "100", "--keys", "1000", "--partitions", "4", "--value-bytes", "52")
     assert said.returncode == 0, said.stderr
-    assert "assumed: every key is equally likely" in said.stdout
+    assert "assumed: all keys are equally likely" in said.stdout
     words = ("--rate", "100", "--keys", "1000", "--value-bytes", "52", "--interval", "10s", "--json")
     found = json.loads(holdfast("cost", *words).stdout)
     assert found["state_bytes"] == 1000 * (16 + 52 + 48)

@@ -36,7 +36,7 @@ def test_an_operator_grows_by_its_trend_and_by_its_keys() -> None:
     # 8,100 bytes are left: 81 minutes, by both.
     assert found.full_at_ms == pytest.approx(MORNING + (19 + 81) * MINUTE, abs=1)
     assert found.why == (
-        "operator 0 dedupe grows by 141 KiB a day and 14,400 keys a day: 190 keys came, 0 went"
+        "operator 0 dedupe grows by 141 KiB per day and 14,400 keys per day: 190 keys arrived, 0 were removed"
     )
 
 
@@ -52,7 +52,7 @@ def test_as_many_keys_going_as_coming_are_no_growth() -> None:
     (found,) = growth(history([operator(500, 5_000, removed=50) for _ in range(20)]), 10_000)
     assert (found.growing, found.full_at_ms, found.by) == (Growing.DOES_NOT_GROW, None, None)
     assert (found.new_keys, found.removed_keys) == (950, 950)
-    assert found.why == "operator 0 dedupe does not grow: 950 keys came, 950 went"
+    assert found.why == "operator 0 dedupe does not grow: 950 keys arrived, 950 were removed"
 
 
 def test_too_little_was_seen() -> None:

@@ -60,8 +60,8 @@ def test_half_of_the_interval_is_right() -> None:
     assert (found.partitions, found.recommended_partitions) == (4, 4)
     assert (found.cores, found.recommended_cores) == (4, 4)
     assert found.why == (
-        "a batch takes 5.0 s, 50% of 10.0 s, the trigger's interval",
-        "that leaves room, and with any number of cores it would take 1.7 s at least",
+        "a batch takes 5.0 s, 50% of 10.0 s, the trigger interval",
+        "that is enough headroom; with any number of cores it would take at least 1.7 s",
     )
 
 
@@ -70,7 +70,7 @@ def test_a_batch_that_is_soon_over_has_too_much() -> None:
     found = told(batches(tasks=tasks, duration_ms=2_000))
     # 5 s less 500 ms of the driver are 4.5 s for 5.5 s of work: two cores.
     assert (found.state, found.recommended_cores) == (Provision.OVER_PROVISIONED, 2)
-    assert "2 cores would do the work in half of the time, and there are 4" in found.why
+    assert "2 cores would do the work in half of the time; there are 4" in found.why
 
 
 def test_a_batch_that_more_cores_would_shorten_has_too_little() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_that_no_number_of_cores_would_shorten_is_unhealthy() -> None:
     found = told(batches(tasks=tasks, duration_ms=9_000))
     assert (found.state, found.critical_ms) == (Provision.UNHEALTHY, 8_300)
     assert found.recommended_cores is None
-    assert "8.0 s of that is the driver's own: give the trigger an interval of 16.6 s or more" in found.why
+    assert "the driver alone takes 8.0 s of that: set a trigger interval of at least 16.6 s" in found.why
 
 
 def test_one_long_task_makes_a_query_unhealthy_and_is_named() -> None:
@@ -95,7 +95,7 @@ def test_one_long_task_makes_a_query_unhealthy_and_is_named() -> None:
     tasks = TaskTimes(jobs_ms=8_500, run_ms=12_000, longest_ms=8_000)
     found = told(batches(tasks=tasks, duration_ms=9_000))
     assert (found.state, found.critical_ms) == (Provision.UNHEALTHY, 8_500)
-    assert "few tasks have most of the work: look for hot keys with `holdfast skew`" in found.why
+    assert "a few tasks do most of the work: check for hot keys with `holdfast skew`" in found.why
     # 12 s of work in 4.5 s are three cores.
     assert found.recommended_cores == 3
 
@@ -106,8 +106,8 @@ def test_many_partitions_of_few_rows_are_too_many() -> None:
     # 100 rows are less than a task's worth: one partition, and with it a two-hundredth of the work, 90 ms.
     assert (found.partitions, found.recommended_partitions) == (200, 1)
     assert found.why[-1] == (
-        "each of 200 partitions has less than a row of a batch and 25 B of state: 1 partition would be right,"
-        " by `holdfast rescale`"
+        "each of 200 partitions has less than one row per batch and 25 B of state: 1 partition recommended,"
+        " with `holdfast rescale`"
     )
 
 
@@ -278,4 +278,4 @@ def test_in_real_time_mode_a_batch_as_long_as_its_interval_says_nothing() -> Non
     assert told(busy).state is not Provision.UNKNOWN
     at_once = told(batches(duration_ms=10_000, real_time=True))
     assert at_once.state is Provision.UNKNOWN
-    assert at_once.why[0] == "in real-time mode a batch lasts as long as its trigger says, whatever arrives"
+    assert at_once.why[0] == "in real-time mode a batch lasts for the whole trigger interval, whatever arrives"

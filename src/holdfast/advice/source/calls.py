@@ -42,9 +42,9 @@ class CallArguments:
     """The arguments of a call.
 
     Attributes:
-        positional: Those without a name.
-        named: Those with one.
-        known: Whether there are no others, as `*more` or `**more` has.
+        positional: The positional arguments.
+        named: The keyword arguments.
+        known: False if there may be more, as with `*more` or `**more`.
     """
 
     positional: tuple[Any, ...]
@@ -52,32 +52,32 @@ class CallArguments:
     known: bool = True
 
     def get(self, position: int, name: str) -> Any:
-        """One of them by position or name; None without it."""
+        """Return an argument by position or name; None if it is missing."""
         if position < len(self.positional):
             return self.positional[position]
         return self.named.get(name)
 
     def text(self, position: int, name: str) -> str | None:
-        """A text among them; None where it is none, or cannot be told."""
+        """Return a text argument; None if it is not a text, or unknown."""
         value = self.get(position, name)
         return (
             value.value if isinstance(value, Const) and value.whole and isinstance(value.value, str) else None
         )
 
     def columns(self) -> ColumnExpression:
-        """All of them as columns."""
+        """Return all arguments as columns."""
         found = ColumnExpression(known=self.known)
         for value in (*self.positional, *self.named.values()):
             found = found.merged(columns_of(value))
         return found
 
     def pairs(self) -> tuple[tuple[str, Any], ...]:
-        """All of them, positions as numbers."""
+        """Return all arguments, positional ones by number."""
         return (*((str(index), value) for index, value in enumerate(self.positional)), *self.named.items())
 
 
 def columns_of(value: Any) -> ColumnExpression:
-    """A value as columns: a text is the column of that name."""
+    """Return a value as columns: a text is the column of that name."""
     if isinstance(value, ColumnExpression):
         return value
     if isinstance(value, Const):
@@ -94,7 +94,7 @@ def columns_of(value: Any) -> ColumnExpression:
 
 
 def sql(text: str) -> ColumnExpression:
-    """An expression of SQL as columns."""
+    """Return a SQL expression as columns."""
     named = _NAMED.match(text)
     if named is not None:
         inner = sql(named[1])
@@ -138,7 +138,7 @@ def of_columns(base: ColumnExpression, name: str, given: CallArguments) -> Colum
 
 
 def combined(node: ast.expr, values: list[Any]) -> ColumnExpression:
-    """An expression out of others, of which one at least is of columns."""
+    """Combine expressions, at least one of which has columns."""
     found = ColumnExpression()
     for value in values:
         found = found.merged(value if isinstance(value, ColumnExpression) else ColumnExpression())
@@ -154,7 +154,7 @@ _MAKING: Final = frozenset(("set", "config", "setIfMissing"))
 
 
 def note_setting(settings: ProgramSettings, name: str, given: CallArguments, node: ast.Call) -> None:
-    """Note the setting that a call makes, be it of `spark.conf`, a builder or a `SparkConf`."""
+    """Record the setting that a call makes on `spark.conf`, a builder or a `SparkConf`."""
     if name not in _MAKING:
         return
     key = given.get(0, "key")
@@ -167,7 +167,7 @@ def note_setting(settings: ProgramSettings, name: str, given: CallArguments, nod
 
 
 def note_dict(settings: ProgramSettings, node: ast.Dict) -> None:
-    """Note settings in a dict: whoever writes them down means to make them."""
+    """Record the settings in a dict, which is assumed to be applied."""
     for key, value in zip(node.keys, node.values, strict=True):
         if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.startswith(_PREFIX):
             made = Const(value.value) if isinstance(value, ast.Constant) else UNKNOWN
@@ -193,17 +193,17 @@ class Evaluated:
     """The result of evaluating a file.
 
     Attributes:
-        tree: Its syntax tree.
-        imports: The full names that its names represent.
-        settings: The settings that it makes.
-        frames: Every frame that was made, in order.
-        writers: Every writer.
-        marks: Every watermark that was declared, each with the frame that it was declared on.
-        options: The options of readers of streams: reader, key, value and call.
-        dropped: Frames that a statement made and nobody kept.
+        tree: The syntax tree.
+        imports: The full names of imported names.
+        settings: The Spark settings made.
+        frames: All DataFrames, in order of creation.
+        writers: All writers.
+        marks: All declared watermarks, each with the DataFrame it was declared on.
+        options: The options of stream readers: reader, key, value and call.
+        dropped: DataFrames that a statement creates and discards.
         own_calls: Calls of Holdfast's functions, by name.
-        functions: The functions and methods of the file, by name; of several with one name the last.
-        complete: Whether all of it was followed.
+        functions: The functions and methods of the file by name; the last of several with one name.
+        complete: True if all of the file was evaluated.
     """
 
     tree: ast.Module
@@ -219,7 +219,7 @@ class Evaluated:
     complete: bool = True
 
     def operators(self) -> list[Stateful]:
-        """The stateful operators of streams, each call with every history that it has."""
+        """Return the stateful operators of streams, each call with every history it has."""
         streams = [frame for frame in self.frames if frame.streaming]
         streams += [writer.frame for writer in self.writers]
         seen: dict[Any, Stateful] = {}
@@ -316,7 +316,7 @@ def of_frame(
 
 
 def _reshaped(frame: Frame, node: ast.Call) -> Frame:
-    """A frame with other columns: which of them carries the event time cannot be told."""
+    """Return a DataFrame with other columns, of which the event-time column is unknown."""
     return replace(frame, known=frame.known and not frame.watermarks, made_by=node)
 
 
@@ -344,7 +344,7 @@ def _united(frame: Frame, _method: str, given: CallArguments, node: ast.Call) ->
 
 
 def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.AST) -> Frame:
-    """A frame with one more watermark."""
+    """Return a DataFrame with one more watermark."""
     name = None if column is None else column.lower()
     added = frame.time_columns | ({name} if name is not None else frozenset())
     mark = Watermark(name, delay, node)
@@ -352,7 +352,7 @@ def watermarked(frame: Frame, column: str | None, delay: str | None, node: ast.A
 
 
 def selected_from(frame: Frame, method: str, given: CallArguments, node: ast.Call) -> Frame:
-    """A selection, or columns beside those that exist."""
+    """Return a selection, or a DataFrame with added columns."""
     if not given.known and frame.watermarks:
         return _reshaped(frame, node)
     time, chance = set(frame.time_columns), set(frame.random_columns)
@@ -367,7 +367,7 @@ def selected_from(frame: Frame, method: str, given: CallArguments, node: ast.Cal
 
 
 def _aliases(method: str, given: CallArguments) -> list[tuple[str, ColumnExpression]]:
-    """The names that a selection gives, each with its expression."""
+    """Return the names that a selection assigns, each with its expression."""
     if method == "withColumn":
         name = given.text(0, "colName")
         return [] if name is None else [(name.lower(), columns_of(given.get(1, "col")))]
@@ -405,7 +405,7 @@ def with_operator(
     other: Frame | None = None,
     given: CallArguments | None = None,
 ) -> Frame:
-    """A frame with one more stateful operator."""
+    """Return a DataFrame with one more stateful operator."""
     operator = Stateful(
         kind,
         node,
@@ -426,7 +426,7 @@ def with_operator(
 
 
 def joined(frame: Frame, method: str, given: CallArguments, node: ast.Call) -> Frame:
-    """A join of two frames: it keeps state where both are streams."""
+    """Return a join of two DataFrames, which is stateful if both are streams."""
     other = given.get(0, "other")
     if not isinstance(other, Frame):
         return replace(frame, known=False, made_by=node)
@@ -469,7 +469,7 @@ def of_grouped(grouped: Grouped, method: str, given: CallArguments, node: ast.Ca
 
 
 def aggregated(grouped: Grouped, method: str, given: CallArguments, node: ast.Call) -> Frame:
-    """An aggregate."""
+    """Return an aggregate."""
     return with_operator(
         grouped.frame, "aggregate", node, method, keys=grouped.keys, columns=given.columns(), given=given
     )

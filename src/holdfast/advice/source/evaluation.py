@@ -1,7 +1,8 @@
 """Evaluate the statements of a program as text; no line of it is executed.
 
-Statements are followed in their order, branches both ways, calls of functions and methods of the file into
-them. Where two ways differ, or a name comes from elsewhere, the value is not known.
+Statements are followed in order, both branches of a condition, and calls into functions and methods of the
+file.
+A value is unknown if two branches differ or if its name comes from elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from holdfast.advice.source.values import (
 )
 
 FUNCTIONS: Final = "pyspark.sql.functions"
-# So deep calls of the file's own functions are followed, and so many expressions in all.
+# The depth to which calls of the file's own functions are followed, and the number of expressions.
 _DEPTH: Final = 12
 _MOST: Final = 100_000
 # Functions that give what they are given.
@@ -62,11 +63,11 @@ _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Enough(Exception):
-    """The file is larger than is followed."""
+    """The file exceeds the evaluation limit."""
 
 
 def evaluate(tree: ast.Module) -> Evaluated:
-    """Follow the statements of a file."""
+    """Evaluate the statements of a file."""
     run = _Run(Evaluated(tree))
     try:
         run.block(tree.body, run.globals)
@@ -110,11 +111,11 @@ class _Run:
     # Statements.
 
     def block(self, body: Iterable[ast.stmt], names: dict[str, Any]) -> bool:
-        """Follow statements; whether they end the block that they are in."""
+        """Evaluate statements; return True if they end the block that they are in."""
         return any(self.statement(node, names) for node in body)
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> bool:
-        """Follow one; whether nothing behind it runs."""
+        """Evaluate a statement; return True if no statement after it runs."""
         step = getattr(self, f"_{type(node).__name__.lower()}", None)
         return bool(step(node, names)) if step is not None else False
 
@@ -243,7 +244,7 @@ class _Run:
     # Functions.
 
     def whatever_is_left(self) -> None:
-        """Follow functions and methods that the file itself does not call."""
+        """Evaluate functions and methods that the file itself does not call."""
         for node in ast.walk(self.found.tree):
             if isinstance(node, ast.ClassDef):
                 methods = [each for each in node.body if isinstance(each, _Def)]
@@ -304,7 +305,7 @@ class _Run:
     # Expressions.
 
     def _combined(self, node: ast.expr, names: dict[str, Any]) -> Any:
-        """An expression out of others: columns where one of them is, text where two texts are added."""
+        """Combine expressions: columns if one of them is a column, text if two texts are added."""
         parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         values = [self.value(part, names) for part in parts]
         if any(isinstance(value, ColumnExpression) for value in values):
@@ -492,7 +493,7 @@ class _Run:
         )
 
     def _of_views(self, name: str, given: CallArguments, node: ast.Call, other: Any) -> Any:
-        """A view of the file, or what a text of SQL makes of some; something else where there is none."""
+        """Return a view of the file, or the result of a SQL text over views; otherwise an unknown value."""
         if name == "table":
             return self.views.get((given.text(0, "tableName") or "").lower(), other)
         select = select_in(given.text(0, "sqlQuery") or "")
@@ -560,12 +561,12 @@ class _Run:
 
 
 def _column_of(frame: Frame, column: ColumnExpression) -> ColumnExpression:
-    """A column as a frame has it: without a mark where its watermark comes later."""
+    """Return a column of a DataFrame, unmarked if the watermark is declared later."""
     return replace(column, unmarked=column.names - frame.time_columns) if frame.known else column
 
 
 def _added(first: Any, second: Any) -> Any:
-    """Two texts behind each other, as far as they are known."""
+    """Concatenate two texts, as far as they are known."""
     if not isinstance(first, Const) or not isinstance(first.value, str):
         return UNKNOWN
     if first.whole and isinstance(second, Const) and isinstance(second.value, str):
@@ -578,7 +579,7 @@ def _method(node: ast.ClassDef, name: str) -> Any:
 
 
 def _either(first: Any, second: Any) -> Any:
-    """A value that is one of two."""
+    """Return a value that is one of two."""
     if first is second or first == second:
         return first
     if isinstance(first, Frame) and isinstance(second, Frame):

@@ -1,4 +1,4 @@
-"""Processor classes: state that never goes, whole rows in lists, numbers as text, and no state at all."""
+"""Lint checks for processor classes: unbounded state, whole rows in lists, numbers as text, and no state."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _spark_hits(node: ast.ClassDef) -> Iterator[CodeLocation]:
                 yield CodeLocation(
                     "HF503",
                     call,
-                    f"{node.name} keeps {_state_text(call)} without a time to live, and removes nothing",
+                    f"{node.name} keeps {_state_text(call)} without a TTL, and removes nothing",
                 )
     lists = set(_state_attributes(node, "getListState"))
     yield from _row_hits(node, lists)
     for call in calls:
         if _attribute(call) == "update" and any(_is_text_of_number(each) for each in ast.walk(call)):
-            yield CodeLocation("HF506", call, "a number is turned into text to be kept")
+            yield CodeLocation("HF506", call, "a number is converted to text for state")
 
 
 def _has_ttl(call: ast.Call, position: int) -> bool:
@@ -98,7 +98,7 @@ def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[CodeLocat
         yield CodeLocation("HF507", node, f"{node.name} declares no state and sets no timer")
     for name, (call, _) in states.items():
         if not ends and not any(keyword.arg in (None, "ttl") for keyword in call.keywords):
-            seen = f"{node.name} keeps `{name}` without a time to live, and removes nothing"
+            seen = f"{node.name} keeps `{name}` without a TTL, and removes nothing"
             yield CodeLocation("HF504", call, seen)
     yield from _row_hits(node, {name for name, (_, kind) in states.items() if kind == "list"})
     texts = {name: call for name, (call, kind) in states.items() if kind == "value" and _is_text_type(call)}
@@ -106,7 +106,7 @@ def _own_hits(node: ast.ClassDef, imports: dict[str, str]) -> Iterator[CodeLocat
 
 
 def _own_states(node: ast.ClassDef, imports: dict[str, str]) -> dict[str, tuple[ast.Call, str]]:
-    """The states that a class of Holdfast's declares, each with its kind."""
+    """Return the states that a Holdfast class declares, each with its kind."""
     states: dict[str, tuple[ast.Call, str]] = {}
     for statement in node.body:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
@@ -120,18 +120,16 @@ def _own_states(node: ast.ClassDef, imports: dict[str, str]) -> dict[str, tuple[
 
 
 def _text_hits(node: ast.ClassDef, texts: dict[str, ast.Call]) -> Iterator[CodeLocation]:
-    """States of text that begin as a number, or are given one."""
+    """Find text states whose default is a number, or that are assigned one."""
     for name, call in texts.items():
         defaults = [keyword.value for keyword in call.keywords if keyword.arg == "default"]
         if any(isinstance(each, ast.Constant) and _is_number(each.value) for each in defaults):
-            yield CodeLocation("HF506", call, f"`{name}` is text, and begins as a number")
+            yield CodeLocation("HF506", call, f"`{name}` is text with a number as its default")
     for each in ast.walk(node):
         if isinstance(each, ast.Assign) and _is_text_of_number(each.value):
             for target in each.targets:
                 if isinstance(target, ast.Attribute) and target.attr in texts:
-                    yield CodeLocation(
-                        "HF506", each, f"a number is turned into text to be kept in `{target.attr}`"
-                    )
+                    yield CodeLocation("HF506", each, f"a number is converted to text for `{target.attr}`")
 
 
 def _is_number(value: object) -> bool:
@@ -174,7 +172,7 @@ def _is_text_of_number(node: ast.AST) -> bool:
 
 
 def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[CodeLocation]:
-    """Whole rows, or columns with whole payloads, that are put into lists."""
+    """Find whole rows, or columns with large payloads, that are added to lists."""
     for method in node.body:
         if not isinstance(method, ast.FunctionDef):
             continue
@@ -186,11 +184,11 @@ def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[CodeLocation]:
             if not isinstance(owner, ast.Attribute) or owner.attr not in lists:
                 continue
             if any(_is_whole(argument, rows) for argument in call.args):
-                yield CodeLocation("HF505", call, f"whole rows are put into the list `{owner.attr}`")
+                yield CodeLocation("HF505", call, f"whole rows are added to the list `{owner.attr}`")
 
 
 def _row_names(method: ast.FunctionDef) -> set[str]:
-    """The names that hold a row, or all of them."""
+    """Return the names that hold one or all rows."""
     names = [each.arg for each in method.args.args]
     given = set()
     if method.name == "handleInputRows" and len(names) > 2:

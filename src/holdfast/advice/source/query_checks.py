@@ -38,10 +38,10 @@ _ENDING: Final = frozenset(("exit", "_exit", "quit", "abort", "kill"))
 
 
 def ending_hits(found: Evaluated) -> Iterator[CodeLocation]:
-    """Yield places that catch the failure of a query and then end as if it had succeeded.
+    """Yield the handlers that catch the failure of a query and then end as if it had succeeded.
 
-    A handler within a loop may start the query again, and a file that ends with a code of its own, or asks a
-    query for its exception, may do so for this one: neither is reported.
+    A handler within a loop may restart the query, and a file that exits with a code of its own, or reads a
+    query's exception, may do so for this one: neither is reported.
     """
     nodes = list(ast.walk(found.tree))
     if any(_calls_of(node) in _ENDING or _asks(node) for node in nodes):
@@ -56,12 +56,14 @@ def ending_hits(found: Evaluated) -> Iterator[CodeLocation]:
         for handler in node.handlers if waits else ():
             if _catches(handler) and _is_silent(handler):
                 yield CodeLocation(
-                    "HF411", handler, "a query's failure is caught here, and the file ends with exit code 0"
+                    "HF411",
+                    handler,
+                    "the failure of a query is caught here, and the program exits with code 0",
                 )
 
 
 def _calls_of(node: ast.AST) -> str:
-    """The last part of the name of what is called or read."""
+    """Return the last part of each name that is called or read."""
     if isinstance(node, ast.Call):
         node = node.func
         return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -69,7 +71,7 @@ def _calls_of(node: ast.AST) -> str:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Return whether a query is asked for its exception; a logger is passed one."""
+    """Return True if a query is asked for its exception or a logger is passed one."""
     return isinstance(node, ast.Call) and _calls_of(node) == "exception" and not node.args
 
 
@@ -94,18 +96,27 @@ PROVIDER: Final = f"{STORE}providerClass"
 UNSAFE: Final = {
     f"{STREAMING}statefulOperator.checkCorrectness.enabled": (
         "false",
-        "chains of operators whose result is wrong may start",
+        "chains of operators with a wrong result may start",
     ),
-    f"{STREAMING}unsupportedOperationCheck": ("false", "queries that Spark cannot answer rightly may start"),
-    f"{STREAMING}statefulOperator.useStrictDistribution": ("false", "rows may go where their state is not"),
-    f"{STORE}stateSchemaCheck": ("false", "state is read by a schema that it was not written with"),
-    f"{STORE}formatValidation.enabled": ("false", "rows of a broken store are read as they are"),
+    f"{STREAMING}unsupportedOperationCheck": (
+        "false",
+        "queries that Spark cannot answer correctly may start",
+    ),
+    f"{STREAMING}statefulOperator.useStrictDistribution": (
+        "false",
+        "rows may be sent to a partition without their state",
+    ),
+    f"{STORE}stateSchemaCheck": (
+        "false",
+        "state is read with a schema other than the one it was written with",
+    ),
+    f"{STORE}formatValidation.enabled": ("false", "rows of a damaged store are read without an error"),
     f"{STORE}skipNullsForStreamStreamJoins.enabled": (
         "true",
-        "a damaged store of a join loses rows in silence",
+        "a damaged store of a join loses rows without an error",
     ),
-    "spark.sql.files.ignoreCorruptFiles": ("true", "input that cannot be read is left out in silence"),
-    "spark.sql.files.ignoreMissingFiles": ("true", "input that is gone is left out in silence"),
+    "spark.sql.files.ignoreCorruptFiles": ("true", "unreadable input is skipped without an error"),
+    "spark.sql.files.ignoreMissingFiles": ("true", "missing input is skipped without an error"),
 }
 # Settings that bound what Spark's pages keep.
 _PAGES: Final = frozenset(
@@ -144,17 +155,17 @@ def setting_hits(found: Evaluated) -> Iterator[CodeLocation]:
 
 
 def _room_hits(settings: ProgramSettings) -> Iterator[CodeLocation]:
-    """Cores that are too few for the partitions, and too little memory beside the heap for RocksDB."""
+    """Find too few cores for the partitions, and too little memory outside the heap for RocksDB."""
     text, cores = settings.text(SHUFFLE_PARTITIONS_KEY) or "", cores_of(settings.master, settings.text)
     if text.isdecimal() and cores is not None and too_many(int(text), cores):
         node = settings.made[SHUFFLE_PARTITIONS_KEY][1]
-        yield CodeLocation("HF312", node, f"{text} partitions are worked off by {cores} cores")
+        yield CodeLocation("HF312", node, f"{text} partitions run on {cores} cores")
     budget, room = rocksdb_budget_mb(settings.text), room_beside_heap_mb(settings.master, settings.text)
     if budget is not None and room is not None and settings.known and budget >= room:
         key = next(
             key for key in (f"{STORE}rocksdb.maxMemoryUsageMB", BOUNDED_MEMORY_KEY) if key in settings.made
         )
-        what = f"RocksDB may take {budget} MB, and an executor has {room} MB beside its heap"
+        what = f"RocksDB may take {budget} MB, but an executor has {room} MB outside its heap"
         yield CodeLocation("HF313", settings.made[key][1], what)
 
 
@@ -164,7 +175,7 @@ def _page_hits(found: Evaluated) -> Iterator[CodeLocation]:
         return
     if any(writer.started is not None and not writer.ends for writer in found.writers):
         yield CodeLocation(
-            "HF314", settings.built, "the session is built without a bound for what its pages keep"
+            "HF314", settings.built, "the session is built without limits for what Spark's UI retains"
         )
 
 
@@ -175,13 +186,13 @@ def _plain_hits(settings: ProgramSettings) -> Iterator[CodeLocation]:
     retained = f"{STREAMING}minBatchesToRetain"
     text = settings.text(retained)
     if text is not None and text.isdecimal() and int(text) < _FEWEST_BATCHES:
-        yield CodeLocation("HF307", settings.made[retained][1], f"{text} batches are retained")
+        yield CodeLocation("HF307", settings.made[retained][1], f"only {text} batches are retained")
     changelog = f"{STORE}rocksdb.changelogCheckpointing.enabled"
     if settings.text(changelog) == "false":
-        yield CodeLocation("HF308", settings.made[changelog][1], "changelogCheckpointing is off")
+        yield CodeLocation("HF308", settings.made[changelog][1], "changelog checkpointing is off")
     checksum = f"{STORE}rowChecksum.enabled"
     if settings.text(checksum) == "false":
-        yield CodeLocation("HF309", settings.made[checksum][1], "rowChecksum is off")
+        yield CodeLocation("HF309", settings.made[checksum][1], "row checksums are off")
     form = f"{STORE}checkpointFormatVersion"
     if settings.text(form) == "1":
         yield CodeLocation("HF310", settings.made[form][1], "checkpointFormatVersion is 1")
@@ -196,7 +207,7 @@ def _stateful_hits(found: Evaluated) -> Iterator[CodeLocation]:
         )
     if settings.text("spark.dynamicAllocation.enabled") == "true":
         node = settings.made["spark.dynamicAllocation.enabled"][1]
-        yield CodeLocation("HF311", node, "dynamicAllocation is on, and the query has state")
+        yield CodeLocation("HF311", node, "dynamic allocation is on, and the query is stateful")
     bounded = f"{STORE}rocksdb.boundedMemoryUsage"
     unbounded = settings.text(bounded) == "false" or bounded not in settings.made
     if provider == ROCKSDB_PROVIDER and unbounded and settings.known and not settings.own:
@@ -208,7 +219,9 @@ def _stateful_hits(found: Evaluated) -> Iterator[CodeLocation]:
         return
     if PROVIDER not in settings.made:
         yield CodeLocation(
-            "HF302", settings.built, "the session is built without a provider, and the query has state"
+            "HF302",
+            settings.built,
+            "the session is built without a state store provider, and the query is stateful",
         )
     if "spark.sql.shuffle.partitions" not in settings.made:
         yield CodeLocation(
@@ -311,20 +324,22 @@ def _aggregate_hits(operator: Stateful) -> Iterator[CodeLocation]:
     marks = ", ".join(sorted(f"`{column}`" for column in columns))
     if windowed and keys.unmarked & columns:
         yield CodeLocation(
-            "HF208", operator.node, f"the window does not have the mark of the watermark's column, {marks}"
+            "HF208", operator.node, f"the window's column {marks} does not carry the watermark"
         )
     elif windowed and not (keys.used | keys.names) & operator.time_columns:
         if keys.used & columns:
             yield CodeLocation(
-                "HF208", operator.node, f"{marks} is made anew behind the watermark, and has no mark then"
+                "HF208",
+                operator.node,
+                f"{marks} is computed again after the watermark, and no longer carries it",
             )
             return
         yield CodeLocation(
-            "HF202", operator.node, f"the window is over another column than the watermark's, {marks}"
+            "HF202", operator.node, f"the window uses a column other than the watermark's, {marks}"
         )
     elif not windowed and not keys.names & operator.time_columns:
         yield CodeLocation(
-            "HF102", operator.node, f"the keys {listed(keys)} have neither a window nor the event time"
+            "HF102", operator.node, f"the keys {listed(keys)} include neither a window nor the event time"
         )
 
 
@@ -339,12 +354,12 @@ def _dedupe_hits(operator: Stateful) -> Iterator[CodeLocation]:
         return  # all columns, the event time among them
     if not keys.names & operator.time_columns:
         yield CodeLocation(
-            "HF104", operator.node, f"{operator.method} by {listed(keys)} does not have the event time"
+            "HF104", operator.node, f"{operator.method} by {listed(keys)} does not include the event time"
         )
     elif len(keys.names) > 1:
         time = ", ".join(f"`{name}`" for name in sorted(keys.names & operator.time_columns))
         yield CodeLocation(
-            "HF105", operator.node, f"{operator.method} has the event time {time} among its keys"
+            "HF105", operator.node, f"{operator.method} includes the event time {time} among its keys"
         )
 
 
@@ -366,7 +381,9 @@ def _join_hits(operator: Stateful) -> Iterator[CodeLocation]:
         return
     timed = keys.compares or keys.names & operator.time_columns or keys.calls & {"window", "between"}
     if not timed and not (keys.used & operator.time_columns):
-        yield CodeLocation("HF107", operator.node, "two streams are joined without a bound of their times")
+        yield CodeLocation(
+            "HF107", operator.node, "two streams are joined without a bound on their event times"
+        )
 
 
 def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[CodeLocation]:
@@ -374,16 +391,18 @@ def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Cod
     for frame, node in found.dropped:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if method in _LOSING and (frame.streaming or method == "withWatermark"):
-            yield CodeLocation("HF201", node, f"the frame that {method} gives is not kept")
+            yield CodeLocation("HF201", node, f"the DataFrame that {method} returns is discarded")
     for mark, before in found.marks:
         needing = [each for each in before.operators if each.kind == "aggregate" and not each.watermarks]
         if before.streaming and needing and needing[-1].known:
             yield CodeLocation(
-                "HF203", mark.node, f"the watermark stands behind the aggregate in line {_line(needing[-1])}"
+                "HF203",
+                mark.node,
+                f"the watermark is declared after the aggregate in line {_line(needing[-1])}",
             )
         if before.watermarks and before.known and not before.operators:
             again.add(id(mark.node))
-            yield CodeLocation("HF205", mark.node, "a stream that has a watermark gets another one")
+            yield CodeLocation("HF205", mark.node, "a stream that already has a watermark gets a second one")
     seen: set[int] = set()
     for operator in operators:
         for mark in (*operator.watermarks, *operator.other):
@@ -393,7 +412,7 @@ def _watermark_hits(found: Evaluated, operators: list[Stateful]) -> Iterator[Cod
     for operator in operators:
         marks = {id(mark.node) for mark in (*operator.watermarks, *operator.other)} - again
         if len(marks) > 1 and operator.known:
-            yield CodeLocation("HF206", operator.node, f"{len(marks)} watermarks meet here")
+            yield CodeLocation("HF206", operator.node, f"{len(marks)} watermarks are combined here")
             break
 
 
@@ -404,11 +423,11 @@ def _line(operator: Stateful) -> int:
 def _long_hits(mark: Watermark) -> Iterator[CodeLocation]:
     ms = delay_ms(mark.delay)
     if ms is not None and ms > _DAY_MS:
-        yield CodeLocation("HF204", mark.node, f"the watermark waits {mark.delay}")
+        yield CodeLocation("HF204", mark.node, f"the watermark has a delay of {mark.delay}")
 
 
 def delay_ms(text: str | None) -> int | None:
-    """A delay as Spark reads it; None where it cannot be told."""
+    """Return a delay as Spark reads it; None if unknown."""
     if text is None:
         return None
     words = text.lower().removeprefix("interval").strip()
@@ -428,7 +447,7 @@ def _complete_hits(writer: WriterValue) -> Iterator[CodeLocation]:
     if last is None or not last.keys.known or not (last.keys.names or last.keys.calls):
         return
     node = writer.nodes.get("mode", writer.node)
-    yield CodeLocation("HF108", node, f"output mode complete over the keys {listed(last.keys)}")
+    yield CodeLocation("HF108", node, f"output mode complete with the keys {listed(last.keys)}")
 
 
 def _salt_hits(writer: WriterValue) -> Iterator[CodeLocation]:
@@ -439,7 +458,7 @@ def _salt_hits(writer: WriterValue) -> Iterator[CodeLocation]:
             yield CodeLocation(
                 "HF110",
                 operator.node,
-                "rows are grouped by a number of chance, and nothing adds the parts up",
+                "rows are grouped by a random number, and no second aggregate adds the parts up",
             )
 
 
@@ -521,7 +540,9 @@ def _place_hits(writer: WriterValue, settings: ProgramSettings, local: bool) -> 
     yield from _temporary_hits(place, node)
     text = place.value.lower()
     if text.startswith("file:") and not text.startswith(_TEMPORARY) and not local:
-        yield CodeLocation("HF403", node, f"the checkpoint is at {place.value}, on the disk of one machine")
+        yield CodeLocation(
+            "HF403", node, f"the checkpoint is at {place.value}, on the local disk of one machine"
+        )
     if text.startswith(_OBJECTS) and started is not None and not writer.own:
         if not writer.triggered:
             yield CodeLocation(
@@ -536,12 +557,12 @@ def _place_hits(writer: WriterValue, settings: ProgramSettings, local: bool) -> 
             yield CodeLocation(
                 "HF408",
                 settings.built,
-                f"the checkpoint is at {place.value}, with the usual file manager",
+                f"the checkpoint is at {place.value}, with the default file manager",
             )
 
 
 def _shared_hits(found: Evaluated) -> Iterator[CodeLocation]:
-    """Queries that have one checkpoint; of two branches only one runs."""
+    """Find queries with the same checkpoint; of two branches only one runs."""
     first: dict[str, ast.AST] = {}
     parents = {id(inner): outer for outer in ast.walk(found.tree) for inner in ast.iter_child_nodes(outer)}
     for writer in found.writers:
@@ -552,7 +573,7 @@ def _shared_hits(found: Evaluated) -> Iterator[CodeLocation]:
         if before is not writer.started and not _are_alternatives(before, writer.started, parents):
             line = CodeLocation("", before, "").line
             yield CodeLocation(
-                "HF409", node, f"the query in line {line} has the checkpoint {place.value} too"
+                "HF409", node, f"the query in line {line} also has the checkpoint {place.value}"
             )
 
 
@@ -590,14 +611,14 @@ def _looking_hits(writer: WriterValue) -> Iterator[CodeLocation]:
     served = sorted(writer.frame.sources & _SERVICES)
     placed = "checkpointlocation" in writer.options and not writer.own
     if served or placed:
-        why = f"a stream from {served[0]} goes to it" if served else "its query has a checkpoint"
+        why = f"it receives a stream from {served[0]}" if served else "its query has a checkpoint"
         yield CodeLocation(
             "HF406", writer.nodes.get("format", writer.node), f"the sink is {writer.format}, and {why}"
         )
 
 
 def _file_hits(writer: WriterValue) -> Iterator[CodeLocation]:
-    """Sinks of files, whose log of what they have written grows for ever."""
+    """Find file sinks, whose log of written files grows without limit."""
     call = writer.started
     by_path = (
         isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "start"
@@ -605,7 +626,9 @@ def _file_hits(writer: WriterValue) -> Iterator[CodeLocation]:
     kind = writer.format or ("parquet" if by_path and writer.path is not None else None)
     if not writer.own and writer.known and by_path and kind in _FILES and "retention" not in writer.options:
         yield CodeLocation(
-            "HF410", writer.nodes.get("format", writer.node), f"the sink is {kind}, and its log has no end"
+            "HF410",
+            writer.nodes.get("format", writer.node),
+            f"the sink is {kind}, and its log grows without limit",
         )
 
 
@@ -645,7 +668,7 @@ def _definition(function: Any, writer: WriterValue, found: Evaluated) -> Any:
 
 
 def _derived(body: list[ast.AST], first: str) -> set[str]:
-    """The names that hold the batch, or a frame made of it."""
+    """Return the names that hold the batch, or a DataFrame derived from it."""
     names = {first}
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.Assign) and _root(node.value) in names and not _is_action(node.value):
@@ -658,14 +681,14 @@ def _is_action(node: ast.AST) -> bool:
 
 
 def _root(node: ast.AST) -> str | None:
-    """The name that a chain of calls begins with."""
+    """Return the name that a chain of calls begins with."""
     while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
 def _called(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """The methods and writers of the batch that are used, the innermost of each chain."""
+    """Return the methods and writers of the batch that are used, the innermost of each chain."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.Attribute) and _root(node) in names:
             outer = node.attr in _ACTIONS and any(
@@ -676,7 +699,7 @@ def _called(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str
 
 
 def _most_actions(body: list[ast.AST], names: set[str]) -> list[ast.AST]:
-    """The actions on the batch along the way that has most of them: of two branches only one runs."""
+    """Return the actions on the batch on the branch with most of them."""
     found: list[ast.AST] = []
     for node in body:
         if isinstance(node, (ast.If, ast.IfExp)):
@@ -699,7 +722,7 @@ def _reads(body: list[ast.AST], name: str) -> bool:
 
 
 def _appends(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """The writes of the batch that add rows each time."""
+    """Return the writes of the batch that append rows each time."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue

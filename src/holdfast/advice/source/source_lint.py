@@ -27,9 +27,9 @@ class Suppression:
 
     Attributes:
         line: The line.
-        column: Where it begins, from 1.
-        rules: The ids that it names.
-        reason: Why they do not count; empty where it gives none.
+        column: The first column, from 1.
+        rules: The IDs of the rules.
+        reason: The reason; empty if the comment gives none.
     """
 
     line: int
@@ -43,12 +43,12 @@ class Suppression:
             return "the comment names no rule"
         unknown = [rule for rule in self.rules if rule not in known]
         if unknown:
-            return f"the comment names {unknown[0]}, which is no rule"
+            return f"the comment names {unknown[0]}, which is not a rule"
         return None if self.reason else f"the comment gives no reason for {', '.join(self.rules)}"
 
 
 def suppressions(text: str) -> list[Suppression]:
-    """The comments of a file that suppress rules; the file is known to be Python."""
+    """Return the comments of a valid Python file that suppress rules."""
     found = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         match = _COMMENT.match(token.string) if token.type == tokenize.COMMENT else None
@@ -77,7 +77,7 @@ def hits_in(found: Evaluated) -> Iterator[CodeLocation]:
 
 
 def read_source(path: Path) -> str:
-    """The text of a file of code.
+    """Return the text of a source file.
 
     Raises:
         Invalid: It cannot be read, is too large, or is not text in UTF-8.
@@ -86,36 +86,36 @@ def read_source(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise Invalid(
-                "the file is too large to be a job",
+                "the file is too large to lint",
                 code="HF-E2013",
                 where=where,
                 expected=f"at most {_MOST_BYTES >> 20} MB",
-                hint="name the file that has the query",
+                hint="give the file that has the query",
             )
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid(
-            "the file is not text in UTF-8",
+            "the file is not UTF-8 text",
             code="HF-E2014",
             where=where,
-            found=f"byte {error.object[error.start]:#x} at {error.start}",
+            found=f"byte {error.object[error.start]:#x} at offset {error.start}",
             hint="save it as UTF-8",
         ) from error
     except OSError as error:
         raise Invalid(
-            "the file cannot be read",
+            "cannot read the file",
             code="HF-E2015",
             where=where,
             found=error.strerror,
-            hint="let this user read it",
+            hint="give this user read permission on the file",
         ) from error
 
 
 def parsed(text: str, where: str) -> ast.Module:
-    """The syntax tree of a file.
+    """Return the syntax tree of a file.
 
     Raises:
-        Invalid: It is not Python that this interpreter knows.
+        Invalid: It is not valid Python for this interpreter.
     """
     try:
         return ast.parse(text)
@@ -125,13 +125,13 @@ def parsed(text: str, where: str) -> ast.Module:
             code="HF-E2016",
             where=f"{where}:{error.lineno or 1}",
             found=error.msg,
-            hint="mend it first: `python -m py_compile` says the same",
+            hint="fix the syntax; `python -m py_compile FILE` reports the same error",
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise Invalid(
             "the file is not valid Python",
             code="HF-E2016",
             where=where,
-            found=str(error) or "expressions that are nested too deeply",
-            hint="mend it first: `python -m py_compile` says the same",
+            found=str(error) or "expressions nested too deeply",
+            hint="fix the syntax; `python -m py_compile FILE` reports the same error",
         ) from error

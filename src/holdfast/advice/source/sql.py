@@ -1,7 +1,8 @@
 """Parse a plain SELECT in the text of a program.
 
-Whatever has a query inside of it, a set operation, a table function or a clause that is not known here is not
-followed, and nothing is said of it.
+Statements with subqueries, set operations, table functions or unknown clauses are not analyzed, and nothing
+is
+reported for them.
 """
 
 from __future__ import annotations
@@ -49,25 +50,25 @@ _VIEW: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, text, number or sign of SQL, as it is written."""
+    """A word, text, number or sign of SQL as written."""
 
     kind: str
     written: str
 
     @property
     def key(self) -> str:
-        """The token as a keyword or sign; empty for a quoted name or a text."""
+        """Return the token as a keyword or sign; empty for a quoted name or a text."""
         return self.written.upper() if self.kind in ("word", "sign") and self.written[0] != "`" else ""
 
     @property
     def name(self) -> str:
-        """The token as a name."""
+        """Return the token as a name."""
         return self.written.strip("`").lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A table that is joined: its name, and the condition; None without one."""
+    """A joined table: its name, and the condition; None without one."""
 
     table: str
     condition: str | None
@@ -78,12 +79,12 @@ class Select:
     """A plain SELECT.
 
     Attributes:
-        distinct: Whether it is SELECT DISTINCT.
-        items: What is selected, each as it is written, with `AS` before a name.
-        table: What is read.
-        joined: What is joined with it, in order.
-        keys: What is grouped by, each the expression that represents it; None without GROUP BY.
-        view: The temporary view that is made of it.
+        distinct: True for SELECT DISTINCT.
+        items: The selected items as written, with `AS` before a name.
+        table: The table in FROM.
+        joined: The joined tables, in order.
+        keys: The grouping expressions; None without GROUP BY.
+        view: The temporary view created from it.
     """
 
     distinct: bool
@@ -95,7 +96,7 @@ class Select:
 
 
 def select_in(text: str) -> Select | None:
-    """The SELECT that a text is; None where it is more than is followed."""
+    """Parse a text as a SELECT; None if it is not a plain one."""
     made = _VIEW.match(text)
     tokens = _tokens(text if made is None else text[made.end() :])
     while tokens and tokens[-1].key == ";":
@@ -127,12 +128,12 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _called(tokens: Sequence[Token]) -> set[str]:
-    """Words that are functions here, such as `window(…)`."""
+    """Return the words that are called as functions, such as `window(…)`."""
     return {one.key for one, other in pairwise(tokens) if other.key == "("}
 
 
 def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
-    """The tokens that are in no parentheses, each with its place."""
+    """Return the tokens outside parentheses, each with its position."""
     depth = 0
     for at, token in enumerate(tokens):
         depth -= token.key in (")", "]")
@@ -142,7 +143,7 @@ def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
 
 
 def _clauses(tokens: Sequence[Token]) -> dict[str, list[Token]] | None:
-    """The tokens of each clause; None where their order is not that of a SELECT."""
+    """Return the tokens of each clause; None if their order is not that of a SELECT."""
     starts = [(at, token.key) for at, token in _outer(tokens) if token.key in _CLAUSES]
     order = [_CLAUSES.index(key) for _, key in starts]
     if order != sorted(set(order)):
@@ -152,19 +153,19 @@ def _clauses(tokens: Sequence[Token]) -> dict[str, list[Token]] | None:
 
 
 def _split(tokens: Sequence[Token], sign: str = ",") -> list[list[Token]]:
-    """The parts between signs that are in no parentheses."""
+    """Split tokens at signs outside parentheses."""
     cuts = [-1, *(at for at, token in _outer(tokens) if token.key == sign), len(tokens)]
     return [list(tokens[first + 1 : last]) for first, last in pairwise(cuts)]
 
 
 def _written(tokens: Sequence[Token]) -> str:
-    """Tokens as one text; texts in it are empty, so that no word of them passes for a column."""
+    """Join tokens to a text, with empty string literals, so that their words are not taken for columns."""
     words = ("''" if token.kind == "text" else token.written.strip("`") for token in tokens)
     return re.sub(r" ?([.(]) ?", r"\1", " ".join(words)).replace(" )", ")")
 
 
 def _aliased(item: Sequence[Token]) -> str:
-    """An item of a selection with `AS` before its name."""
+    """Return an item of a selection with `AS` before its name."""
     if len(item) < 2 or item[-1].kind != "word" or item[-1].key in ("END", "NULL", "TRUE", "FALSE"):
         return _written(item)
     before = item[-2]
@@ -215,7 +216,7 @@ def _tables(tokens: Sequence[Token]) -> tuple[str, tuple[Joined, ...]] | None:
 
 
 def _table(tokens: Sequence[Token]) -> str | None:
-    """The name of a table, which may have another one behind it."""
+    """Return the name of a table, which may be followed by an alias."""
     words = [token for token in tokens if token.key != "AS"]
     if not words or any(token.kind != "word" and token.key != "." for token in words):
         return None
@@ -238,11 +239,11 @@ _FEW: Final = re.compile(r"[%<>=]|\b(?:case|mod|is|in|between|like|not)\b", re.I
 
 
 def selected(select: Select, views: Mapping[str, Frame], node: ast.Call) -> Frame | None:
-    """The frame that a SELECT gives; None where it reads no view of the file.
+    """Return the DataFrame of a SELECT; None if it reads no view of the file.
 
     Args:
         select: The SELECT.
-        views: The frames that have a name, in small letters.
+        views: The DataFrames by view name, in lower case.
         node: The call that has the text.
     """
     tables = [select.table, *(each.table for each in select.joined)]
@@ -270,12 +271,12 @@ def selected(select: Select, views: Mapping[str, Frame], node: ast.Call) -> Fram
 
 
 def _condition(other: Joined) -> ColumnExpression:
-    """The condition of a join; without one nothing is compared."""
+    """Return the condition of a join; without one nothing is compared."""
     return ColumnExpression() if other.condition is None else sql(other.condition)
 
 
 def _columns(text: str) -> ColumnExpression:
-    """An expression as columns: a name by its last part."""
+    """Return an expression as columns: a name by its last part."""
     expression, _, _ = text.partition(" AS ")
     parts = expression.split(".")
     bare = all(part.isidentifier() for part in parts)

@@ -1,7 +1,7 @@
-"""The values that names of a program represent, and locations in its code.
+"""The values of names in a program, and locations in its code.
 
-A value is what a call on it needs to know: a frame has its watermarks and its stateful operators behind it.
-What cannot be told is `Unknown`, and a frame that came from there is not `known`: what it lacks is no
+A value has what calls on it need: a DataFrame has its watermarks and its stateful operators. Other values are
+`Unknown`, and a DataFrame derived from one is not `known`: a missing watermark or operator in it is no
 evidence.
 """
 
@@ -17,7 +17,7 @@ NOTHING: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value of which nothing is known."""
+    """An unknown value."""
 
 
 UNKNOWN: Final = Unknown()
@@ -25,14 +25,14 @@ UNKNOWN: Final = Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module, or something in one, by its full name."""
+    """A module, or a name in one, by its full name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A text or number; of an f-string only how it begins is known."""
+    """A text or number; for an f-string only its beginning is known."""
 
     value: Any
     whole: bool = True
@@ -79,14 +79,15 @@ class ColumnExpression:
     """An expression over columns.
 
     Attributes:
-        names: The columns that it is, each by itself: `ts` for `F.col("ts")`, nothing for `F.year("ts")`.
+        names: The plain columns it consists of: `ts` for `F.col("ts")`, nothing for `F.year("ts")`.
         used: All columns that it reads.
         calls: The functions in it, by the last part of their names.
-        aliases: The names that it gives, each with the expression that gets it.
-        texts: The texts of SQL in it.
-        compares: Whether it compares by more than equality.
-        known: Whether all of it could be told.
-        unmarked: Columns whose mark of event time it does not have, if they get one: those of a frame before
+        aliases: The names that it assigns, each with its expression.
+        texts: The SQL texts in it.
+        compares: True if it compares with an operator other than equality.
+        known: True if all of it is known.
+        unmarked: Columns without their event-time mark, if a watermark marks them: those of a DataFrame
+            before
             its watermark, and those that a window takes through a function.
     """
 
@@ -100,7 +101,7 @@ class ColumnExpression:
     unmarked: frozenset[str] = NOTHING
 
     def merged(self, other: ColumnExpression) -> ColumnExpression:
-        """Both beside each other."""
+        """Return the union of both."""
         return ColumnExpression(
             self.names | other.names,
             self.used | other.used,
@@ -113,17 +114,17 @@ class ColumnExpression:
         )
 
     def inside(self) -> ColumnExpression:
-        """The same as part of something larger, which is not a column by itself."""
+        """Return the expression as part of a larger one, where it is not a plain column."""
         return replace(self, names=NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A watermark that was declared.
+    """A declared watermark.
 
     Attributes:
-        column: The column of event time; None where it could not be told.
-        delay: The delay as it was written; None where it could not be told.
+        column: The event-time column; None if unknown.
+        delay: The delay as written; None if unknown.
         node: The call.
     """
 
@@ -134,21 +135,21 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Stateful:
-    """A stateful operator of a frame.
+    """A stateful operator of a DataFrame.
 
     Attributes:
-        kind: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor`, `keyed` or `own` for
-            operators of Holdfast that end by themselves.
+        kind: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor`, `keyed`, or `own` for
+            Holdfast operators that bound their own state.
         node: The call.
         method: The name of the method.
-        keys: What it groups by, or the condition of a join.
-        columns: What it computes.
-        watermarks: The watermarks before it; of a join those of its left side.
-        other: Of a join the watermarks of its right side.
-        known: Whether everything before it could be told.
-        time_columns: The columns that carry the event time or a window of it.
-        random_columns: The columns made by chance.
-        arguments: The arguments of the call, positions as numbers.
+        keys: The grouping keys, or the condition of a join.
+        columns: The computed columns.
+        watermarks: The watermarks before it; for a join those of its left side.
+        other: For a join, the watermarks of its right side.
+        known: True if everything before it is known.
+        time_columns: The columns with the event time or a window of it.
+        random_columns: The random columns.
+        arguments: The arguments of the call, positional ones by number.
     """
 
     kind: str
@@ -166,17 +167,17 @@ class Stateful:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame.
+    """A DataFrame.
 
     Attributes:
-        streaming: Whether it is a stream; None where that is not known yet.
-        known: Whether everything before it could be told.
-        sources: The formats that it is read from.
+        streaming: True for a stream; None if unknown.
+        known: True if everything before it is known.
+        sources: The formats of its sources.
         watermarks: All watermarks before it.
         operators: The stateful operators before it, in order.
-        time_columns: The columns that carry the event time or a window of it.
-        random_columns: The columns made by chance.
-        made_by: The call that made it.
+        time_columns: The columns with the event time or a window of it.
+        random_columns: The random columns.
+        made_by: The call that created it.
     """
 
     streaming: bool | None
@@ -189,7 +190,7 @@ class Frame:
     made_by: ast.AST | None = field(default=None, compare=False)
 
     def with_other(self, other: Frame) -> Frame:
-        """Both inputs of one frame."""
+        """Combine both inputs of one DataFrame."""
         return Frame(
             True if True in (self.streaming, other.streaming) else self.streaming,
             self.known and other.known,
@@ -202,13 +203,13 @@ class Frame:
 
 
 def unique(items: Iterable[Any]) -> tuple[Any, ...]:
-    """The items without those that represent the same call twice."""
+    """Return the items without duplicates of the same call."""
     return tuple({id(item.node): item for item in items}.values())
 
 
 @dataclass(slots=True)
 class ReaderValue:
-    """The result of `readStream` or `read`; options are noted in place, as Spark does."""
+    """The result of `readStream` or `read`; options are recorded in it, as in Spark."""
 
     streaming: bool
     options: dict[str, Any] = field(default_factory=dict)
@@ -217,7 +218,7 @@ class ReaderValue:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A frame that is grouped."""
+    """A grouped DataFrame."""
 
     frame: Frame
     keys: ColumnExpression
@@ -233,22 +234,22 @@ class OwnStream:
 
 @dataclass(slots=True)
 class WriterValue:
-    """The result of `writeStream` or `hf.sink`; options are noted in place, as Spark does.
+    """The result of `writeStream` or `hf.sink`; options are recorded in it, as in Spark.
 
     Attributes:
-        frame: What is written.
-        node: Where the writing begins.
-        own: Whether `hf.sink` made it.
-        options: Options by their names in small letters, each with the node that sets it.
+        frame: The written DataFrame.
+        node: The expression where the writer begins.
+        own: True for `hf.sink`.
+        options: Options by name in lower case, each with the node that sets it.
         format: The format.
         mode: The output mode.
-        triggered: Whether a trigger was given.
-        ends: Whether it is one that ends, such as availableNow.
-        function: What foreachBatch calls.
-        known: Whether all options could be told.
+        triggered: True if a trigger is set.
+        ends: True if the trigger ends the query, such as availableNow.
+        function: The function passed to foreachBatch.
+        known: True if all options are known.
         started: The call that starts it.
         nodes: The nodes that set format, mode and function, by these words.
-        path: The path or table that it was given.
+        path: The path or table.
     """
 
     frame: Frame
@@ -268,26 +269,26 @@ class WriterValue:
 
 @dataclass(slots=True)
 class Builder:
-    """A builder of a session."""
+    """A session builder."""
 
     node: ast.AST
 
 
 @dataclass(frozen=True, slots=True)
 class SessionValue:
-    """A session that the file has built."""
+    """A session built by the file."""
 
 
 @dataclass(slots=True)
 class ProgramSettings:
-    """The settings of Spark that a file makes.
+    """The Spark settings that a file makes.
 
     Attributes:
-        made: Each with its value and where it stands; the last one counts.
-        known: Whether all of them could be told.
-        built: Where the session is built; None where the file builds none.
-        own: Whether Holdfast makes the session.
-        master: Where Spark runs, as far as the file says.
+        made: Each setting with its value and node; the last one counts.
+        known: True if all settings are known.
+        built: The node that builds the session; None if the file builds none.
+        own: True if Holdfast builds the session.
+        master: The Spark master, if the file sets it.
     """
 
     made: dict[str, tuple[Any, ast.AST]] = field(default_factory=dict)
@@ -297,7 +298,7 @@ class ProgramSettings:
     master: str | None = None
 
     def text(self, key: str) -> str | None:
-        """A setting as Spark reads it; None where it is not made, or cannot be told."""
+        """Return a setting as Spark reads it; None if it is missing or unknown."""
         value, _ = self.made.get(key, (None, None))
         if isinstance(value, Const) and value.whole and value.value is not None:
             return str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
@@ -306,12 +307,12 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
-    """One place.
+    """A violation at a location in code.
 
     Attributes:
-        rule: The id of the rule.
+        rule: The ID of the rule.
         node: The code.
-        seen: What was seen there.
+        seen: The observation.
     """
 
     rule: str
@@ -320,7 +321,7 @@ class CodeLocation:
 
     @property
     def line(self) -> int:
-        """The line of the name that is called: in a chain not the first one."""
+        """Return the line of the called name, which in a chain is not the first line."""
         node = self.node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return node.func.end_lineno or node.lineno
@@ -328,7 +329,7 @@ class CodeLocation:
 
     @property
     def column(self) -> int:
-        """The column in that line, from 1."""
+        """Return the column in that line, from 1."""
         node = self.node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return (node.func.end_col_offset or len(node.func.attr)) - len(node.func.attr) + 1
@@ -336,6 +337,6 @@ class CodeLocation:
 
 
 def listed(columns: ColumnExpression) -> str:
-    """Columns as a person reads them."""
+    """Format columns for a message."""
     names = sorted(columns.names) or sorted(f"{call}(…)" for call in columns.calls)
     return ", ".join(f"`{name}`" for name in names) or "its columns"

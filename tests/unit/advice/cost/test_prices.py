@@ -59,19 +59,19 @@ def test_what_a_file_does_not_name_keeps_its_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fact", "found"),
     [
-        ('s3 = { price = 1, per = "parsec" }', "the unit of a price is unknown", "'parsec'"),
-        ('reads = { price = 1, per = "GB-month" }', "the unit of a price is unknown", "'GB-month'"),
-        ("s3 = { price = 1, per = 3 }", "the unit of a price is unknown", "3"),
-        ('s3 = { price = -1, per = "GB-month" }', "a price is a number", "-1"),
-        ('s3 = { price = nan, per = "GB-month" }', "a price is a number", "nan"),
-        ('s3 = { price = true, per = "GB-month" }', "a price is a number", "True"),
-        ('s3 = { price = "1", per = "GB-month" }', "a price is a number", "'1'"),
-        ("s3 = 0.02", "a price has an amount and a unit", "0.02"),
-        ("s3 = { price = 1 }", "a price has an amount and a unit", "{'price': 1}"),
-        ('tape = { price = 1, per = "GB-month" }', "this is no name of a price", "'tape'"),
-        ("currency = 3", "this is no currency", "3"),
-        ("s3 = ", "the file of prices cannot be read", None),
-        ("\udcff", "the file of prices cannot be read", None),
+        ('s3 = { price = 1, per = "parsec" }', "unknown unit of a price", "'parsec'"),
+        ('reads = { price = 1, per = "GB-month" }', "unknown unit of a price", "'GB-month'"),
+        ("s3 = { price = 1, per = 3 }", "unknown unit of a price", "3"),
+        ('s3 = { price = -1, per = "GB-month" }', "invalid amount of a price", "-1"),
+        ('s3 = { price = nan, per = "GB-month" }', "invalid amount of a price", "nan"),
+        ('s3 = { price = true, per = "GB-month" }', "invalid amount of a price", "True"),
+        ('s3 = { price = "1", per = "GB-month" }', "invalid amount of a price", "'1'"),
+        ("s3 = 0.02", "invalid price", "0.02"),
+        ("s3 = { price = 1 }", "invalid price", "{'price': 1}"),
+        ('tape = { price = 1, per = "GB-month" }', "unknown name in the price file", "'tape'"),
+        ("currency = 3", "invalid currency", "3"),
+        ("s3 = ", "cannot read the price file", None),
+        ("\udcff", "cannot read the price file", None),
     ],
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, text: str, fact: str, found: str | None) -> None:
@@ -88,9 +88,9 @@ def test_what_means_nothing_is_refused(tmp_path: Path, text: str, fact: str, fou
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no file of prices"):
+    with pytest.raises(NotFound, match="the price file does not exist"):
         read_prices(tmp_path / "nowhere.toml")
-    with pytest.raises(Invalid, match="this is no file of prices"):
+    with pytest.raises(Invalid, match="not a price file"):
         read_prices(tmp_path)
 
 
