@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.advice.codes import explain_code, known_codes
     from holdfast.advice.cost_api import cost, forecast_cost
     from holdfast.advice.prices import Prices
-    from holdfast.at_rest.state_api import StatesAtRest, state
+    from holdfast.at_rest.state_api import StateRows, StatesAtRest, state
     from holdfast.changes.bootstrap import Bootstrapped
     from holdfast.changes.edit_api import edit, erase, plan_edit, plan_erase, plan_undo, undo
     from holdfast.changes.evolving import EvolutionPlan, Evolved
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.guard_api import Guard, guard
     from holdfast.jobs.health import Health, health
+    from holdfast.jobs.open_checkpoint import OpenCheckpoint, checkpoint
     from holdfast.jobs.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
     from holdfast.jobs.trials.change_api import Change, change
@@ -144,6 +145,7 @@ _HOMES = {
         "Evolved",
     ),
     "holdfast.at_rest.state_api": (
+        "StateRows",
         "StatesAtRest",
         "state",
     ),
@@ -206,6 +208,10 @@ _HOMES = {
     "holdfast.jobs.health": (
         "Health",
         "health",
+    ),
+    "holdfast.jobs.open_checkpoint": (
+        "OpenCheckpoint",
+        "checkpoint",
     ),
     "holdfast.jobs.trials.drill": ("drill",),
     "holdfast.jobs.trials.evolution": (
@@ -317,6 +323,7 @@ __all__ = [
     "Failed",
     "ForkWarning",
     "Guard",
+    "Health",
     "HoldfastError",
     "Internal",
     "Invalid",
@@ -331,6 +338,7 @@ __all__ = [
     "ObjectStoreWarning",
     "OffsetPlan",
     "OffsetsMoved",
+    "OpenCheckpoint",
     "Operator",
     "Prices",
     "Promise",
@@ -340,6 +348,7 @@ __all__ = [
     "RocksDB",
     "Sink",
     "SkipRecords",
+    "StateRows",
     "StateTable",
     "StatesAtRest",
     "SyncPoint",
@@ -364,6 +373,7 @@ __all__ = [
     "change",
     "check",
     "check_spark",
+    "checkpoint",
     "checkpoints",
     "committed_files",
     "compare",

@@ -103,7 +103,7 @@ def require_package(package: str) -> None:
         MissingPackage: It is not installed.
     """
     if find_spec(package) is None:
-        raise _missing(package, _EXTRA_OF[package])
+        raise _missing(package, _EXTRA_OF.get(package))
 
 
 def install_for_jobs(*others: str, java: bool) -> str | None:
@@ -132,11 +132,11 @@ def _extra_of(package: str, *, for_jobs: bool) -> str:
     return "spark" if for_jobs else _EXTRA_OF[package]
 
 
-def _missing(package: str, extra: str, where: str | None = None) -> MissingPackage:
+def _missing(package: str, extra: str | None, where: str | None = None) -> MissingPackage:
     return MissingPackage(
         "a package that this needs is not installed",
         code="HF-E7062",
         where=where,
         found=f"no {package}",
-        hint=f"pip install 'holdfast[{extra}]'",
+        hint=f"pip install {package}" if extra is None else f"pip install 'holdfast[{extra}]'",
     )

@@ -100,6 +100,12 @@ class JsonShape:
         """Plain values for JSON."""
         return _written(self)
 
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        from holdfast.notebook import of_document
+
+        return of_document(type(self).__name__, self.as_dict())
+
 
 @functools.singledispatch
 def json_value(value: Any) -> Any:

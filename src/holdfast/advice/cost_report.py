@@ -149,7 +149,7 @@ _LEAST_SHARE: Final = 0.05
 
 
 def estimate_load_ms(size_bytes: int, files: int, medium: str, tasks: int) -> int:
-    """Estimate how long tasks take to load state: each reads its share of the bytes and waits for each file."""
+    """Estimate how long tasks take to load state: the time of its bytes, and a wait for each file."""
     return round((size_bytes / _BYTES_PER_MS + files * _FILE_MS[medium]) / tasks)
 
 

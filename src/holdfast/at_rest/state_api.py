@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
@@ -71,6 +72,31 @@ class StatesAtRest:
     def operators(self) -> tuple[NamedOperator, ...]:
         """The stateful operators with their states and the columns of these."""
         return self._reader.operators
+
+    def state(self, state: str, *, operator: str | int | None = None) -> StateRows:
+        """Return the rows of one state, for Arrow, pandas, Polars and notebooks.
+
+        Args:
+            state: The name of the state.
+            operator: The operator, where the name of the state occurs in several.
+
+        Raises:
+            NotFound: The state does not exist.
+            Invalid: Several states have this name.
+        """
+        self.pick(state, operator)
+        return StateRows(self, state, operator)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the states with their columns."""
+        from holdfast.notebook import page, table
+
+        rows = [
+            {**state.as_dict(), "partitions": operator.partitions}
+            for operator in self.operators()
+            for state in operator.states
+        ]
+        return page(f"{self.name}, batch {self.batch}", table(rows))
 
     def get(self, state: str, key: Any, *, operator: str | int | None = None) -> KeyState:
         """Return the state of one key: `exists`, `value`, `entries`, its location and size.
@@ -285,3 +311,63 @@ class StatesAtRest:
 
 def _duration(given: Duration | None, name: str) -> int | None:
     return None if given is None else parse_duration(given, name, allow_zero=True)
+
+
+class StateRows:
+    """The rows of one state at rest.
+
+    A notebook shows the first of them.
+
+    Args:
+        states: The states of the checkpoint or savepoint.
+        name: The name of the state.
+        operator: The operator, where the name of the state occurs in several.
+    """
+
+    def __init__(self, states: StatesAtRest, name: str, operator: str | int | None) -> None:
+        self._states = states
+        self._name = name
+        self._operator = operator
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table, with the columns of `StatesAtRest.arrow`."""
+        return self._states.arrow(self._name, operator=self._operator).read_all()
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a `pandas.DataFrame`."""
+        require_package("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return all rows as a `polars.DataFrame`.
+
+        Raises:
+            Unsupported: Polars is not installed.
+        """
+        require_package("polars")
+        return import_module("polars").DataFrame(self.to_arrow())
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """Return the first rows as an Arrow table; the others are not read to the end.
+
+        Args:
+            rows: The number of rows.
+        """
+        import pyarrow as pa
+
+        reader = self._states.arrow(self._name, operator=self._operator)
+        batches, count = [], 0
+        with reader:
+            for batch in reader:
+                batches.append(batch)
+                count += batch.num_rows
+                if count >= rows:
+                    break
+        return pa.Table.from_batches(batches, reader.schema).slice(0, rows)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the first rows."""
+        from holdfast.notebook import page, table
+
+        title = f"{self._name} of {self._states.name}, batch {self._states.batch}: first rows"
+        return page(title, table(self.head().to_pylist(), columns=True))

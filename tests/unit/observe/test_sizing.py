@@ -278,4 +278,6 @@ def test_in_real_time_mode_a_batch_as_long_as_its_interval_says_nothing() -> Non
     assert told(busy).state is not Provision.UNKNOWN
     at_once = told(batches(duration_ms=10_000, real_time=True))
     assert at_once.state is Provision.UNKNOWN
-    assert at_once.why[0] == "in real-time mode a batch lasts for the whole trigger interval, whatever arrives"
+    assert at_once.why[0] == (
+        "in real-time mode a batch lasts for the whole trigger interval, whatever arrives"
+    )

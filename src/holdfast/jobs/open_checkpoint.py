@@ -1,0 +1,112 @@
+"""`hf.checkpoint`: one checkpoint and what there is to ask of it, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast import checkpoints
+from holdfast.at_rest.state_api import StateRows, StatesAtRest
+from holdfast.at_rest.state_api import state as states_of
+from holdfast.external.view import open_checkpoint
+from holdfast.jobs.health import Health
+from holdfast.jobs.health import health as health_of
+from holdfast.notebook import page, sparkline
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.checkpoint import Batch, Checkpoint
+    from holdfast.checkpoints.verification.file_checks import Verification
+
+_SHOWN = 100
+
+
+def checkpoint(
+    address: str | os.PathLike[str], *, home: str | os.PathLike[str] | None = None
+) -> OpenCheckpoint:
+    """Open a checkpoint to look at it, in a notebook or a script.
+
+    Nothing is changed and no Spark is started; the query may run.
+
+    Args:
+        address: The checkpoint: a path or a URI.
+        home: The state home; by default the one of this directory.
+
+    Raises:
+        Invalid: The address cannot be one.
+        NotFound: The checkpoint does not exist.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+    """
+    opened = OpenCheckpoint(open_checkpoint(address).uri, home)
+    opened.read()
+    return opened
+
+
+class OpenCheckpoint:
+    """A checkpoint and what there is to ask of it.
+
+    A notebook shows its health and the course of its newest batches.
+
+    Args:
+        uri: The checkpoint.
+        home: The state home; by default the one of this directory.
+    """
+
+    def __init__(self, uri: str, home: str | os.PathLike[str] | None = None) -> None:
+        self.uri = uri
+        self._home = home
+
+    def __repr__(self) -> str:
+        return f"hf.checkpoint({self.uri!r})"
+
+    def read(self) -> Checkpoint:
+        """Return query, sources, operators and sizes at the newest committed batch."""
+        return checkpoints.read(self.uri)
+
+    def health(self) -> Health:
+        """Return damage, newest batch, restart, findings and the next command."""
+        return health_of(self.uri, home=self._home)
+
+    def verify(self) -> Verification:
+        """Look for damage in every file."""
+        return checkpoints.verify(self.uri, home=self._home)
+
+    def history(self, last: int | None = None) -> tuple[Batch, ...]:
+        """Return the committed batches that are still kept, oldest first.
+
+        Args:
+            last: The number of newest batches; all by default.
+        """
+        return checkpoints.history(self.uri, last)
+
+    def states(self, batch: int | None = None) -> StatesAtRest:
+        """Return all states at one batch, as `hf.state` does.
+
+        Args:
+            batch: The batch; the newest by default.
+        """
+        return states_of(self.uri, batch)
+
+    def state(self, state: str, *, operator: str | int | None = None, batch: int | None = None) -> StateRows:
+        """Return the rows of one state: `.to_pandas()`, `.to_arrow()`, `.to_polars()`.
+
+        Args:
+            state: The name of the state.
+            operator: The operator, where the name of the state occurs in several.
+            batch: The batch; the newest by default.
+        """
+        return self.states(batch).state(state, operator=operator)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        batches = self.history(_SHOWN)
+        durations = [batch.duration_ms / 1000 for batch in batches if batch.duration_ms is not None]
+        lines = [
+            (sparkline(durations, "seconds of a batch"), "Duration of batches"),
+            (
+                sparkline([batch.new_bytes for batch in batches], "new bytes of a batch"),
+                "New bytes of batches",
+            ),
+        ]
+        drawn = "".join(f"<div>{line} {label}</div>" for line, label in lines if line)
+        return page(self.uri, self.health()._repr_html_(), drawn)
