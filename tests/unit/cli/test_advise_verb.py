@@ -192,7 +192,7 @@ def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
     )
     assert re.search(r"^s3 .* USD \+  ", shown, re.MULTILINE)
     assert "\n+ and requests (no price given)\n" in shown
-    assert "not told: the cost of requests and memory" in shown
+    assert "unknown: the cost of requests and memory" in shown
 
 
 def test_advice_and_cost_have_one_sum_for_one_plan(holdfast: Holdfast) -> None:
