@@ -90,7 +90,7 @@ def test_a_full_standard_output_is_told(line: str, cli: ForkedCli, place: Path) 
     with Path("/dev/full").open("w") as full:
         said = cli.run(typed(line, place), cwd=place, environ=around(place), stdout=full.fileno())
     assert said.returncode == 5, said.stderr
-    assert "error: standard output cannot be written" in said.stderr
+    assert "error: cannot write to standard output" in said.stderr
     assert "Traceback" not in said.stderr
 
 

@@ -37,8 +37,8 @@ def test_its_driver_says_the_same_and_no_job_is_left(
 @pytest.mark.parametrize(
     ("option", "fact"),
     [
-        (["--set", "nonsense"], "this is not a setting"),
-        (["--conf", "=x"], "this is not a setting"),
+        (["--set", "nonsense"], "invalid setting"),
+        (["--conf", "=x"], "invalid setting"),
         (["--set", "nothing=1"], "no such setting"),
     ],
 )

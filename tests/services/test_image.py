@@ -187,14 +187,14 @@ def test_doctor_says_what_a_container_lacks(container: Container) -> None:
     assert container.run("holdfast", "doctor").wait(PATIENCE_S) == 0, container.said()
     assert "jobs: ready" in container.said()
     assert container.run("holdfast", "doctor", scratch=False).wait(PATIENCE_S) == 1
-    assert "/tmp is on a file system that is mounted read-only" in container.said()
+    assert "/tmp is on a read-only file system" in container.said()
     assert container.run("holdfast", "doctor", user=12345).wait(PATIENCE_S) == 1
     assert "this user has no name, and Spark does not start without one" in container.said()
     nowhere = {"HOLDFAST_HOME": "/home/holdfast"}
     assert container.run("holdfast", "doctor", environ=nowhere).wait(PATIENCE_S) == 1
-    assert "/home is on a file system that is mounted read-only" in container.said()
+    assert "/home is on a read-only file system" in container.said()
     assert container.run("holdfast", "run", "/jobs/counts.py", environ=nowhere).wait(PATIENCE_S) == 2
-    assert "error: the state home cannot be written" in container.said()
+    assert "error: the state home is not writable" in container.said()
     assert "Traceback" not in container.said()
 
 

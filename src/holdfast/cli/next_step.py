@@ -1,7 +1,7 @@
 """The next step after a verb: one line with real values, for a person at a terminal.
 
-A verb names the call that follows it. Nobody is told in a pipe, with --json or with --quiet, and a hint that
-cannot be made is left out: no verb fails for want of one.
+A verb names the call that follows it. Nothing is printed in a pipe, with --json or with --quiet, and a verb
+never fails because a next step cannot be computed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_wanted(json: bool) -> bool:
 
 
 def _tell(text: str) -> None:
-    """A line in one piece, however wide the terminal is: a call is to be pasted."""
+    """Print a line without breaking it, so that it can be pasted."""
     standard_streams.say(f"{text}\n")
 
 
@@ -49,18 +49,18 @@ def say(json: bool, *words: str) -> None:
 
     Args:
         json: Whether the answer is JSON.
-        words: What follows `holdfast`; nothing is said without any.
+        words: The words after `holdfast`; without any, nothing is printed.
     """
     if words and is_wanted(json):
         _tell(f"next: {shlex.join(('holdfast', *words))}")
 
 
 def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
-    """Name a call that takes some looking up, which is done for a listener only.
+    """Name a call that has to be looked up; it is looked up only if it is printed.
 
     Args:
         json: Whether the answer is JSON.
-        find: Gives what follows `holdfast`, or nothing.
+        find: Returns the words after `holdfast`, or none.
     """
     if is_wanted(json):
         with suppress(HoldfastError, OSError):
@@ -72,18 +72,18 @@ def say_for_real(json: bool, *, ready: bool = True) -> None:
 
     Args:
         json: Whether the answer is JSON.
-        ready: Whether it would do something, and needs nothing else of the person.
+        ready: Whether the call would change something and needs no further option.
     """
     if ready and _DRY_RUN in sys.argv:
         say(json, *(word for word in sys.argv[1:] if word != _DRY_RUN))
 
 
 def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
-    """Name several calls, each with what it is for.
+    """Name several calls, each with its purpose.
 
     Args:
         json: Whether the answer is JSON.
-        steps: Lines of a shell, with a few words on each.
+        steps: Shell commands, each with its purpose.
         end: A sentence below them.
     """
     if not is_wanted(json):
@@ -102,12 +102,12 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
 
 
 def say_start(json: bool, checkpoint: str, original: str) -> None:
-    """Name what starts on a checkpoint that was made: the job that had the original, or one's own query.
+    """Name the start on a new checkpoint: of the job that had the original, or of a query of one's own.
 
     Args:
         json: Whether the answer is JSON.
         checkpoint: The new one.
-        original: The one that it was made of.
+        original: The checkpoint that it was made from.
     """
     if not is_wanted(json):
         return
@@ -125,7 +125,7 @@ def say_start(json: bool, checkpoint: str, original: str) -> None:
 
 
 def say_option(json: bool, checkpoint: str) -> None:
-    """Name the option with which one's own query starts on a checkpoint."""
+    """Name the option that starts a query of one's own on a checkpoint."""
     from holdfast.config.checks import local_path
 
     if is_wanted(json):
@@ -135,7 +135,7 @@ def say_option(json: bool, checkpoint: str) -> None:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Whoever runs verbs within this process says what comes next."""
+    """Print no next steps while verbs run inside this process."""
     global _silent  # noqa: PLW0603 - as standard error is one for the process, so is this
     before, _silent = _silent, True
     try:
@@ -145,7 +145,7 @@ def silent() -> Iterator[None]:
 
 
 def typed(address: str) -> str:
-    """An address as it is typed here: on this machine a path, and a short one below this directory."""
+    """Return an address as typed in a shell: a local path, relative if below the working directory."""
     from holdfast.config.checks import local_path
 
     path = local_path(address)
@@ -163,7 +163,7 @@ def catalog_for(checkpoint: str, home: str | None) -> str | None:
         home: The state home that was given.
 
     Returns:
-        A directory as it is typed; None where there is nothing beside a checkpoint.
+        A directory as it is typed; None if a checkpoint can have no neighbour.
     """
     from holdfast.layout import SAVEPOINTS_BESIDE, beside
 
@@ -181,9 +181,9 @@ def catalog_for(checkpoint: str, home: str | None) -> str | None:
 
 
 def savepoint_word(address: str) -> str:
-    """A savepoint as it is typed here: its directory, and so much of its id as tells it from others.
+    """Return a savepoint as typed: its directory and the shortest unambiguous prefix of its id.
 
-    What is not an address of a savepoint stays as it is.
+    Any other address is returned unchanged.
     """
     from holdfast.savepoints.catalog import ids, is_savepoint, split_address
     from holdfast.storage import open_storage
@@ -199,7 +199,7 @@ def savepoint_word(address: str) -> str:
 
 
 def restored_beside(checkpoint: str) -> str:
-    """A directory next to a checkpoint for one that is made of its savepoint; nothing is there yet."""
+    """Return an unused directory next to a checkpoint, for restoring its savepoint."""
     from holdfast.config.checks import local_path
 
     place = f"{checkpoint.rstrip('/')}{_RESTORED}"
@@ -211,7 +211,7 @@ def restored_beside(checkpoint: str) -> str:
 
 
 def restore_words(savepoint: str, checkpoint: str) -> tuple[str, ...]:
-    """The look at what a restore would make.
+    """Return the words of a restore with --dry-run.
 
     Args:
         savepoint: The savepoint's address.
@@ -221,7 +221,7 @@ def restore_words(savepoint: str, checkpoint: str) -> tuple[str, ...]:
 
 
 def run_words(target: str, home: str | None, *more: str) -> tuple[str, ...]:
-    """The start of a job; nothing where its file is not here."""
+    """Return the words that start a job; none if its file does not exist."""
     from holdfast.jobs.loader import split_target
 
     if not split_target(target)[0].is_file():
@@ -230,18 +230,18 @@ def run_words(target: str, home: str | None, *more: str) -> tuple[str, ...]:
 
 
 def home_words(home: str | None) -> tuple[str, ...]:
-    """The state home, where it was given."""
+    """Return the words for the state home, if one was given."""
     return () if home is None else ("--home", home)
 
 
 def given_words(option: str, given: Sequence[str] | None) -> Iterator[str]:
-    """An option that was given several times."""
+    """Yield the words of a repeated option."""
     for value in given or ():
         yield from (option, value)
 
 
 def job_at(checkpoint: str, home: str | None) -> JobDetails | None:
-    """The job whose only query has a checkpoint; None if unknown."""
+    """Return the job whose only query uses a checkpoint, or None."""
     jobs = options.control(home)
     for status in jobs.jobs():
         details = jobs.details(status.job.name, batches=1)
@@ -252,7 +252,7 @@ def job_at(checkpoint: str, home: str | None) -> JobDetails | None:
 
 
 def key_word(key: Any) -> str:
-    """A key as it is typed: its value alone where that is one word, else JSON."""
+    """Return a key as typed: its value alone if that is one word, else JSON."""
     values = list(key.values()) if isinstance(key, dict) else []
     if len(values) == 1 and isinstance(values[0], (str, int)) and not isinstance(values[0], bool):
         text = str(values[0])

@@ -1,4 +1,4 @@
-"""`holdfast offsets`: where each source of a query goes on, and a new checkpoint that goes on elsewhere."""
+"""`holdfast offsets`: show the source offsets of a query, or create a checkpoint with different ones."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ Shown = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT|JOB|SP",
-        help="A checkpoint, also of a query that runs, a job, or a savepoint.",
+        help="A checkpoint (its query may run), a job, or a savepoint.",
         callback=whole_address,
     ),
 ]
 New = Annotated[
     str | None,
     typer.Argument(
-        metavar="[CHECKPOINT]", help="A new directory, as path or URI. [the checkpoint's name with -moved]"
+        metavar="[CHECKPOINT]", help="The new directory, a path or URI. [the checkpoint's name with -moved]"
     ),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="CHECKPOINT", help="The same, as an option.")]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="CHECKPOINT", help="The new directory, as an option.")
+]
 Source = Annotated[
     str | None, typer.Option("--source", metavar="SOURCE", help="The source's number or name. [the only one]")
 ]
 _STDIN = "-"
 _LARGEST_FILE = 1 << 26
-_PIPED = "what another program prints is read from standard input: give `-`"
-_SHOWS = "`holdfast offsets show` shows where each source goes on"
+_PIPED = "to read the output of another program, give `-` and pipe it in"
+_SHOWS = "see the present offsets with `holdfast offsets show`"
 
 
 @app.command("show")
 @examples("checkpoints/visits", "savepoints/20260305T080000")
 def show(source: Shown, *, home: options.Home = None, json: options.Json = False) -> None:
-    """Show where each source goes on: by topic and partition, table version, or entry of its log of files."""
+    """Show the position of each source: next record per partition, table version, or file log entry."""
     output.show(hf.offsets(checkpoint_of(source, home)), json, _show_positions)
 
 
@@ -70,29 +72,29 @@ def set_(
     name: Source = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(
-            "--at", metavar="T:P:N", help="Topic, partition and record that comes next; repeatable."
-        ),
+        typer.Option("--at", metavar="T:P:N", help="A topic, a partition and its next record. Repeatable."),
     ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--from", metavar="FILE|-", help="Lines T:P:N, as kafka-get-offsets prints them."),
+        typer.Option(
+            "--from", metavar="FILE|-", help="A file of T:P:N lines, as kafka-get-offsets prints them."
+        ),
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=0, metavar="N", help="The version of a Delta table.")
+        int | None, typer.Option("--version", min=0, metavar="N", help="A version of the Delta table.")
     ] = None,
     offset: Annotated[
-        str | None, typer.Option("--offset", metavar="JSON", help="A source's own offset, whatever it is.")
+        str | None, typer.Option("--offset", metavar="JSON", help="An offset in the source's own format.")
     ] = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state, whose sources continue where you say.
+    """Create a checkpoint with the same state and the source offsets you give.
 
-    For the first or last record, or those of a time, ask the broker: `kafka-get-offsets --time` prints what
-    --from reads. Rows that are read again count again in the state. A checkpoint needs --stopped, a savepoint
+    To start at the first or last record or at a time, pass the output of `kafka-get-offsets --time` to
+    --from. Rows that are read again are counted again in the state. A checkpoint needs --stopped, a savepoint
     does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
@@ -101,7 +103,7 @@ def set_(
     ways = [way for way in (at or None, given, version, offset) if way is not None]
     if len(ways) != 1:
         raise Invalid(
-            "it is not said where a source is to go on" if not ways else "it is said twice where to go on",
+            "no new offset given" if not ways else "more than one new offset given",
             code="HF-E2131",
             expected="one of --at T:P:N, --from FILE, --version V, --offset JSON",
             hint=_SHOWS,
@@ -131,30 +133,34 @@ def skip(
     name: Source = None,
     rows: Annotated[
         list[str] | None,
-        typer.Option("--rows", metavar="T:P:N", help="Topic, partition and how many records; repeatable."),
+        typer.Option(
+            "--rows",
+            metavar="T:P:N",
+            help="A topic, a partition and the number of records to skip. Repeatable.",
+        ),
     ] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--file", metavar="FILE", help="A file; repeatable.")
+        list[str] | None, typer.Option("--file", metavar="FILE", help="A file to skip. Repeatable.")
     ] = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state, whose source leaves out records or files that come next.
+    """Create a checkpoint with the same state that skips the next records or files of a source.
 
-    For what a query fails at each time, such as a damaged record. It is in no state then, and in no output. A
-    checkpoint needs --stopped, a savepoint does not.
+    Use it for a record or file that makes every batch fail. Skipped data is neither in the state nor in the
+    output. A checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import listed_offsets
 
     if bool(rows) == bool(files):
         raise Invalid(
-            "it is not said what is to be left out",
+            "skip needs either records or files",
             code="HF-E2132",
             found="both" if rows else "neither",
-            expected="--rows T:P:N, or --file FILE",
+            expected="--rows T:P:N or --file FILE",
             hint=_SHOWS,
         )
     counts = listed_offsets("\n".join(rows), "--rows") if rows else ()
@@ -176,14 +182,14 @@ def translate(
     to: To = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="OLD=NEW", help="A topic's new name; may be given several times."),
+        typer.Option("--topic", metavar="OLD=NEW", help="A topic's new name. Repeatable."),
     ] = None,
     mapping: Annotated[
         str | None,
         typer.Option(
             "--map",
             metavar="FILE|-",
-            help="Lines topic,partition,offset,new topic,new partition,new offset: records of both clusters.",
+            help="A file of lines topic,partition,offset,new topic,new partition,new offset.",
         ),
     ] = None,
     stopped: options.Stopped = False,
@@ -191,20 +197,20 @@ def translate(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state, whose offsets are those of another topic or cluster.
+    """Create a checkpoint with the same state and offsets for renamed topics or a different cluster.
 
-    With --map a partition continues at the newest record of the file that is not behind it: some records may
-    be read again, and none is left out. A checkpoint needs --stopped, a savepoint does not.
+    With --map, a partition continues from the newest line of the file that is not after its offset: some
+    records may be read again, none is skipped. A checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import sync_points
 
     if bool(topics) == (mapping is not None):
         raise Invalid(
-            "it is not said what the offsets are to be translated by",
+            "translate needs either topic names or a mapping file",
             code="HF-E2133",
             found="both" if topics else "neither",
-            expected="--topic OLD=NEW, or --map FILE",
+            expected="--topic OLD=NEW or --map FILE",
             hint="give one of the two",
         )
     changes: list[OffsetChange] = []
@@ -212,7 +218,7 @@ def translate(
         old, equals, new = pair.partition("=")
         if not (equals and old and new):
             raise Invalid(
-                "this is no pair of topics",
+                "invalid pair of topics",
                 code="HF-E2134",
                 found=pair,
                 expected="OLD=NEW",
@@ -225,7 +231,7 @@ def translate(
 
 
 def _text(file: str) -> str:
-    """The lines of a file, or those on standard input."""
+    """Return the text of a file or of standard input."""
     if file == _STDIN:
         text = sys.stdin.read(_LARGEST_FILE + 1)
         if len(text) > _LARGEST_FILE:
@@ -234,29 +240,27 @@ def _text(file: str) -> str:
     path = Path(file)
     try:
         if not path.exists():
-            raise NotFound(
-                "there is no such file", code="HF-E3003", where=file, hint="see that the path is right"
-            )
+            raise NotFound("there is no such file", code="HF-E3003", where=file, hint="check the path")
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             raise _no_lines(file)
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Invalid(
-            "a file is no text in UTF-8", code="HF-E2135", where=file, hint="see that the path is right"
+            "the file is not UTF-8 text", code="HF-E2135", where=file, hint="check the path"
         ) from error
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
-            "a file cannot be read", code="HF-E2136", where=file, found=found, hint=_PIPED
+            "cannot read the file", code="HF-E2136", where=file, found=found, hint=_PIPED
         ) from error
 
 
 def _no_lines(where: str) -> Invalid:
     return Invalid(
-        "this is no file of offsets",
+        "not an offsets file",
         code="HF-E2137",
         where=where,
-        expected="a file of lines, at most 64 MiB",
+        expected="a text file of at most 64 MiB",
         hint=_PIPED,
     )
 
@@ -313,7 +317,7 @@ def _show_positions(found: Positions) -> None:
 
 
 def _show_plan(plan: OffsetPlan) -> None:
-    output.line(f"would make {plan.checkpoint} of batch {plan.batch_id}:")
+    output.line(f"would create {plan.checkpoint} from batch {plan.batch_id}:")
     for line in _lines(plan):
         output.line(f"  {line}")
     show_usage(plan.usage, output.line)
@@ -324,36 +328,36 @@ def _show_made(made: OffsetsMoved) -> None:
     for line in _lines(made.plan):
         output.say(line)
     output.say(
-        f"query {made.plan.query_id} goes on with batch {made.plan.batch_id + 1}; its old checkpoint is as it"
-        " was"
+        f"query {made.plan.query_id} continues with batch {made.plan.batch_id + 1}; its old checkpoint is"
+        " unchanged"
     )
 
 
 def _lines(plan: OffsetPlan) -> list[str]:
     lines = [_change(change) for change in plan.positions]
-    lines += [f"{file} is left out" for file in plan.skipped_files]
+    lines += [f"{file} is skipped" for file in plan.skipped_files]
     if any(change.topic is not None and change.after is None for change in plan.positions):
         lines.append(
-            "a partition without an offset is read from the first record that the broker has; where that is"
-            " not record 0, the query stops unless failOnDataLoss is false"
+            "a partition without an offset is read from the broker's first record; if that is not record 0,"
+            " the query fails unless failOnDataLoss is false"
         )
     if plan.repeated:
         lines.append(
-            f"at most {counted(plan.repeated, 'record')} read again: they count again in the state"
+            f"at most {counted(plan.repeated, 'record')} read again: they are counted again in the state"
             + (
                 ""
                 if plan.watermark_ms is None
-                else ", and what is older than the watermark is dropped as late"
+                else ", except those older than the watermark, which are dropped as late"
             )
         )
     if plan.skipped:
         lines.append(
-            f"at most {counted(plan.skipped, 'record')} left out: they are in no state and no output"
+            f"at most {counted(plan.skipped, 'record')} skipped: neither in the state nor in the output"
         )
     if plan.uncommitted is not None:
         lines.append(
-            f"batch {plan.uncommitted} is planned and not committed: it is planned anew; a sink that skips"
-            " the batches it has, skips it if it has written it already"
+            f"batch {plan.uncommitted} was planned but not committed, so it is planned again; a sink that"
+            " skips batches it already has skips it if it was written before"
         )
     return lines
 
@@ -361,13 +365,13 @@ def _lines(plan: OffsetPlan) -> list[str]:
 def _change(change: PositionChange) -> str:
     if change.topic is None:
         if change.before is change.after is None:
-            return f"source {change.source}: to the offset that is given"
+            return f"source {change.source}: to the given offset"
         return f"source {change.source}: {_at(change.before)} to {_at(change.after)}"
     before = f"{change.topic} {change.partition}"
     if change.new_topic is not None or change.new_partition is not None:
         after = f"{change.new_topic or change.topic} "
         after += str(change.partition if change.new_partition is None else change.new_partition)
-        return f"{before} at {change.before} is {after} at {change.after}"
+        return f"{before} at {change.before} becomes {after} at {change.after}"
     return f"{before}: {_at(change.before)} to {_at(change.after)}"
 
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what they resolve to."""
+"""Options that several verbs share, and the objects that they resolve to."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ Home = Annotated[
 
 
 def on_this_machine(path: Path | None) -> Path | None:
-    """A file or directory that a verb makes or reads on this machine: no URI, which would become a path."""
+    """Return a local path; refuse a URI, which would be taken for a relative path."""
     if path is not None and any(ord(letter) < 32 for letter in str(path)):
         raise Invalid(
-            "a path has no control characters",
+            "the path contains control characters",
             code="HF-E2138",
             found=ascii(str(path)),
-            hint="name another one",
+            hint="give a path without them",
         )
     if path is not None and SCHEME.match(str(path)):
         raise Invalid(
-            "this is no path on this machine",
+            "not a local path",
             code="HF-E2139",
             found=str(path),
-            hint="name a local path; one with a colon in it is written with ./ before it",
+            hint="give a local path; if it contains a colon, put ./ before it",
         )
     return path
 
@@ -80,8 +80,8 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="For state in a database: redis://HOST:PORT/N, rediss: or cassandra://HOST:PORT/KEYSPACE."
-        " [where it was]",
+        help="The database of the state: redis://HOST:PORT/N, rediss: or cassandra://HOST:PORT/KEYSPACE."
+        " [unchanged]",
     ),
 ]
 Table = Annotated[
@@ -89,17 +89,17 @@ Table = Annotated[
     typer.Option(
         "--table",
         metavar="DIR",
-        help="A new directory for the files that the query writes; prepares the log of its file sink.",
+        help="A new output directory for the query; the log of its file sink is prepared there.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]
 DropExpired = Annotated[
     bool,
     typer.Option(
         "--drop-expired",
-        help="Leave out expired keyed state, by the batch's own time and watermark.",
+        help="Leave out keyed state that had expired by the batch's time and watermark.",
     ),
 ]
 Batch = Annotated[
@@ -109,16 +109,16 @@ Batch = Annotated[
     ),
 ]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="OPERATOR", help="The operator: its name or number.")
+    str | None, typer.Option("--operator", metavar="OPERATOR", help="The operator's name or number.")
 ]
-Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs.")]
+Master = Annotated[str | None, typer.Option("--master", help="The Spark master.")]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting or parameter of the job."),
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting or parameter of the job to override."),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; wins over the job's own."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; overrides the job's own."),
 ]
 
 Ha = Annotated[
@@ -126,7 +126,7 @@ Ha = Annotated[
     typer.Option(
         "--ha",
         metavar="ADDRESS",
-        help="Run as one of several supervisors of the job, which elect their leader at:"
+        help="The address where several supervisors of the job elect a leader:"
         " zookeeper://HOST:PORT/PATH, a shared directory, s3://…, or `home`. [env: HOLDFAST_HA]",
     ),
 ]
@@ -135,13 +135,13 @@ Lease = Annotated[
     typer.Option(
         "--lease",
         metavar="TIME",
-        help="Replace a leader that is silent for this long. [env: HOLDFAST_LEASE; default: 10s]",
+        help="The time after which a silent leader is replaced. [env: HOLDFAST_LEASE; default: 10s]",
     ),
 ]
 
 
 class Quiet(TyperOption):
-    """-q, which every verb has: `cli` puts it there, and `output` heeds it."""
+    """The option -q of every verb: `cli` adds it, and `output` obeys it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -149,46 +149,46 @@ class Quiet(TyperOption):
             is_flag=True,
             expose_value=False,
             callback=lambda _context, _option, wanted: output.be_quiet(bool(wanted)),
-            help="Print the answer and errors alone: no progress and no notes.",
+            help="Print only the result and errors, no progress and no notes.",
         )
 
 
 Query = Annotated[
     str | None,
-    typer.Option("--query", metavar="NAME", help="Which query, if the job has several. [the savepoint's]"),
+    typer.Option("--query", metavar="NAME", help="The query, if the job has several. [the savepoint's]"),
 ]
 
 
 def group(help_: str) -> typer.Typer:
-    """Several verbs under one word."""
+    """Return a group of verbs under one word."""
     return typer.Typer(
         help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None, cls=Verbs
     )
 
 
 def settings(home: str | None, **others: str | int | None) -> Settings:
-    """The settings that hold for this call: options by name, None for one that was not given."""
+    """Return the settings of this call; `others` are options by name, None if not given."""
     from holdfast.config.settings import Settings
 
     return Settings.here(home, **others)
 
 
 def state_home(home: str | None) -> StateHome:
-    """The state home that holds for this call."""
+    """Return the state home of this call."""
     from holdfast.jobs.state_home import StateHome
 
     return StateHome(settings(home).real_home)
 
 
 def control(home: str | None) -> Control:
-    """The jobs of the state home that holds for this call."""
+    """Return the client for the jobs of this call's state home."""
     from holdfast.jobs.registry.client import Control
 
     return Control(state_home(home), now_ms)
 
 
 def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    """The settings that a repeated option names.
+    """Return the settings that a repeated option gives.
 
     Raises:
         Invalid: One is not KEY=VALUE.
@@ -198,11 +198,11 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise Invalid(
-                "this is not a setting",
+                "invalid setting",
                 code="HF-E2140",
                 where=f"{flag} {text}",
                 expected="KEY=VALUE",
-                hint=f"write {flag} KEY=VALUE, once for each",
+                hint=f"write {flag} KEY=VALUE, once per setting",
             )
         found[key.strip()] = value.strip()
     return found

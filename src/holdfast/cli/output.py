@@ -1,12 +1,12 @@
 """Render results: data on standard output, messages on standard error.
 
-Where output is a terminal, or COLUMNS is set, a table takes no more than that width: ids are as short as they
-can be and still tell apart, columns without any value are left out, and what still does not fit is cut at its
-end. A number is never cut. A single row, and rows in too narrow a terminal, stand as names and values
-instead, with nothing cut. Elsewhere, in a pipe or a file, all columns and all values are there.
+On a terminal, or with COLUMNS set, a table is fitted to the width: ids are cut to their shortest unambiguous
+prefix, columns without a value are left out, and other values that do not fit are cut at their end. A number
+is never cut. A single row, and rows on too narrow a terminal, are printed as names and values instead, with
+nothing cut. In a pipe or a file, all columns and all values are printed.
 
 Sentences are broken between words. A path, an address, a command between backticks and a key between quotes
-stay in one piece, to be copied; where one is wider than the terminal, it has a line of its own.
+stay in one piece, to be copied; one that is wider than the terminal has a line of its own.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def _escape(sign: str) -> str:
 
 
 class WholeText(str):
-    """Text that tells nothing, or something else, without its end, such as a time: it is never cut."""
+    """Text that is never cut, such as a time."""
 
     __slots__ = ()
 
 
 def width(stream: TextIO | None = None) -> int | None:
-    """Return the width of a terminal; None if nothing is to be cut.
+    """Return the width of the terminal; None if nothing is cut.
 
     Args:
-        stream: Where they are written, if not to standard output.
+        stream: The stream, if not standard output.
     """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdigit() and int(given) > 0:
@@ -80,9 +80,9 @@ class _Column:
     """A name and the values below it, as text.
 
     Args:
-        name: What stands above them.
+        name: The heading.
         cells: The values.
-        stays: Whether none of them may be cut.
+        stays: Whether no value may be cut.
     """
 
     def __init__(self, name: str, cells: list[str], stays: bool) -> None:
@@ -103,14 +103,14 @@ def table_lines(
     spare: Sequence[str] = (),
     below: Sequence[str] = (),
 ) -> list[str]:
-    """The lines of a table; numbers are to the right.
+    """Return the lines of a table; numbers are right-aligned.
 
     Args:
         headers: The names of the columns.
         rows: The values.
-        room: How wide it may be; None for as wide as it is.
-        ids: Columns of ids, each with the fewest characters that are to be shown of one.
-        spare: Columns that several rows do without where there is little room, the first one first.
+        room: The maximum width; None for no limit.
+        ids: Columns of ids, each with the minimum number of characters to show.
+        spare: Columns that are left out of several rows if space is short, the first one first.
         below: Columns whose values continue in lines below instead of being cut.
     """
     given = [list(row) for row in rows]
@@ -131,18 +131,18 @@ def table_lines(
         spared = waiting.pop(0)
         left_out += [column.name for column in shown if column.name == spared]
         shown = [column for column in shown if column.name != spared]
-    note = broken(f"(left out for want of room: {', '.join(left_out)})", room) if left_out else []
+    note = broken(f"(columns hidden for lack of space: {', '.join(left_out)})", room) if left_out else []
     return [*_grid(shown, _fitted(shown, room, below), below), *note]
 
 
 def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
-    """A sentence in lines; a word stays whole, and so does what is between backticks or quotes, to be copied.
+    """Return a sentence in lines; words and quoted or backticked text stay whole, to be copied.
 
     Args:
         text: The sentence.
-        room: How long a line may be; None for no end.
-        indent: What is before it.
-        below: What is before each other line.
+        room: The maximum length of a line; None for no limit.
+        indent: The indent of the first line.
+        below: The indent of each further line.
     """
     if room is None:
         return [f"{indent}{text}"]
@@ -159,7 +159,7 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
 
 
 def broken_text(text: str, room: int | None) -> list[str]:
-    """The lines of a text that may have several; what is too long continues under where it begins."""
+    """Return the lines of a text; a line that is too long continues with its own indent."""
     lines: list[str] = []
     for line in text.split("\n"):
         if room is None or _width(line) <= room:
@@ -173,7 +173,7 @@ def broken_text(text: str, room: int | None) -> list[str]:
 
 
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
-    """Names and values, one a line, the values under each other; a long value goes on below its beginning."""
+    """Return names and values, one per line, aligned; a long value continues below its beginning."""
     listed = [(name, cell(value)) for name, value in pairs]
     longest = max((_width(name) for name, _ in listed), default=0)
     lines = []
@@ -187,7 +187,7 @@ def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str 
 
 
 def cell(value: Any) -> str:
-    """A value as text of one line."""
+    """Return a value as text of one line."""
     if value is None:
         return NOTHING
     if isinstance(value, int) and not isinstance(value, bool):
@@ -196,7 +196,7 @@ def cell(value: Any) -> str:
 
 
 def visible(text: str, keep: str = "", escape: Callable[[str], str] = _escape) -> str:
-    """Return text with escapes for what is not seen: what moves a terminal's cursor, or turns or hides text.
+    """Return text with invisible characters escaped: those that move the cursor, or turn or hide text.
 
     Args:
         text: The text.
@@ -237,7 +237,7 @@ def _least(column: _Column, below: Sequence[str]) -> int:
 
 
 def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
-    """The widths with which a table fits: the widest columns of text are made narrower."""
+    """Return the widths with which a table fits: the widest columns of text are narrowed."""
     widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
     while _total(widths) > room:
         wider = (place for place in range(len(widths)) if widths[place] > least[place])
@@ -305,7 +305,7 @@ def _is_number(text: str) -> bool:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document, or one line of many; what is not seen is escaped as JSON has it."""
+    """Print a JSON document on one line; invisible characters are escaped as in JSON."""
     text = json.dumps(value, ensure_ascii=not standard_streams.is_unicode())
     whole(visible(text, escape=lambda sign: json.dumps(sign)[1:-1]))
 
@@ -314,7 +314,7 @@ class VerbOutput(Protocol):
     """The result of a verb."""
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
 
 
 # What text of several lines holds, and moves the cursor only forward.
@@ -325,7 +325,7 @@ T = TypeVar("T", bound=VerbOutput)
 
 
 def show(value: T, json: bool, render: Callable[[T], None]) -> None:
-    """A value as JSON, or as a person reads it."""
+    """Print a value as JSON or as text."""
     if json:
         emit_json(value.as_dict())
     else:
@@ -333,7 +333,7 @@ def show(value: T, json: bool, render: Callable[[T], None]) -> None:
 
 
 def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool = True) -> None:
-    """The same of what would be done, or has been done: the JSON says which of both."""
+    """Print a plan or its result; the JSON field `dry_run` says which."""
     if json:
         emit_json({"dry_run": dry_run, **plan.as_dict()})
     else:
@@ -341,37 +341,37 @@ def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool
 
 
 def compact(value: Any, longest: int | None = 200) -> str:
-    """A value as JSON in one line, its end left out where it is longer than that; with None it is whole."""
+    """Return a value as JSON on one line, cut to `longest` characters unless that is None."""
     text = json.dumps(value, ensure_ascii=False)
     return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}{CUT}"
 
 
 def whole(text: str) -> None:
-    """A line that stays in one piece: a file's name, a command to be copied, a line of a file, JSON."""
+    """Print a line without breaking it: a file name, a command, JSON."""
     sys.stdout.write(f"{visible(text, _IN_TEXT)}\n")
     sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
-    """A line of the answer, broken between words where the terminal ends."""
+    """Print a line of the result, broken between words at the terminal's width."""
     for part in broken_text(visible(text, _IN_TEXT), width()):
         whole(part)
 
 
 def prose(text: str, indent: str = "") -> None:
-    """A sentence of the answer that continues with an indent where the terminal ends."""
+    """Print a sentence of the result; further lines are indented."""
     for part in broken(visible(text, _IN_TEXT), width(), indent, f"{indent}  "):
         whole(part)
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """A line of words, on standard error unless another stream is given; not with --quiet."""
+    """Print a message, on standard error unless a stream is given; not with --quiet."""
     if not quiet():
         insist(text, stream)
 
 
 def insist(text: str, stream: TextIO | None = None) -> None:
-    """The same of what even --quiet does not silence: errors, warnings, and what a question is about."""
+    """Print a message even with --quiet: an error, a warning, or the subject of a question."""
     lines = broken_text(visible(text, _IN_TEXT), width(stream or sys.stderr))
     standard_streams.say("\n".join([*lines, ""]), stream)
 
@@ -382,7 +382,7 @@ def quiet() -> bool:
 
 
 def be_quiet(wanted: bool) -> None:
-    """Note whether this call was given --quiet."""
+    """Set whether this call was given --quiet."""
     global _quiet  # noqa: PLW0603 - as standard error is one for the process, so is this
     _quiet = wanted
 
@@ -396,15 +396,15 @@ def table(
     *,
     empty: str | None = None,
 ) -> None:
-    """A table as `tables` lays it out. Empty is not an error.
+    """Print a table; without rows, print only the headers or `empty`.
 
     Args:
         headers: The names of the columns.
         rows: The values.
-        ids: Columns of ids, each with the fewest characters that are to be shown of one.
-        spare: Columns that several rows do without where there is little room, the first one first.
+        ids: Columns of ids, each with the minimum number of characters to show.
+        spare: Columns that are left out of several rows if space is short, the first one first.
         below: Columns whose values continue in lines below instead of being cut.
-        empty: What represents the headers where there is no row, but in a pipe.
+        empty: The text printed instead of the headers if there are no rows, except in a pipe.
     """
     listed = list(rows)
     room = width()
@@ -416,31 +416,31 @@ def table(
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
-    """Names and values, one a line, the values under each other."""
+    """Print names and values, one per line, aligned."""
     for text in field_lines(pairs, width(), indent):
         whole(text)
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> None:
-    """The one shape of an error; with `--json` the same facts stand on standard output too."""
+    """Print an error on standard error, and with `--json` on standard output too."""
     if as_json:
         emit_json(error.as_dict())
     insist(f"error: {error}")
 
 
 def duration(ms: int | None) -> str:
-    """A duration for people; nothing is a dash."""
+    """Return a duration as text, or a dash for None."""
     from holdfast.config.units import rounded_duration
 
     return NOTHING if ms is None else WholeText(rounded_duration(ms))
 
 
 def moment(ms: int | None, *, in_utc: bool = False) -> str:
-    """An instant to the second, in local time with its offset from UTC; `Z` represents no offset.
+    """Return an instant to the second, in local time with its UTC offset; `Z` is UTC.
 
     Args:
         ms: Since 1970; None is a dash.
-        in_utc: Whether it is to stand there in UTC as well.
+        in_utc: Whether to add the UTC time.
     """
     import datetime as dt
 

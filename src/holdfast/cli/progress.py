@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, a line a phase elsewhere, nothing with --quiet."""
+"""Progress of a long command: a bar on a terminal, else a line per phase; nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _UNITS: Final = {
 
 @contextmanager
 def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Advance]:
-    """Show how far something is; the body calls `advance(done, total, note)`.
+    """Show the progress of a verb; the body calls `advance(done, total, note)`.
 
     Args:
         what: The verb.
-        unit: What is counted.
-        stream: Where to show it, where it is not standard error.
+        unit: The unit of the count.
+        stream: The stream to show it on, if not standard error.
     """
     shown = stream or sys.stderr
     if output.quiet():
@@ -55,7 +55,7 @@ def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Adv
 
 
 def _nothing(_done: int, _total: int, _note: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _singular(unit: str) -> str:
 
 
 def _lines(what: str, unit: str, stream: TextIO) -> Advance:
-    """A line as each phase begins: what is done in it, and how much there is to do."""
+    """Print a line as each phase starts, with its name and its amount of work."""
     told: set[str] = set()
 
     def advance(done: int, total: int, note: str) -> None:
@@ -118,6 +118,6 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
             amount = f"{done:,} of {amount}"  # something that happens on the way
         elif amount and note.endswith(things):
             amount = f"{total:,} in all"
-        output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'begun'}", stream)
+        output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'started'}", stream)
 
     return advance

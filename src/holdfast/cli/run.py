@@ -38,7 +38,10 @@ _TROUBLE = frozenset(
 
 @examples("visits.py", "visits.py --set trigger='5 seconds' --dry-run")
 def run(
-    target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it if there are several."),
+    ],
     *,
     set_: options.Pairs = None,
     conf: options.Conf = None,
@@ -48,13 +51,13 @@ def run(
             "--savepoint",
             "-s",
             metavar="[QUERY=]SP",
-            help="Start from this savepoint; there must be no checkpoint yet. Repeat it for each query.",
+            help="The savepoint to start from; the checkpoint must not exist yet. Repeat it for each query.",
         ),
     ] = None,
     master: options.Master = None,
     rest: Annotated[
         bool,
-        typer.Option("--rest/--no-rest", help="Whether to serve REST and the dashboard while the job runs."),
+        typer.Option("--rest/--no-rest", help="Serve REST and the dashboard while the job runs."),
     ] = True,
     port: serve.Port = None,
     host: serve.Host = "127.0.0.1",
@@ -69,7 +72,7 @@ def run(
         typer.Option(
             "--fall-back-to",
             metavar="batch|savepoint",
-            help="If the checkpoint is damaged, go back to its newest whole batch or newest savepoint.",
+            help="The fallback for a damaged checkpoint: its newest whole batch or the newest savepoint.",
         ),
     ] = None,
     ha: options.Ha = None,
@@ -80,8 +83,8 @@ def run(
 ) -> None:
     """Run a job under supervision until it ends, is stopped, or fails for good.
 
-    The first Ctrl-C stops it after the batch that runs, a second one at once. With --ha this supervisor
-    stands by while another one leads the job, and Ctrl-C hands the job over to the next.
+    The first Ctrl-C stops the job after the current batch, the second one at once. With --ha this supervisor
+    waits while another one leads the job, and Ctrl-C hands the job over to the next.
     """
     savepoints = _savepoints(savepoint)
     fallback = _fallback(fall_back_to)
@@ -144,7 +147,7 @@ def run(
             code="HF-E1003",
             where=target,
             found=outcome.reason,
-            hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
+            hint="see its attempts and their logs with `holdfast status`; committed batches are safe",
         )
     next_step.say_looked_up(json, lambda: _after_run(target, home))
 
@@ -166,7 +169,7 @@ def _after_run(target: str, home: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator[None]:
-    """Answer over HTTP meanwhile, if that is wanted. A port that is taken is no reason not to run the job."""
+    """Serve HTTP meanwhile, if wanted; the job also runs if the port is taken."""
     if settings is None:
         yield
         return
@@ -179,7 +182,7 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         if json:
             output.emit_json({"event": "not-served", **error.as_dict()})
         else:
-            output.insist(f"not answering over HTTP: {error}")
+            output.insist(f"HTTP is not served: {error}")
 
     try:
         require_package("uvicorn")
@@ -193,7 +196,7 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
             {"event": "serving", "url": beside.url, "home": str(home)} | serve.notes(settings, beside.url)
         )
     else:
-        output.say(f"answering at {beside.url}")
+        output.say(f"serving at {beside.url}")
         serve.say_notes(settings, beside.url)
     beside.start()
     try:
@@ -206,29 +209,29 @@ def _fallback(given: str | None) -> Fallback | None:
     """Parse the fallback option.
 
     Raises:
-        Invalid: The way back does not exist.
+        Invalid: The fallback is unknown.
     """
     from holdfast.config.policies import FALLBACKS
 
     found = next((way for way in FALLBACKS if way == given), None)
     if given is not None and found is None:
         raise Invalid(
-            "there is no such way back",
+            "unknown fallback",
             code="HF-E2141",
             where=f"--fall-back-to {given}",
             expected=" or ".join(FALLBACKS),
-            hint="without it a damaged checkpoint ends the job, and nothing is replaced",
+            hint="without this option a damaged checkpoint ends the job, and nothing is replaced",
         )
     return found
 
 
 def _savepoints(given: list[str] | None) -> dict[str, str]:
-    """The savepoint of each query; one that is missing is an error before anything starts.
+    """Return the savepoint of each query; a missing one is an error before anything starts.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: Its manifest is damaged.
-        Invalid: A query has two, or an address is none.
+        Invalid: A query has two savepoints, or an address is not valid.
     """
     found: dict[str, str] = {}
     for text in given or []:
@@ -239,21 +242,21 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
             query, address = "", text
         if query in found:
             raise Invalid(
-                "a query goes on from one savepoint",
+                "more than one savepoint given for a query",
                 code="HF-E2142",
                 where=f"-s {text}",
-                found=f"another one, {found[query]}",
-                hint="of several queries name each: -s QUERY=SP",
+                found=f"{found[query]} as well",
+                hint="name the query of each savepoint: -s QUERY=SP",
             )
         found[query] = _whole_address(address)
     return found
 
 
 def _whole_address(address: str) -> str:
-    """The driver works where the job does, but one address is better than two readings of it.
+    """Return the absolute address of a savepoint, so that the driver resolves nothing again.
 
     Raises:
-        Unsupported: A newer Spark has written it than the one that is installed.
+        Unsupported: A Spark newer than the installed one has written it.
     """
     from holdfast.checkpoints.record import savepoint_writer
     from holdfast.config.installed_spark import InstalledSpark
@@ -299,14 +302,14 @@ def _explain(
             }
         )
         return
-    output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
+    output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("continues", job.goes_on)])
     if settings.leading is not None:
         lease = exact_duration(settings.leading.lease_ms)
         output.line(
-            f"the supervisor that leads is elected at {settings.leading.address}, for {lease} at a time"
+            f"the leading supervisor is elected at {settings.leading.address}, with a lease of {lease}"
         )
     for query, savepoint in savepoints.items():
-        output.line(f"{query or 'its query'} would go on from {savepoint}; there must be no checkpoint yet")
+        output.line(f"{query or 'its query'} would start from {savepoint}; the checkpoint must not exist yet")
     output.line()
     output.table(
         ["SETTING", "VALUE", "BECOMES"],
@@ -321,7 +324,7 @@ def _explain(
 
 
 def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
-    """Refuse what a run would refuse, as far as that can be told without Spark."""
+    """Refuse what a run would refuse, as far as that is known without Spark."""
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.trials.preflight import check_run
 
@@ -331,7 +334,7 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
 
 
 def narrator() -> Callable[[Event], None]:
-    """Tell events as lines: every one but batches, and of those one in a while for each query."""
+    """Return a printer of events: one line each, batches at most once per interval and query."""
     told: dict[str, float] = {}
 
     def tell(event: Event) -> None:

@@ -54,14 +54,14 @@ def take_periodically(
     digest: bool,
     json: bool,
 ) -> None:
-    """Take savepoints until Ctrl-C or SIGTERM; one under way is finished.
+    """Take savepoints until Ctrl-C or SIGTERM; a running take is finished.
 
-    Between two takes the digests of the newest are made, and what was left pending before.
+    Between two takes, pending digests are made, the newest first.
 
-    What the first one cannot do for good is an error; what fails later is told and tried again.
+    A permanent failure of the first take is raised; later failures are reported and retried.
 
     Raises:
-        Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
+        Invalid: An address or a duration is not valid, or the catalog is inside the checkpoint.
         NotFound: The checkpoint does not exist.
     """
     from holdfast.checkpoints import record_of
@@ -124,16 +124,18 @@ def _show(found: PeriodicTake) -> None:
         return
     manifest = found.taken.manifest
     output.whole(found.taken.uri)
-    gone = f"; {len(found.removed)} older ones deleted" if found.removed else ""
+    gone = f"; {counted(len(found.removed), 'older savepoint')} deleted" if found.removed else ""
     output.say(
         f"batch {manifest.batch_id}: {counted(len(manifest.files), 'file')},"
         f" {manifest.new_bytes:,} bytes new{gone}"
     )
     if found.left is not None:
-        output.insist(f"older ones could not be deleted: {found.left}")
+        output.insist(f"cannot delete older savepoints: {found.left}")
 
 
-app = options.group("Savepoints of any Structured Streaming query, without Spark; it may run meanwhile.")
+app = options.group(
+    "Take and manage savepoints of any Structured Streaming query, without Spark, while it runs."
+)
 
 
 @app.command("take")
@@ -147,7 +149,7 @@ def take(
         str | None,
         typer.Argument(
             metavar="[DIR]",
-            help="The directory of savepoints, a path or URI. [where the job's last savepoint is, else"
+            help="The directory of savepoints, a path or URI. [that of the job's last savepoint, else"
             " CHECKPOINT.savepoints]",
         ),
     ] = None,
@@ -164,17 +166,22 @@ def take(
         bool,
         typer.Option(
             "--digest/--no-digest",
-            help="Whether to count and hash the rows afterwards, or to leave that pending.",
+            help="Count and hash the rows afterwards, or leave that pending.",
         ),
     ] = True,
     every: Annotated[
         str | None,
-        typer.Option("--every", metavar="TIME", help="Take a savepoint at this interval until Ctrl-C."),
+        typer.Option(
+            "--every", metavar="TIME", help="The interval at which to take savepoints until Ctrl-C."
+        ),
     ] = None,
     keep: Annotated[
         int | None,
         typer.Option(
-            "--keep", min=1, metavar="N", help="With --every: delete all but the newest N with this label."
+            "--keep",
+            min=1,
+            metavar="N",
+            help="With --every: the number of savepoints with this label to keep.",
         ),
     ] = None,
     drop_expired: options.DropExpired = False,
@@ -184,7 +191,7 @@ def take(
         typer.Option(
             "--id-of",
             metavar="SP",
-            help="For a checkpoint that has lost its query id: a savepoint of the same query, which has it.",
+            help="A savepoint of the same query, for a checkpoint that has lost its query id.",
             callback=whole_address_or_none,
         ),
     ] = None,
@@ -192,13 +199,13 @@ def take(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Take a savepoint; the query, if it runs, is not paused.
+    """Take a savepoint without pausing the query.
 
-    The savepoint is there as soon as its address is printed. Then its rows are counted and hashed, slowly
-    where the query runs; Ctrl-C leaves that pending for `holdfast savepoint digest`.
+    The savepoint is published when its address is printed. Then its rows are counted and hashed, slowly if
+    the query runs; Ctrl-C leaves that pending for `holdfast savepoint digest`.
 
-    With --every the label is `periodic` unless another is given, and savepoints with any other label are left
-    alone. Where no batch was committed since the last one, none is taken.
+    With --every the label is `periodic` unless you give one, and savepoints with other labels are kept. None
+    is taken if no batch was committed since the last one.
     """
     from holdfast.savepoints.catalog import PENDING, RECORDED
 
@@ -258,20 +265,20 @@ def take(
 def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop_expired: bool) -> None:
     if every is not None and drop_expired:
         raise Invalid(
-            "savepoints that are taken again and again have all state",
+            "--drop-expired cannot be combined with --every",
             code="HF-E2143",
             found=f"--every {every} and --drop-expired",
-            hint="take one with --drop-expired alone",
+            hint="take a single savepoint with --drop-expired",
         )
     if every is None and keep is not None:
         raise Invalid(
-            "--keep deletes savepoints that --every has taken",
+            "--keep needs --every",
             code="HF-E2144",
-            hint="say how often, or leave it out",
+            hint="give --every TIME, or leave out --keep",
         )
     if every is not None and batch is not None:
         raise Invalid(
-            "a batch can be taken once",
+            "--batch cannot be combined with --every",
             code="HF-E2145",
             found=f"--every {every} and --batch {batch}",
             hint="leave one of them out",
@@ -283,7 +290,7 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
 def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.Json = False) -> None:
     """List the savepoints of a directory, oldest first.
 
-    Of a job: those of the directory that holds its newest savepoint, else of CHECKPOINT.savepoints.
+    For a job, the directory is that of its newest savepoint, else CHECKPOINT.savepoints.
     """
     address = catalog_of(catalog, home)
     found = hf.savepoints.list(address)
@@ -299,17 +306,17 @@ def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.J
 
 
 def _refuse_no_catalog(catalog: str) -> None:
-    """An empty catalog is one that has had savepoints, or has a take under way."""
+    """Refuse a directory that is not a catalog; an empty catalog is accepted."""
     from holdfast.savepoints.catalog import is_catalog
     from holdfast.storage import open_storage
 
     storage = open_storage(catalog, "catalog")
     if not is_catalog(storage):
         raise NotFound(
-            "there are no savepoints here",
+            "no savepoints in this directory",
             code="HF-E3026",
             where=storage.uri,
-            hint="name the directory that `holdfast savepoint take CHECKPOINT DIR` was given",
+            hint="give the DIR of `holdfast savepoint take CHECKPOINT DIR`",
         )
 
 
@@ -319,11 +326,11 @@ def show(
     savepoint: Savepoint,
     files: Annotated[bool, typer.Option("--files", help="Also list the files.")] = False,
     confs: Annotated[
-        bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes.")
+        bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes for the query.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
+    """Show the manifest of a savepoint: query, batch, offsets, operators, files."""
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.digests import recorded_states
@@ -407,9 +414,9 @@ def _show_taken(taken: Taken) -> None:
     if taken.untold is not None:
         output.say(f"note: the checkpoint: {taken.untold}")
     for path in taken.damaged:
-        output.say(f"note: {path} of the checkpoint is damaged; the savepoint does without it")
+        output.say(f"note: damaged file of the checkpoint, which the savepoint does not need: {path}")
     for path in taken.replaced:
-        output.say(f"note: {path} of the catalog was damaged; it has been replaced")
+        output.say(f"note: replaced a damaged file of the catalog: {path}")
     warn_of_label(manifest.label, taken.uri)
     for _, words in _expired(manifest):
         output.say(words)
@@ -436,12 +443,12 @@ def _show_list(found: tuple[Listed, ...]) -> None:
         ],
         ids={"SAVEPOINT": output.SAVEPOINT_ID, "QUERY": output.UUID},
         spare=("NEW BYTES", "DIGESTS", "QUERY"),
-        empty="no savepoint is in this directory",
+        empty="no savepoints in this directory",
     )
 
 
 def _changed(manifest: Manifest) -> str | None:
-    """In a word what was done to the state by hand; None where nothing was."""
+    """Return the changes made by hand, in a few words; None without any."""
     change = manifest.change
     words = [] if change is None else [str(change.get("kind"))]
     words += ["erased"] if manifest.erasures else []
@@ -470,7 +477,7 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
             found.append(
                 ("rows", f"{change['rows_before']:,} before, {change['rows_after']:,} after: {counts}")
             )
-        found += [("by", who), ("made of", str(change.get("of")))]
+        found += [("by", who), ("made from", str(change.get("of")))]
     for erasure in manifest.erasures:
         rows = counted(int(erasure["rows"]), "row")
         why = f" ({erasure['why']})" if erasure.get("why") else ""
@@ -488,13 +495,13 @@ def _expired(manifest: Manifest) -> list[tuple[str, str]]:
         for state in expired["states"]
     ]
     counts = f"{expired['values']:,} expired values dropped, and {expired['keys']:,} keys with them"
-    return [("expired", f"{counts}: {', '.join(lost)}" if lost else "no state has a time to live")]
+    return [("expired", f"{counts}: {', '.join(lost)}" if lost else "no state has a TTL")]
 
 
 def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
-    """Describe whether the digests are recorded."""
+    """Return the state of the digests as text."""
     if states is None:
-        return f"pending: `holdfast savepoint digest {place_word(savepoint)}` reads the rows"
+        return f"pending: run `holdfast savepoint digest {place_word(savepoint)}`"
     rows = counted(sum(state.rows for state in states), "row")
     return f"recorded: {rows} of {counted(len(states), 'state')}"
 

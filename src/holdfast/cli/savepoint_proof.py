@@ -52,10 +52,10 @@ def verify(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Prove that a savepoint is what was taken; exit 0 if it is, 6 if it is damaged.
+    """Verify that a savepoint is whole; exit code 0 if it is, 6 if it is damaged.
 
-    With --deep the rows are counted, hashed and compared with what was recorded when the savepoint was new.
-    Where that is pending there is nothing to compare with, and that is said.
+    With --deep the rows are counted, hashed and compared with the digests recorded when it was taken. If the
+    digests are pending, the rows are counted but not compared.
     """
     with progress("verify", "files") as tell:
         proof = hf.savepoints.verify(savepoint, deep=deep, tell=tell)
@@ -74,23 +74,27 @@ def diff(
         str,
         typer.Argument(
             metavar="A",
-            help="A savepoint, or a checkpoint or job, with @BATCH behind it.",
+            help="A savepoint, or a checkpoint or job; append @BATCH for an older batch.",
             callback=whole_address,
         ),
     ],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one.", callback=whole_address)],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="The state to compare it with.", callback=whole_address)
+    ],
     samples: Annotated[
         int,
-        typer.Option("--samples", min=0, metavar="N", help="How many keys to show of each kind."),
+        typer.Option(
+            "--samples", min=0, metavar="N", help="The number of keys to show per state and kind of change."
+        ),
     ] = 5,
     files: Annotated[
         bool,
-        typer.Option("--files", help="Compare two savepoints by their files alone."),
+        typer.Option("--files", help="Compare only the files of two savepoints."),
     ] = False,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what differs between two states, key by key."""
+    """Show the keys that differ between two states."""
     if files:
         compared = hf.savepoints.diff_files(first, second)
         output.show(compared, json, _show_difference)
@@ -135,7 +139,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
 
 
 def _name_state(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
-    """A state that differs, as people name it; None of what Spark keeps for itself beside their states."""
+    """Return the named state of a stored one; None for a store that Spark uses internally."""
     from holdfast.at_rest.model import StateForm
     from holdfast.savepoints.key_diff import KEYED
 
@@ -148,9 +152,9 @@ def _name_state(operators: Sequence[NamedOperator], stored: StateName) -> NamedS
 
 
 def _key_word(state: NamedState, sample: DifferingKey) -> str | None:
-    """The key of a row as it is typed; None where the row as it is stored has other columns.
+    """Return the key of a row as typed; None if the stored row has other columns.
 
-    A stored key has more columns than people name: a session's start, a row's place.
+    A stored key may have further columns, such as the start of a session.
     """
     key, names = sample.as_dict()["key"], state.key.names
     if not isinstance(key, dict):
@@ -165,7 +169,7 @@ def _show_proof(proof: Proof) -> None:
         output.whole(problem.file)
         output.prose(problem.what, "  ")
         output.prose(f"hint: {problem.hint}", "  ")
-    verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
+    verdict = "whole" if proof.ok else f"damaged: {counted(len(proof.problems), 'file')}"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
     output.prose(f"{verdict} ({batch}{counted(proof.files, 'file')}, {proof.size_bytes:,} bytes read)")
     if proof.content is not None:
@@ -178,16 +182,14 @@ def _show_content(proof: Proof) -> None:
     if proof.states is None:
         told = proof.recorded
         if told is None:
-            output.prose(f"digests pending: there is nothing to compare the rows with; {later}")
+            output.prose(f"digests pending, so rows cannot be compared; {later}")
         elif told:
-            output.line(f"rows not read: --deep compares the digests of {counted(len(told), 'state')}")
+            output.line(f"rows not read; --deep compares the digests of {counted(len(told), 'state')}")
         return
     rows = counted(sum(state.rows for state in proof.states), "row")
     output.line(f"{rows} of {counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared")
     if proof.recorded is None:
-        output.prose(
-            f"digests pending: the rows were counted, and there was nothing to compare with; {later}"
-        )
+        output.prose(f"digests pending, so rows were counted but not compared; {later}")
     told_of = {
         (recorded.operator_id, recorded.store, recorded.family): recorded for recorded in proof.recorded or ()
     }
@@ -218,7 +220,7 @@ def _show_difference(found: Difference) -> None:
         output.table(["WHAT", "IN A", "IN B"], named)
     for operator in found.operators:
         name = (operator.second or operator.first)["display_name"]
-        output.line(f"operator {operator.name} {name} is not the same: --json shows both")
+        output.line(f"operator {operator.name} {name} differs; --json shows both")
     if found.partitions:
         if named or found.operators:
             output.line()
@@ -256,7 +258,7 @@ def _show_states(found: StatesDifference) -> None:
             for difference in found.states
         ],
         spare=("BYTES B-A",),
-        empty="neither has state",
+        empty="neither side has state",
     )
     for difference in found.states:
         if difference.samples:
@@ -291,21 +293,21 @@ def digest(
         str,
         typer.Argument(
             metavar="SP|DIR|JOB",
-            help="A savepoint; or all with pending digests of a directory, or of the one where a job's go.",
+            help="A savepoint; or a directory or job, for all its savepoints with pending digests.",
             callback=whole_address_or_directory,
         ),
     ],
     full_speed: Annotated[
         bool,
-        typer.Option("--full-speed", help="Use all processors, even if the query runs on this machine."),
+        typer.Option("--full-speed", help="Use all CPU cores, even if the query runs on this machine."),
     ] = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Count and hash the rows of a savepoint's states, and record it for `verify --deep` to compare with.
+    """Count and hash the rows of a savepoint and record the digests, for `savepoint verify --deep`.
 
-    A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
+    Savepoints with digests are left unchanged. Ctrl-C leaves the savepoint that is being read pending.
     """
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint
@@ -322,11 +324,11 @@ def digest(
         catalog = open_storage(place, "catalog")
         if SAVEPOINTS not in catalog.list().names:
             raise NotFound(
-                "this is no directory of savepoints",
+                "not a directory of savepoints",
                 code="HF-E3027",
                 where=catalog.uri,
                 found=f"no {SAVEPOINTS} in it",
-                hint="name the directory that `holdfast savepoint take` was given, or a savepoint",
+                hint="give the DIR of `holdfast savepoint take`, or a savepoint",
             )
         wanted = pending(catalog)
     found: list[Digested] = []
@@ -360,20 +362,20 @@ def label(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Give a savepoint another label. Its manifest stays as it was written; who and when is kept.
+    """Change or remove the label of a savepoint; the change is recorded with its author and time.
 
-    Periodic savepoints are deleted by their label, so one with another label stays.
+    The manifest stays unchanged. Periodic savepoints are deleted by label, so one with a new label is kept.
     """
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.labels import person, plan_label, set_label
 
     if remove == (text is not None):
         raise Invalid(
-            "a savepoint is given a label, or loses it",
+            "give either a label or --remove",
             code="HF-E2146",
             found="both" if remove else "no label",
             expected="LABEL or --remove",
-            hint="holdfast savepoint label SP LABEL, or holdfast savepoint label SP --remove",
+            hint="run `holdfast savepoint label SP LABEL` or `holdfast savepoint label SP --remove`",
         )
     catalog, savepoint_id = open_savepoint(savepoint)
     do = plan_label if dry_run else set_label
@@ -392,11 +394,11 @@ def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> Non
 
 
 def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
-    """Make the digests of a savepoint that was just taken, and say so where that does not come to its end.
+    """Record the digests of a savepoint that was just taken; print a note if they stay pending.
 
     Args:
         uri: The savepoint.
-        gentle: Whether to leave the query its processors; by default where it seems to run.
+        gentle: Whether to leave CPU cores to the query; by default if it seems to run.
 
     Returns:
         `recorded` or `pending`.
@@ -413,7 +415,7 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
 
 
 def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> None:
-    """Tell the job whose checkpoint it is of a savepoint: requests may name its directory from now on."""
+    """Record a savepoint with its job, so that requests may name its directory."""
     from holdfast.storage import open_storage
 
     with suppress(HoldfastError):  # the savepoint is there, whether the state home knows of it or not
@@ -423,7 +425,7 @@ def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> 
 def digests_later(uri: str) -> str:
     """Return the note about a savepoint whose digests are pending or failed."""
     making = f"`holdfast savepoint digest {place_word(uri)}`"
-    return f"the savepoint is whole, its digests are pending: {making} makes them"
+    return f"the savepoint is whole, but its digests are pending; run {making}"
 
 
 def _show_digest(digested: Digested, *, dry_run: bool) -> None:
@@ -435,7 +437,7 @@ def _show_digest(digested: Digested, *, dry_run: bool) -> None:
     if digested.made:
         output.line(f"  {rows}; {digested.read:,} of {counted(digested.stores, 'store')} read")
     else:
-        output.line(f"  {rows}; recorded before{', nothing to do' if dry_run else ''}")
+        output.line(f"  {rows}; already recorded{', nothing to do' if dry_run else ''}")
     for state in digested.states:
         output.line(
             f"  operator {state.operator_id}, {state.store}/{state.family}:"
@@ -450,7 +452,7 @@ def delete(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
+    """Delete a savepoint, and the files that no other savepoint of its directory needs."""
     removal = hf.savepoints.plan_delete(savepoint)
     if not dry_run:
         if not yes:
@@ -469,8 +471,7 @@ def gc(
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="How long a take may be silent before it counts as killed; a running one reports"
-            " every minute.",
+            help="The time after which a silent take counts as killed; a running take reports every minute.",
         ),
     ] = "1h",
     yes: options.Yes = False,
@@ -478,7 +479,7 @@ def gc(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
+    """Delete files left behind by interrupted takes and deletes."""
     address = catalog_of(catalog, home)
     removal = hf.savepoints.plan_gc(address, older_than=older_than)
     if not dry_run:
@@ -509,10 +510,10 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
         f" keeping {counted(removal.kept, 'savepoint')}"
     )
     for owner in removal.dead:
-        output.line(f"a take of {owner} was killed")
+        output.line(f"a take by {owner} was killed")
     for owner in removal.live:
-        output.insist(f"a take is under way, by {owner}: nothing can be removed until it ends")
+        output.insist(f"a take by {owner} is running; nothing can be removed until it ends")
     for savepoint in removal.unreadable:
         output.insist(
-            f"the manifest of {savepoint} is damaged; nobody knows what it needs, so all bytes stay"
+            f"the manifest of {savepoint} is damaged, so the files it needs are unknown; none is removed"
         )

@@ -61,7 +61,13 @@ TlsCert = Annotated[
     ),
 ]
 TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.", callback=options.on_this_machine)
+    Path | None,
+    typer.Option(
+        "--tls-key",
+        metavar="FILE",
+        help="The key of the certificate, as PEM.",
+        callback=options.on_this_machine,
+    ),
 ]
 Savepoints = Annotated[
     str | None,
@@ -76,7 +82,7 @@ Roots = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
-        help="Requests may name savepoints and checkpoints below this directory or URI.",
+        help="A directory or URI below which requests may name savepoints and checkpoints. Repeatable.",
     ),
 ]
 
@@ -92,10 +98,10 @@ def server_settings(
     savepoints: str | None,
     roots: list[str] | None,
 ) -> ServerSettings:
-    """The settings that these options mean.
+    """Return the server settings that these options give.
 
     Raises:
-        Invalid: They cannot be right together, or the port is reached by others and there is no token.
+        Invalid: They contradict each other, or the port is reachable from elsewhere and there is no token.
         NotFound: A file is missing.
     """
     from holdfast.config.checks import canonical_uri, parse_storage
@@ -103,11 +109,11 @@ def server_settings(
 
     if token is not None and token_file is not None:
         raise Invalid(
-            "a server has one token",
+            "more than one token given",
             code="HF-E2147",
             found="--token and --token-file",
             expected="one of them",
-            hint="use --token-file, which no process list shows",
+            hint="use --token-file, which is not visible in the process list",
         )
 
     def address(text: str, option: str) -> str:
@@ -135,17 +141,17 @@ def notes(settings: ServerSettings, url: str) -> dict[str, str]:
 
 
 def say_notes(settings: ServerSettings, url: str) -> None:
-    """Tell a person the same."""
+    """Print the same notes as text."""
     told = notes(settings, url)
     say_warning(settings)
     if "login" in told:
         output.say(
-            f"log in, once, at {told['login']}; programs send the token in the state home's server-token"
+            f"log in once at {told['login']}; programs send the token in the state home's server-token"
         )
 
 
 def say_warning(settings: ServerSettings) -> None:
-    """Tell a person what is not safe about them, if anything is."""
+    """Print the warning about unsafe settings, if there is one."""
     if settings.warning is not None:
         output.insist(f"WARNING: {settings.warning}")
 
@@ -163,9 +169,9 @@ def serve(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Answer over HTTP for all jobs of the state home: Flink's REST and our own, until Ctrl-C.
+    """Serve the dashboard, Flink's REST API and Holdfast's own for all jobs of the state home until Ctrl-C.
 
-    Jobs need no server, and the server needs no jobs: both may come and go.
+    Jobs run without a server, and the server runs without jobs: both can be started and stopped at any time.
     """
     own = options.settings(home, port=port)
     settings = server_settings(

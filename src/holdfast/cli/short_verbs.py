@@ -1,4 +1,4 @@
-"""Verbs that people type first: `show`, `verify`, `history`, `diff`, `erase`, `help`, and near misses.
+"""The short verbs `show`, `verify`, `history`, `diff`, `erase` and `help`, and proposals for misspelt ones.
 
 A short verb calls the verb of a group that fits its argument: `verify X` is `checkpoint verify` or
 `savepoint verify`. Arguments and options are those of that verb.
@@ -98,7 +98,7 @@ _SUMMARIES: Final = {
 
 
 class Verbs(TyperGroup):
-    """A group of verbs that knows the short ones, and proposes a verb for one that does not exist."""
+    """A group of verbs that also resolves short verbs and proposes a verb for an unknown one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb that is called; a short verb calls the one that fits its argument."""
@@ -116,7 +116,7 @@ class Verbs(TyperGroup):
         return None, None, args[1:]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the verbs in the order in which one needs them; a group lists its own."""
+        """List the verbs by purpose; a group lists its own."""
         if ctx.parent is not None:
             return super().format_commands(ctx, formatter)
         for title, names in PANELS:
@@ -132,14 +132,14 @@ class Verbs(TyperGroup):
 
 
 def find(group: Any, words: Sequence[str]) -> Any:
-    """The verb with these words; None if there is none."""
+    """Return the verb with these words, or None."""
     for word in words:
         group = group.commands.get(word) if isinstance(group, TyperGroup) else None
     return group
 
 
 def named_verb(root: Any, words: str) -> Any:
-    """The verb that words call, a short one and the last word of a verb in a group included; None for none.
+    """Return the verb that words name: in full, by its short verb or by its last word; None if unknown.
 
     Args:
         root: The context of the command line.
@@ -160,7 +160,7 @@ def meant(root: Any, short: str, args: Sequence[str]) -> str:
     Args:
         root: The context of the command line.
         short: The short verb.
-        args: What follows it.
+        args: The arguments after it.
     """
     first, *others = SHORT[short]
     given = _arguments(root, first, args) if others else []
@@ -204,12 +204,12 @@ def _is_catalog(address: str) -> bool:
 
 
 def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
-    """Return calls that were probably meant by a verb that does not exist.
+    """Return the calls that an unknown verb probably meant.
 
     Args:
         root: The command line.
-        words: The group in which it was looked for.
-        typed: The word.
+        words: The words of the group.
+        typed: The unknown word.
     """
     known = [name.strip() for name, _ in verbs("", root.commands.values())]
     if words and ("/" in typed or Path(typed).exists()):

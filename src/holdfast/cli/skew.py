@@ -1,4 +1,4 @@
-"""`holdfast skew`: which keys and partitions have too much."""
+"""`holdfast skew`: show the heaviest keys and partitions."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ def skew(
             "--keys",
             min=1,
             metavar="N",
-            help="Show the N largest keys of each state in the checkpoint; reads all state.",
+            help="The number of largest keys to show per state of the checkpoint; reads all state.",
         ),
     ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show which keys of a job have the most rows, or how even the state of a checkpoint is.
+    """Show the keys of a job with the most rows, or the largest partitions of a checkpoint's state.
 
-    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: of each state the partition with
-    the most bytes, its share, and the share that it would have if all were even; ROWS are those of the newest
-    snapshots, where RocksDB counts them. With --keys, of either, the keys that have the most of each state in
-    the checkpoint, for which all of it is read.
+    For a job: the report of hf.skew.watch on the newest batch. For a checkpoint: for each state, the largest
+    partition, its share of the bytes, and the share under an even distribution; ROWS is RocksDB's count as of
+    the newest snapshot. With --keys, for either, the largest keys of each state of the checkpoint.
     """
     if _is_checkpoint(target):
         heavy = _show_checkpoint(target, keys, as_json=json)
@@ -63,7 +62,7 @@ def _largest_keys(checkpoint: str) -> tuple[str, ...]:
 
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
-    """The largest keys; of them, what the largest one holds."""
+    """Return the words that show the largest keys, or the value of the largest one."""
     from holdfast.at_rest.state_reader import written_key
 
     if keys is None:
@@ -81,7 +80,7 @@ def _is_checkpoint(target: str) -> bool:
 
 
 def _show_job(name: str, home: str | None, *, as_json: bool) -> str | None:
-    """Show what was watched, and give the checkpoint of the first query."""
+    """Show the reports of a job; return the checkpoint of the first query."""
     from holdfast.jobs.reports import newest_skew
 
     details = options.control(home).details(name)
@@ -107,7 +106,7 @@ def _render_report(query: str, report: SkewReport) -> None:
             ("batch", report.batch_id),
             (
                 "rows",
-                f"{report.rows:,}, looked at {looked}, shares are off by at most {_percent(report.error)}",
+                f"{report.rows:,}, examined {looked}; error of the shares at most {_percent(report.error)}",
             ),
         ]
     )
@@ -121,7 +120,7 @@ def _render_report(query: str, report: SkewReport) -> None:
         output.line()
         output.line(
             f"largest of {len(report.partitions)} partitions: {report.partitions.index(most)},"
-            f" with {_percent(most)} (even would be {_percent(1 / len(report.partitions))})"
+            f" with {_percent(most)} (even share: {_percent(1 / len(report.partitions))})"
         )
 
 
@@ -132,7 +131,7 @@ def _key(values: tuple[Any, ...]) -> str:
 
 
 def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[HeavyKeys]:
-    """Show how even its state is, and give the largest keys if they were asked for."""
+    """Show the distribution of the state; return the largest keys if requested."""
     from holdfast.checkpoints import read
     from holdfast.checkpoints.state.contents import shares
 
@@ -159,7 +158,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
         ],
         [_row(store) for store in stores],
         spare=("EVEN SHARE", "ROWS"),
-        empty="the query keeps no state",
+        empty="the query has no state",
     )
 
     for largest in heavy:

@@ -31,7 +31,7 @@ _PLAIN: Final = {
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output; a write that fails is an error with a message, whoever wrote."""
+    """Standard output; a failed write raises an error with a message."""
 
     def write(self, text: str, /) -> int:
         try:
@@ -53,18 +53,18 @@ class _Output(io.TextIOWrapper):
         if isinstance(error, BrokenPipeError):
             raise error  # such as `head`, which has seen enough
         raise Unavailable(
-            "standard output cannot be written",
+            "cannot write to standard output",
             code="HF-E5007",
             found=error.strerror,
-            hint="free space where it goes to, or send it elsewhere; the verb itself may have done its work",
+            hint="free space at the target or redirect the output; the command itself may have completed",
         ) from error
 
 
 def prepare() -> None:
-    """Open what is closed, and let no encoding refuse a character.
+    """Open closed standard streams, and make every character printable in any encoding.
 
-    A closed stream means that nobody wants to read it. Were it left closed, the next file to be opened would
-    get its number, and what is printed would go into that file.
+    If a standard stream stayed closed, the next file to be opened would get its descriptor, and printed text
+    would go into that file.
     """
     # The system gives the lowest number that is free.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -84,7 +84,7 @@ def prepare() -> None:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Write words, to standard error by default; no verb fails for want of a listener."""
+    """Write a message, to standard error by default; a failed write is ignored."""
     heard = stream or sys.stderr
     try:
         heard.write(text)
@@ -108,7 +108,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 @contextmanager
 def without_sparks_words() -> Iterator[TextIO]:
-    """Keep the words of Spark and of the code away from the answer; give the stream for ours.
+    """Discard the output of Spark and of the job file; yield a stream for Holdfast's own messages.
 
     The JVM writes to this process's standard error, and a job file may print.
     """
@@ -131,16 +131,20 @@ def without_sparks_words() -> Iterator[TextIO]:
                 os.close(real)
 
 
-def confirm(question: str, does: str = "deletes something") -> None:
-    """Ask on the terminal; a no ends the command.
+def confirm(question: str, does: str = "deletes data") -> None:
+    """Ask for confirmation on the terminal; a no ends the command.
 
     Args:
-        question: What is asked.
-        does: What the command does, for whoever cannot be asked.
+        question: The question.
+        does: The effect of the command, for the error without a terminal.
 
     Raises:
         Invalid: There is no terminal to ask on.
     """
     if not sys.stdin.isatty():
-        raise Invalid(f"this {does} and nobody can be asked", code="HF-E2148", hint="answer with --yes")
+        raise Invalid(
+            f"this {does}, and there is no terminal to confirm it on",
+            code="HF-E2148",
+            hint="confirm with --yes",
+        )
     typer.confirm(question, abort=True, err=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 app = options.group(
-    "Look into the state of any query, by key or in SQL, without Spark; it may run meanwhile."
+    "Read the state of any query by key or in SQL, without Spark, while it runs; edit or migrate it."
 )
 
 
@@ -47,7 +47,7 @@ def open_state(place: str, home: str | None, batch: int | None) -> StateReader:
 def picked_key(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[NamedOperator, NamedState, dict[str, Any]]:
-    """The operator, the state and the key that a person means."""
+    """Return the operator, the state and the key that the arguments name."""
     from holdfast.at_rest.state_reader import key_in
 
     name, words = _split_state_and_key(reader, state, key, operator)
@@ -58,7 +58,7 @@ def picked_key(
 def _split_state_and_key(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
-    """A state and a key out of the words for them, of which the first is the key's where one state is all."""
+    """Return the state and the key in the arguments; the first one is a key if there is only one state."""
     from holdfast.at_rest.state_reader import is_the_only
 
     words = key or []
@@ -75,7 +75,7 @@ def _split_state_and_key(
 
 
 def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> None:
-    """Refuse a key without a state, where there are several.
+    """Refuse a key without a state if there are several.
 
     Raises:
         Invalid: The only word is not a state's name.
@@ -87,11 +87,11 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
         if len(names) < 2:
             raise
         raise Invalid(
-            "name the state in front of the key: there are several",
+            "there are several states, so the key needs one before it",
             code="HF-E2149",
             found=f"{word!r} alone",
-            expected=f"one of {', '.join(map(shlex.quote, names))}",
-            hint=f"for the first of them: `holdfast state get … {shlex.quote(names[0])} {shlex.quote(word)}`",
+            expected=f"one of {', '.join(map(shlex.quote, names))} before the key",
+            hint=f"name the state, as in `holdfast state get … {shlex.quote(names[0])} {shlex.quote(word)}`",
         ) from error
 
 
@@ -100,7 +100,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
 def list_states(
     place: Place, batch: options.Batch = None, home: options.Home = None, json: options.Json = False
 ) -> None:
-    """List the states that there are, with the columns of their keys and values."""
+    """List the states of a query, with the columns of their keys and values."""
     reader = open_state(place, home, batch)
     if json:
         operators = [operator.as_dict() for operator in reader.operators]
@@ -113,7 +113,7 @@ def list_states(
         [row for operator in reader.operators for row in _listed(operator)],
         spare=("PARTITIONS",),
         below=["KEY", "VALUE"],
-        empty="the query keeps no state",
+        empty="the query has no state",
     )
     next_step.say_looked_up(json, lambda: _after_list(reader, place, batch, home))
 
@@ -129,7 +129,7 @@ def get(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a state holds for one key; exit 3 if the key is missing."""
+    """Show the value of one key; exit code 3 if the key does not exist."""
     reader = open_state(place, home, batch)
     found = reader.get_written(*_split_state_and_key(reader, state, key, operator), operator)
     if not found.exists:
@@ -146,37 +146,37 @@ def get(
 def scan(
     place: Place,
     state: Annotated[
-        str | None, typer.Argument(metavar="[STATE]", help="As for `get`. Not with --sql.")
+        str | None, typer.Argument(metavar="[STATE]", help="The state, as for `get`. Not with --sql.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
+        str | None, typer.Option("--where", metavar="SQL", help="A condition that selects rows.")
     ] = None,
     sql: Annotated[
         str | None,
         typer.Option(
-            "--sql", metavar="SELECT", help="Query several states; each is a table with the state's name."
+            "--sql", metavar="SELECT", help="A query over states; each is a table with the state's name."
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=0, metavar="N", help="The most rows to show. [all]"),
+        typer.Option("--limit", min=0, metavar="N", help="The maximum number of rows. [all]"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
+        str | None, typer.Option("--to", metavar="FILE", help="An output file, FILE.parquet or FILE.jsonl.")
     ] = None,
     operator: options.Operator = None,
     batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
+    """List the rows of a state, or run a DuckDB SQL query over states; print or export the result."""
     from holdfast.at_rest.export import check_target, export
 
     if sql is not None and (state is not None or where is not None):
         raise Invalid(
-            "scan a state, with --where if need be, or ask in SQL",
+            "--sql cannot be combined with a state or --where",
             code="HF-E2150",
-            hint="holdfast state scan CHECKPOINT STATE, or holdfast state scan CHECKPOINT --sql 'select …'",
+            hint="run `holdfast state scan CHECKPOINT STATE`, or the same with --sql 'select …' and no STATE",
         )
     target = None if to is None else Path(to)
     if target is not None:
@@ -206,7 +206,7 @@ def key_words(
     batch: int | None,
     home: str | None,
 ) -> tuple[str, ...]:
-    """Another verb's look at the same key, in the same words."""
+    """Return the words that show the same key with a different verb."""
     named = [*([] if state is None else [state]), *(key or [])]
     options_ = [*([] if operator is None else ["--operator", operator])]
     options_ += [] if batch is None else ["--batch", str(batch)]
@@ -218,7 +218,7 @@ def key_words(
 
 
 def _after_list(reader: StateReader, place: str, batch: int | None, home: str | None) -> tuple[str, ...]:
-    """The rows of the first state."""
+    """Return the words that scan the first state."""
     states = [state.full_name for operator in reader.operators for state in operator.states]
     if not states:
         return ()
@@ -235,7 +235,7 @@ def _after_scan(
     batch: int | None,
     home: str | None,
 ) -> tuple[str, ...]:
-    """The first row's key, with all that there is to know of it."""
+    """Return the words that get the key of the first row."""
     from holdfast.at_rest.state_reader import written_key
 
     chosen = reader.pick(state or "", operator)[1]
@@ -245,18 +245,18 @@ def _after_scan(
 
 
 def missing(found: KeyState) -> NotFound:
-    """The error for a key that a state does not know."""
+    """Return the error for a key that is not in a state."""
     from holdfast.at_rest.state_reader import sample_key
     from holdfast.formats.rows.plain import plain
 
     sample = sample_key(found.state)
-    example = "" if sample is None else f"a key of this state: {shlex.quote(sample)}; "
+    example = "" if sample is None else f"an existing key is {shlex.quote(sample)}; "
     return NotFound(
-        "there is no such key in this state",
+        "key not found in this state",
         code="HF-E3028",
         where=f"{found.state.full_name} at batch {found.batch_id}",
         found=output.compact(plain(found.key)),
-        hint=f"{example}look for it with `holdfast state scan … --where`, or in other batches with"
+        hint=f"{example}search with `holdfast state scan … --where`, or in other batches with"
         " `holdfast state history`",
     )
 
@@ -334,7 +334,7 @@ def _rows(
 
 
 def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
-    """Return the first rows; the others are not read."""
+    """Return the first rows without reading the others."""
     import pyarrow as pa
 
     if limit is None:
@@ -362,12 +362,12 @@ def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
     output.table(
         rows.schema.names,
         [[_cell(row[name]) for name in rows.schema.names] for row in found],
-        empty="no row",
+        empty="no rows",
     )
 
 
 def _cell(value: Any) -> Any:
-    """Text as it is, and what has parts as JSON."""
+    """Return text unchanged and any other value as JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else output.compact(value, None)
@@ -385,7 +385,7 @@ def history(
     savepoints: Annotated[
         str | None,
         typer.Option(
-            "--savepoints", metavar="DIR|JOB", help="Also search this directory of savepoints, or a job's."
+            "--savepoints", metavar="DIR|JOB", help="A directory of savepoints to search as well, or a job's."
         ),
     ] = None,
     operator: options.Operator = None,
@@ -393,7 +393,7 @@ def history(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show each value that a key has had over the batches that are kept, and over savepoints."""
+    """Show each value that a key had in the retained batches, and in savepoints."""
     from holdfast.at_rest.insight import key_history
     from holdfast.savepoints.catalog import require_catalog
     from holdfast.storage import open_storage
@@ -414,7 +414,7 @@ def explain(
     state: State = None,
     key: Key = None,
     rank: Annotated[
-        bool, typer.Option("--rank/--no-rank", help="Show its rank among the largest keys; reads all rows.")
+        bool, typer.Option("--rank/--no-rank", help="Show the key's rank by size; reads all rows.")
     ] = True,
     operator: options.Operator = None,
     batch: options.Batch = None,
@@ -451,7 +451,7 @@ def _show_history(found: KeyHistory) -> None:
         [
             ("state", found.state.full_name),
             ("key", output.compact(plain(found.key))),
-            ("looked at", f"{counted(len(found.batches), 'batch')}: {kept}"),
+            ("searched", f"{counted(len(found.batches), 'batch')}: {kept}"),
         ]
     )
     from_savepoints = any(version.savepoint for version in found.versions)
@@ -503,12 +503,12 @@ def _show_explanation(found: KeyExplanation) -> None:
 
 
 def _show_input(read: InputRange) -> None:
-    """Name the files or records that a batch has read: the first of them, all are in JSON."""
+    """Print the first files or records that a batch has read; JSON has all."""
     if read.files is not None:
         output.line(f"source {read.source}: {counted(len(read.files), 'file')}")
         _first_line(read.files)
     if read.topics is not None:
-        partitions = f"{counted(len(read.topics), 'partition')} of topics"
+        partitions = counted(len(read.topics), "topic partition")
         output.line(f"source {read.source}: records of {partitions}")
         _first_line([_records(part) for part in read.topics])
     if read.table_upto is not None:
@@ -522,7 +522,7 @@ def _first_line(lines: Sequence[str]) -> None:
     for line in lines[:_FIRST]:
         output.line(f"  {line}")
     if len(lines) > _FIRST:
-        output.line(f"  and {len(lines) - _FIRST:,} more; --json has all")
+        output.line(f"  and {len(lines) - _FIRST:,} more; --json shows all")
 
 
 def _records(part: TopicRange) -> str:
@@ -540,15 +540,17 @@ def _moment(ms: int | None) -> str:
 
 def _written(found: KeyExplanation) -> str:
     if found.written_batch is None:
-        return f"before batch {found.first_kept}, the oldest that is kept"
+        return f"before batch {found.first_kept}, the oldest that is retained"
     return f"by batch {found.written_batch}" + (
-        "" if found.exact else ", or later with the same value: the files tell of other values only"
+        "" if found.exact else ", or later with the same value; the files record only changes"
     )
 
 
 def _expiry_of(found: KeyExplanation) -> str:
     if found.expires_ms is None:
-        return "never" if found.clock is None else "with the watermark, at a time that the files do not tell"
+        return (
+            "never" if found.clock is None else "with the watermark, at a time that the files do not record"
+        )
     first, last = found.expires_ms
     when = output.moment(first) if first == last else f"{output.moment(first)} to {output.moment(last)}"
     if found.left_ms is None:

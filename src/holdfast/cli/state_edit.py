@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Why = Annotated[
     str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the savepoint.")
 ]
-_DOES = "makes a savepoint that nobody has looked at"
+_DOES = "creates a savepoint"
 
 
 @examples(
@@ -41,13 +41,15 @@ def edit(
         str,
         typer.Argument(
             metavar="CHECKPOINT|JOB|SP",
-            help="A savepoint; or a stopped query's checkpoint, or a job's.",
+            help="A savepoint, or the checkpoint of a stopped query or job.",
             callback=whole_address,
         ),
     ],
     state: Annotated[
         str,
-        typer.Argument(metavar="[STATE]", help="As for `state get`. Optional if there is only one."),
+        typer.Argument(
+            metavar="[STATE]", help="The state, as for `state get`. Optional if there is only one."
+        ),
     ] = "",
     *,
     assign: Annotated[
@@ -60,17 +62,17 @@ def edit(
         typer.Option("--insert", metavar="JSON", help="A row to insert. Repeatable."),
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
+        str | None, typer.Option("--where", metavar="SQL", help="A condition that selects rows.")
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
-            "--key", metavar="KEY", help="Only the rows of this key: column=value, JSON, or a value."
+            "--key", metavar="KEY", help="The key whose rows to change: column=value, JSON, or a value."
         ),
     ] = None,
     all_: Annotated[
         bool,
-        typer.Option("--all", help="Every row of the state, where neither --where nor --key picks some."),
+        typer.Option("--all", help="Change every row of the state; not with --where or --key."),
     ] = False,
     to: Annotated[
         str | None,
@@ -83,11 +85,11 @@ def edit(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a savepoint with some rows of a state changed; the one that is edited stays as it is.
+    """Create a savepoint with some rows of a state changed; the original savepoint stays unchanged.
 
-    Conditions and values are SQL in DuckDB's dialect over the columns of one row. Everything that is not to
-    change is proved to be the same, row by row, before the new savepoint comes to be. The label of the edited
-    savepoint stays with it: `@LABEL` still means the original.
+    Conditions and values are DuckDB SQL over the columns of one row. All other rows are verified to be the
+    same, row by row, before the new savepoint is published. The label stays with the original: `@LABEL` still
+    names it.
     """
     from holdfast.changes import edit_api
     from holdfast.changes.edit import editing
@@ -97,7 +99,7 @@ def edit(
     check_label(label)
     if all_ and (where or key):
         raise Invalid(
-            "--all picks every row, and --where and --key pick some",
+            "--all cannot be combined with --where or --key",
             code="HF-E2151",
             hint="leave one of them out",
         )
@@ -114,7 +116,7 @@ def edit(
                 return
             if not yes:
                 _preview(plan)
-                confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
+                confirm(f"Create a savepoint from {plan.savepoint} with these changes?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
     warn_of_label(label, made.uri)
@@ -124,7 +126,7 @@ def edit(
 @examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --why 'it was right' -y")
 def undo(
     savepoint: Annotated[
-        str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_address)
+        str, typer.Argument(metavar="SP", help="A savepoint that an edit created.", callback=whole_address)
     ],
     why: Why = None,
     label: options.Label = None,
@@ -132,9 +134,9 @@ def undo(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Take an edit back: make a savepoint with the state that there was before.
+    """Undo an edit: create a savepoint with the state from before it.
 
-    The label of the original stays with the original.
+    The label of the original savepoint stays with it.
     """
     from holdfast.savepoints.taking import check_label
 
@@ -145,7 +147,9 @@ def undo(
         next_step.say_for_real(json)
         return
     if not yes:
-        confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
+        confirm(
+            f"Undo {plan.change.statement!r} and create a savepoint with the state of {plan.back_to}?", _DOES
+        )
     made = hf.undo(savepoint, why=why, label=label)
     output.show(made, json, _show_undone)
     warn_of_label(label, made.uri)
@@ -153,12 +157,12 @@ def undo(
 
 
 def _show_undo_plan(plan: UndoPlan) -> None:
-    output.line(f"would make a savepoint with the state of {plan.back_to}")
+    output.line(f"would create a savepoint with the state of {plan.back_to}")
 
 
 def _show_undone(made: Undone) -> None:
     output.whole(made.uri)
-    output.say(f"it has the state of {made.plan.back_to}; the edit stays in {made.plan.savepoint}")
+    output.say(f"it has the state of {made.plan.back_to}; {made.plan.savepoint} still has the edit")
 
 
 def _row(text: str) -> dict[str, Any]:
@@ -173,11 +177,11 @@ def _row(text: str) -> dict[str, Any]:
 
 def _no_row(text: str, problem: str) -> Invalid:
     return Invalid(
-        "a row to insert is no JSON object",
+        "the row to insert is not a JSON object",
         code="HF-E2152",
         found=f"{text[:200]}: {problem}",
         expected='{"column": value, …}',
-        hint="`holdfast state list` shows the columns; quote the JSON for the shell",
+        hint="see the columns with `holdfast state list`; quote the JSON for the shell",
     )
 
 
@@ -215,8 +219,8 @@ def _show_made(made: Edited) -> None:
     output.whole(made.uri)
     _preview(made.plan)
     output.say(
-        f"every other row is proved to be the same; {made.plan.savepoint} is as it was, and"
-        f" `holdfast state undo {place_word(made.uri)}` takes this back"
+        f"every other row is verified to be the same; {made.plan.savepoint} is unchanged;"
+        f" to undo: `holdfast state undo {place_word(made.uri)}`"
     )
 
 
@@ -232,16 +236,14 @@ def erase(
     ],
     column: Annotated[
         str | None,
-        typer.Option(
-            "--column", metavar="NAME", help="Only look for the value in this column, in keys and in values."
-        ),
+        typer.Option("--column", metavar="NAME", help="The only column to search, in keys and in values."),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
             "--checkpoint",
             metavar="CHECKPOINT|JOB",
-            help="Also erase from this stopped query's checkpoint, or a job's.",
+            help="The checkpoint of a stopped query or job, to erase from as well.",
         ),
     ] = None,
     stopped: options.Stopped = False,
@@ -250,18 +252,18 @@ def erase(
     ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option("--certificate", metavar="FILE", help="Write the certificate to this file, as JSON."),
+        typer.Option("--certificate", metavar="FILE", help="A file for the certificate, as JSON."),
     ] = None,
     home: options.Home = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Erase a key from every savepoint of a directory, from all bytes, and say what was searched and found.
+    """Erase a key from every savepoint of a directory, and report what was searched and found.
 
-    Savepoints keep their addresses and are proved afterwards. Of a checkpoint only the newest batch is left.
-    The state home, logs and notes are searched for its text and left as they are; what was not searched is
-    named. Exit code 3 where the key is nowhere.
+    Savepoints keep their addresses and are verified afterwards. A checkpoint keeps only its newest batch. The
+    state home, logs and notes are searched for the key's text but not changed; what was not searched is
+    listed. Exit code 3 if the key was not found.
     """
     from holdfast.changes import edit_api
     from holdfast.ownership.checkpoint_guard import not_said
@@ -288,7 +290,7 @@ def erase(
             more = "" if address is None else f", and all but the newest batch of {checkpoint}"
             confirm(
                 f"Erase {counted(plan.rows, 'row')} from {plan.touched:,} of {len(plan.searched):,}"
-                f" places{more}? Nothing brings them back"
+                f" searched locations{more}? This cannot be undone"
             )
     with progress("erase", "savepoints") as tell:
         made = hf.erase(
@@ -304,7 +306,7 @@ def erase(
     problem = None if target is None else _written(target, made.render())
     output.show(made, json, _show_lines)
     if problem is not None:
-        output.insist(f"the certificate above could not be written to {certificate}: {problem}")
+        output.insist(f"cannot write the certificate above to {certificate}: {problem}")
         raise typer.Exit(Unavailable.exit_code)
     _tell_outcome(made.outcome)
 
@@ -325,31 +327,31 @@ def _require_writable(target: Path) -> None:
     Raises:
         Conflict: The file exists.
         NotFound: Its directory does not.
-        Invalid: Nobody may write there.
+        Invalid: The directory is not writable.
     """
     if target.exists():
         raise Conflict(
-            "the certificate's file exists", code="HF-E4010", where=str(target), hint="name a new one"
+            "the certificate file exists", code="HF-E4010", where=str(target), hint="give a new file name"
         )
     if not target.absolute().parent.is_dir():
         raise NotFound(
             "the certificate's directory does not exist",
             code="HF-E3029",
             where=str(target),
-            hint="make it, or name another",
+            hint="create it, or give a different directory",
         )
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise Invalid(
-            "the certificate cannot be written there",
+            "cannot write the certificate",
             code="HF-E2153",
             where=str(target),
             found="no permission to write",
-            hint="name a file in a directory of yours",
+            hint="give a file in a directory that you may write",
         )
 
 
 def _written(target: Path, data: bytes) -> str | None:
-    """Write the certificate; what went wrong, if anything did: the erasure is done, and has to be told."""
+    """Write the certificate; return the error text, since the erasure is done and must be reported."""
     try:
         with target.open("xb") as file:
             file.write(data)
@@ -361,7 +363,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 
 def _tell_outcome(outcome: str) -> None:
-    """End with the exit code of what is missing, where the key is nowhere."""
+    """Exit with the code of NotFound if the key was not found."""
     from holdfast.changes.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:

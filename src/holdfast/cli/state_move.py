@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="FILE.py[:JOB]", help="New code, into whose form the state is brought."),
+    typer.Option("--to", metavar="FILE.py[:JOB]", help="The new code, for which the state is converted."),
 ]
 Old = Annotated[
     str | None,
@@ -43,7 +43,7 @@ Initial = Annotated[
     typer.Option(
         "--initial",
         metavar="NAME=VALUE",
-        help="With --to: what a new aggregate or grouping column has for keys that are there. Repeatable.",
+        help="With --to: the value of a new aggregate or grouping column for existing keys. Repeatable.",
     ),
 ]
 Map = Annotated[
@@ -51,22 +51,22 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="OLD=NEW",
-        help="With --to: a column or operator that is called otherwise now. Repeatable.",
+        help="With --to: the old and new name of a column or operator. Repeatable.",
     ),
 ]
 Drop = Annotated[
     list[str] | None,
     typer.Option(
-        "--drop", metavar="NAME", help="With --to: a column or operator whose state goes. Repeatable."
+        "--drop", metavar="NAME", help="With --to: a column or operator whose state is dropped. Repeatable."
     ),
 ]
 Merge = Annotated[
     bool,
-    typer.Option("--merge", help="With --to: put rows together that get the same key, where that is exact."),
+    typer.Option("--merge", help="With --to: merge rows that get the same key, where the result is exact."),
 ]
 Query = Annotated[
     str | None,
-    typer.Option("--query", metavar="NAME", help="With --to: which query, if the job has several."),
+    typer.Option("--query", metavar="NAME", help="With --to: the query, if the job has several."),
 ]
 
 
@@ -82,8 +82,7 @@ def _require_code(to: str | None, code: Mapping[str, object]) -> None:
         raise Invalid(
             f"{', '.join(codes)} needs --to",
             code="HF-E2154",
-            expected="the new code",
-            hint="give --to FILE.py[:JOB]",
+            hint="give the new code with --to FILE.py[:JOB]",
         )
 
 
@@ -152,7 +151,7 @@ def _run_steps(
 
 
 def _show_steps(plan: StepsPlan) -> None:
-    output.line(f"would make {plan.checkpoint} of batch {plan.batch_id}")
+    output.line(f"would create {plan.checkpoint} from batch {plan.batch_id}")
     _show_each(plan)
     show_usage(plan.usage, output.line)
 
@@ -160,7 +159,7 @@ def _show_steps(plan: StepsPlan) -> None:
 def _show_changed(made: Changed) -> None:
     output.whole(made.checkpoint)
     _show_each(made.plan)
-    output.say(f"every step is proved; the query goes on with batch {made.batch_id + 1}")
+    output.say(f"every step is verified; the query continues with batch {made.batch_id + 1}")
 
 
 def _show_each(plan: StepsPlan) -> None:
@@ -177,7 +176,7 @@ def _show_each(plan: StepsPlan) -> None:
 
 
 def _show_evolution(plan: EvolutionPlan) -> None:
-    output.line(f"would make {plan.checkpoint} of batch {plan.batch_id}, for {plan.target}")
+    output.line(f"would create {plan.checkpoint} from batch {plan.batch_id}, for {plan.target}")
     _show_operators(plan.operators)
     _show_changes(plan.changes)
     show_usage(plan.usage, output.line)
@@ -188,8 +187,8 @@ def _show_evolved(made: Evolved) -> None:
     _show_operators(made.plan.operators)
     _show_changes(made.plan.changes)
     if made.merged:
-        output.say(f"{counted(made.merged, 'row')} put together with another one of the same key")
-    output.say(f"{counted(made.rows, 'row')} of state; the query goes on with batch {made.batch_id + 1}")
+        output.say(f"{counted(made.merged, 'row')} merged with a row of the same key")
+    output.say(f"{counted(made.rows, 'row')} of state; the query continues with batch {made.batch_id + 1}")
 
 
 def _show_operators(operators: tuple[OperatorChange, ...]) -> None:
@@ -214,7 +213,7 @@ def _rows(operator: OperatorChange) -> list[tuple[str | None, ...]]:
 
 def _show_changes(changes: tuple[PlanChange, ...]) -> None:
     for change in changes:
-        output.say(f"{change.what} is another: {change.why}")
+        output.say(f"{change.what} is different: {change.why}")
 
 
 @examples(
@@ -246,12 +245,12 @@ def migrate(
         typer.Option(
             "--backend",
             metavar="rocksdb|memory|redis|cassandra",
-            help="Spark's hashmap is memory. [unchanged]",
+            help="The state backend; Spark's hashmap is memory. [unchanged]",
         ),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, metavar="N", help="How many partitions. [unchanged]"),
+        typer.Option("--partitions", min=1, metavar="N", help="The number of partitions. [unchanged]"),
     ] = None,
     state_format: Annotated[
         int | None,
@@ -266,7 +265,7 @@ def migrate(
     key_groups: Annotated[
         int | None,
         typer.Option(
-            "--key-groups", min=1, metavar="G", help="How many key groups Holdfast's keyed state gets."
+            "--key-groups", min=1, metavar="G", help="The number of key groups of Holdfast's keyed state."
         ),
     ] = None,
     database: options.Database = None,
@@ -275,15 +274,15 @@ def migrate(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint with the same state on another backend, in other partitions or another format.
+    """Create a checkpoint with the same state on a different backend, format or number of partitions.
 
-    One call can change all of these, without Spark, and proves that the state is the same. The query
-    continues from it after the batch that it ends with. What is migrated stays as it is. A checkpoint needs
-    --stopped, a savepoint does not.
+    One call can change all of these, without Spark, and verifies that the state is the same. The query
+    continues with the next batch. The source stays unchanged. A checkpoint needs --stopped, a savepoint does
+    not.
 
-    With --to, the state is converted for new code first: aggregates and grouping columns that are new, gone,
-    renamed or wider, operators that are inserted, removed or moved. Columns and operators are matched by
-    name. Spark plans the code on this machine, which takes some seconds.
+    With --to, the state is first converted for new code: aggregates and grouping columns that are added,
+    removed, renamed or widened, and operators that are inserted, removed or moved. Columns and operators are
+    matched by name. Spark plans the code on this machine, which takes some seconds.
     """
     from holdfast.jobs.loader import require_job_file
 
@@ -336,7 +335,7 @@ def evolve(
     source: AtRest,
     to: Annotated[
         str,
-        typer.Argument(metavar="FILE.py[:JOB]", help="The new code, into whose form the state is brought."),
+        typer.Argument(metavar="FILE.py[:JOB]", help="The new code, for which the state is converted."),
     ],
     checkpoint: Annotated[
         str | None,
@@ -360,10 +359,10 @@ def evolve(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Create a checkpoint with the state in the form of new code; the old one stays as it is.
+    """Create a checkpoint with the state converted for new code; the old one stays unchanged.
 
-    It is `state migrate --to`, which can also move the state to a different backend or other partitions in
-    the same change. A checkpoint needs --stopped, a savepoint does not.
+    The same as `state migrate --to`, which can also change the backend or the number of partitions in one
+    step. A checkpoint needs --stopped, a savepoint does not.
     """
     migrate(
         source,
@@ -394,7 +393,7 @@ def bootstrap(
         str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")
     ],
     catalog: Annotated[
-        str, typer.Argument(metavar="DIR", help="The directory of savepoints; created if absent.")
+        str, typer.Argument(metavar="DIR", help="The directory of savepoints; created if missing.")
     ],
     *,
     given: Annotated[
@@ -414,10 +413,10 @@ def bootstrap(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a savepoint of what a job would know after a history, so that it starts warm.
+    """Create a savepoint with the state of a job after it has read a history, so that it starts warm.
 
-    The job itself is run over the history, with its sink left out, in a directory that is gone afterwards.
-    Start it with `holdfast run FILE.py -s SAVEPOINT`.
+    The job runs over the history without its sink, in a temporary directory. Start the job with
+    `holdfast run FILE.py -s SAVEPOINT`.
     """
     from holdfast.jobs.loader import require_job_file
     from holdfast.jobs.trials import bootstrapping
@@ -448,14 +447,14 @@ def bootstrap(
 
 def _show_start(plan: BootstrapPlan) -> None:
     given = f"states {', '.join(plan.states)}" if plan.states else "its history"
-    output.line(f"would run {plan.name} over {given}, and make a savepoint in {plan.catalog}")
+    output.line(f"would run {plan.name} over {given} and create a savepoint in {plan.catalog}")
     _show_sources(plan)
 
 
 def _show_warm(made: Bootstrapped) -> None:
     output.whole(made.uri)
     over = f"states {', '.join(made.plan.states)}" if made.plan.states else counted(made.input_rows, "row")
-    output.say(f"{made.plan.name} knows {counted(made.rows, 'row')} of state out of {over}")
+    output.say(f"{made.plan.name}: {counted(made.rows, 'row')} of state from {over}")
     _show_sources(made.plan)
 
 
@@ -467,14 +466,15 @@ def _show_sources(plan: BootstrapPlan) -> None:
             if facts["files_read"] is not None
             else f"at {output.compact(facts['offset'])}"
             if facts["offset"] is not None
-            else "where its own options say"
+            else "as its own options say"
         )
         output.say(f"source {number}, {source.kind}, begins {begins}")
 
 
 def _show_plan(plan: MigrationPlan) -> None:
     output.line(
-        f"would make {plan.checkpoint} of batch {plan.batch_id}: {_change(plan)}; {plan.size_bytes:,} bytes"
+        f"would create {plan.checkpoint} from batch {plan.batch_id}: {_change(plan)};"
+        f" {plan.size_bytes:,} bytes"
     )
     show_usage(plan.usage, output.line)
 
@@ -482,9 +482,9 @@ def _show_plan(plan: MigrationPlan) -> None:
 def _show_made(made: Migrated) -> None:
     show_moved(made, _change(made.plan))
     if made.plan.after.database is not None:
-        output.say(f"its state is in {made.plan.after.database}, in stores of its own")
+        output.say(f"its state is in {made.plan.after.database}, in its own stores")
     if made.plan.has_formats:
-        say_format(made.plan.after.state_format, "; its backend and partitions are noted in the checkpoint")
+        say_format(made.plan.after.state_format, "; the checkpoint records its backend and partitions")
 
 
 def _change(plan: MigrationPlan) -> str:
@@ -499,4 +499,4 @@ def _change(plan: MigrationPlan) -> str:
         groups = ", ".join(map(str, sorted(set(plan.key_groups_before.values()))))
         pairs += (("key groups", groups, str(plan.key_groups)),)
     moved = [f"{what} {old} to {new}" for what, old, new in pairs if old != new]
-    return ", ".join(moved) or "everything as before"
+    return ", ".join(moved) or "no change"

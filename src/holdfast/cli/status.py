@@ -37,11 +37,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The newest numbers as bars from nothing to the largest of them; what is not known is a gap.
+    """Return the newest values as bars, scaled to the largest; an unknown value is a gap.
 
     Args:
-        values: The numbers, oldest first.
-        width: How many bars there may be.
+        values: The values, oldest first.
+        width: The maximum number of bars.
     """
     shown = list(values)[-width:] if width > 0 else []
     largest = max((value for value in shown if value is not None), default=0.0)
@@ -79,7 +79,7 @@ def follow(look: Callable[[], Look], *, json: bool) -> None:
 
 
 def _lines(look: Callable[[], Look], stopped: threading.Event, *, json: bool) -> None:
-    """A line for each batch, each change of the job's state, and each alert that comes or goes."""
+    """Print a line for each batch, each change of the job's state, and each alert that starts or ends."""
     seen: dict[str, int] = {}
     former: Look | None = None
     while True:
@@ -103,7 +103,7 @@ def _changes(former: Look | None, now: Look, seen: dict[str, int]) -> Iterable[M
     for key in after.keys() - before.keys():
         yield _alert("alert", f"{job.name}: alert: {after[key].text}", after[key])
     for key in before.keys() - after.keys():
-        yield _alert("cleared", f"{job.name}: alert over: {before[key].text}", before[key])
+        yield _alert("cleared", f"{job.name}: alert cleared: {before[key].text}", before[key])
     batches = now.details.batches if former is not None else now.details.newest()
     for batch in batches:
         if batch.batch_id > seen.get(batch.query, -1):
@@ -151,11 +151,11 @@ def _text(now: Look, width: int) -> Text:
 
 
 def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
-    """Return the lines of the screen, in parts with their meaning.
+    """Return the lines of the screen, each as parts with a style.
 
     Args:
         now: The job.
-        width: How many characters fit beside each other.
+        width: The number of characters in a line.
     """
     job = now.details.status.job
     lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {now.details.status.word}")]]
@@ -205,9 +205,9 @@ def status(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show a job: state, queries, batches, sizing, savepoints, attempts, what recoveries take, and alerts.
+    """Show a job: state, queries, batches, sizing, savepoints, attempts, recovery times and alerts.
 
-    With --watch it is drawn anew every second; in a pipe each batch is a line, with --json a document.
+    With --watch the screen is redrawn every second; in a pipe each batch is a line, with --json a document.
     """
     if watch:
         _follow(job, home, json)
@@ -261,7 +261,7 @@ def _state(details: JobDetails) -> str:
 
 
 def _last_failure(details: JobDetails) -> list[tuple[str, str]]:
-    """Return the failure that no batch has followed yet, unless the state itself says it."""
+    """Return the last failure if no batch followed it and the job's state does not show it."""
     from holdfast.model import JobState
 
     attempt, job = details.last_failure, details.status.job
@@ -353,7 +353,7 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
 
 
 def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
-    """The keyed operators and their states: what they hold, and what has expired in the batches shown."""
+    """Yield the keyed operators and their states, with sizes and the expirations of the batches shown."""
     for batch in details.newest():
         before = [earlier for earlier in details.batches if earlier.query == batch.query]
         for keyed in (operator.keyed for operator in batch.operators if operator.keyed is not None):
@@ -407,7 +407,7 @@ def _render_lag(lags: Sequence[Lag]) -> None:
 
 
 def _render_sizing(sized: Sequence[QuerySizing]) -> None:
-    """Print what each query has and needs, and how its state grows."""
+    """Print the present and the recommended size of each query, and the growth of its state."""
     from holdfast.config.units import rounded_size
     from holdfast.observe.growth import Growing
 
@@ -454,7 +454,7 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
 
 
 def _right(recommended: int | None, present: int | None) -> str | None:
-    """`8, not 200`; one number where what exists is right, or where nothing is recommended."""
+    """Return `8, not 200`, or the present number if it is right or nothing is recommended."""
     if recommended is None or present is None or recommended == present:
         return None if present is None else str(present)
     return f"{recommended}, not {present}"
@@ -496,5 +496,5 @@ def _render_recoveries(recoveries: Sequence[RecoveryTimes], prediction: Predicti
 
 def _error(prediction: Prediction) -> str:
     if prediction.error_ms is None:
-        return "no telling how sure"
+        return "± unknown"
     return f"± {output.duration(prediction.error_ms)}"

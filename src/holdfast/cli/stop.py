@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def until_stopped() -> Iterator[threading.Event]:
-    """The event is set by Ctrl-C or SIGTERM, so that work is finished; a second one ends it at once."""
+    """Yield an event that Ctrl-C or SIGTERM sets; a second signal raises KeyboardInterrupt."""
     stopped = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -45,7 +45,7 @@ def until_stopped() -> Iterator[threading.Event]:
 
 
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the job to end.")
+    float, typer.Option("--timeout", metavar="SECONDS", help="The time to wait for the job to end.")
 ]
 
 
@@ -55,10 +55,10 @@ _NO_DIRECTORY: Final = "\0"
 
 
 class OptionalDirectory(TyperCommand):
-    """Lets --savepoint stand without a directory, which an option of Typer cannot."""
+    """A command whose --savepoint may have no directory, which Typer does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in what represents no directory."""
+        """Insert the value that represents no directory."""
         for place, word in enumerate(args):
             if word == _OPTION and (place + 1 == len(args) or args[place + 1].startswith("-")):
                 args = [*args[:place], f"{_OPTION}={_NO_DIRECTORY}", *args[place + 1 :]]
@@ -73,8 +73,8 @@ def stop(
         typer.Option(
             _OPTION,
             metavar="[DIR]",
-            help="Take a savepoint of its last batch into this directory; without one, where the job's last"
-            " savepoint is, else into CHECKPOINT.savepoints.",
+            help="Take a savepoint of the last batch into this directory. [that of the job's last savepoint,"
+            " else CHECKPOINT.savepoints]",
         ),
     ] = None,
     label: Annotated[
@@ -84,7 +84,7 @@ def stop(
         bool,
         typer.Option(
             "--digest/--no-digest",
-            help="Whether to count and hash the savepoint's rows, or leave that pending.",
+            help="Count and hash the savepoint's rows, or leave that pending.",
         ),
     ] = True,
     drop_expired: options.DropExpired = False,
@@ -93,10 +93,10 @@ def stop(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Stop a job after the batch that runs. It can be run again and continues where it stopped.
+    """Stop a job after the current batch; the next run continues where it stopped.
 
-    With --savepoint one of each of its queries is taken once it has ended, and the addresses are printed.
-    Then their rows are counted and hashed; Ctrl-C leaves that pending for `holdfast savepoint digest`.
+    With --savepoint, a savepoint of each query is taken once the job has ended, and the addresses are
+    printed. Then the rows are counted and hashed; Ctrl-C leaves that pending for `holdfast savepoint digest`.
     """
     where: str | bool = False if savepoint is None else True if savepoint == _NO_DIRECTORY else savepoint
     if dry_run:
@@ -137,13 +137,13 @@ def stop(
 
 def _show_plan(plan: StopPlan) -> None:
     job = plan.status.job
-    output.line(f"{job.name}: {job.state.value}, would stop after the batch that runs")
+    output.line(f"{job.name}: {job.state.value}, would stop after the current batch")
     for query, checkpoint in plan.checkpoints.items():
         output.line(f"would take a savepoint of query {query}, {checkpoint}, into {plan.catalog}")
 
 
 def _after_stop(stopped: Stopped, home: str | None) -> tuple[str, ...]:
-    """The start that continues: where it stopped, or elsewhere from the savepoints."""
+    """Return the words that start the job again, from its checkpoint or from the savepoints."""
     job = stopped.status.job
     if not stopped.savepoints:
         return next_step.run_words(job.target, home)
@@ -158,7 +158,7 @@ def _digest(stopped: Stopped) -> tuple[Stopped, bool]:
     """Record the digests of the savepoints, at full speed since no query runs.
 
     Returns:
-        The savepoints with what they have now; and False if a person did not wait for all.
+        The savepoints with their digests, and False if Ctrl-C left some pending.
     """
     made = list(stopped.savepoints)
     try:
@@ -182,7 +182,7 @@ def cancel(
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """End a job's driver at once. Its checkpoint stays unless the job says `on_cancel="delete"`."""
+    """End a job's driver at once. The checkpoint is kept unless the job sets `on_cancel="delete"`."""
     plan = hf.jobs.plan_cancel(job, home=home)
     name, deletes = plan.status.job.name, plan.deletes_checkpoint
     fate = f"{'delete' if deletes else 'keep'} its checkpoint {plan.status.job.checkpoint}"

@@ -1,4 +1,4 @@
-"""`holdfast ttl`: what a time to live, or another watermark, would free of a state that exists."""
+"""`holdfast ttl`: show the state that a TTL or a watermark delay would free."""
 
 from __future__ import annotations
 
@@ -26,26 +26,24 @@ _BESIDE_BAR = len(f"  {'':>14}  {'':>12}  ")
 def ttl(
     place: Place,
     what_if: Annotated[
-        str | None, typer.Option("--what-if", metavar="TIME", help="A time to live, such as 24h.")
+        str | None, typer.Option("--what-if", metavar="TIME", help="A TTL, such as 24h.")
     ] = None,
     watermark: Annotated[
-        str | None, typer.Option("--watermark", metavar="TIME", help="A delay of the watermark, such as 2h.")
+        str | None, typer.Option("--watermark", metavar="TIME", help="A watermark delay, such as 2h.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="STATE", help="Only this state. [all]")
+        str | None, typer.Option("--state", metavar="STATE", help="The state to examine. [all]")
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            "--by", metavar="COLUMN", help="The column that has the time, if the state records none."
-        ),
+        typer.Option("--by", metavar="COLUMN", help="The column with the time, if the state records none."),
     ] = None,
     current_ttl: Annotated[
         str | None,
         typer.Option(
             "--current-ttl",
             metavar="TIME",
-            help="The time to live that Spark's state has now. [inferred]",
+            help="The present TTL of Spark's state. [inferred]",
         ),
     ] = None,
     operator: options.Operator = None,
@@ -53,15 +51,15 @@ def ttl(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a time to live would free of real state, and how old its rows are; nothing is changed."""
+    """Show the state that a TTL or a watermark delay would free, and the age of its rows; change nothing."""
     from holdfast.at_rest.insight import what_if as applied
     from holdfast.config.units import parse_duration
 
     if (what_if is None) == (watermark is None):
         raise Invalid(
-            "ask about a time to live, or about a watermark's delay",
+            "give either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="holdfast ttl CHECKPOINT --what-if 24h, or --watermark 2h",
+            hint="run `holdfast ttl CHECKPOINT --what-if 24h`, or the same with --watermark 2h",
         )
     ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)
     delay_ms = None if watermark is None else parse_duration(watermark, "--watermark", allow_zero=True)
@@ -83,7 +81,7 @@ def ttl(
         at = {"batch_id": reader.batch_id}
         output.emit_json({**at, "ttl_ms": ttl_ms, "watermark_ms": delay_ms, "states": states})
         return
-    rule = f"a time to live of {what_if}" if what_if is not None else f"a watermark delay of {watermark}"
+    rule = f"a TTL of {what_if}" if what_if is not None else f"a watermark delay of {watermark}"
     output.line(f"batch {reader.batch_id}, under {rule}")
     for preview in found:
         _show(preview)
@@ -93,15 +91,13 @@ def _show(found: WhatIf) -> None:
     output.line()
     output.line(f"{found.name}: {counted(found.rows, 'row')}, {found.size_bytes:,} bytes")
     if found.freed_rows is None:
-        output.line(f"  cannot be told: {found.what}")
+        output.line(f"  unknown: {found.what}")
     else:
         share = found.freed_rows / max(found.rows, 1)
         output.line(
             f"  would free {counted(found.freed_rows, 'row')} ({share:.1%}), {found.freed_bytes or 0:,} bytes"
         )
-        output.line(
-            f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms, in_utc=True)}"
-        )
+        output.line(f"  by {found.what}, at {found.clock} time {output.moment(found.now_ms, in_utc=True)}")
     if found.histogram:
         output.line(f"  {'AGE':>14}  {'ROWS':>12}")
     room = output.width()

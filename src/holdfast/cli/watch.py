@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def watch(
     checkpoint: Checkpoint,
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="How often to look for new batches.")
+        str, typer.Option("--every", metavar="TIME", help="The interval between checks for new batches.")
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Record what is committed now, then exit.")] = False,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Discard the earlier record and trust the present files.")
+        bool, typer.Option("--anew", help="Discard the existing record and start one from the present files.")
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -45,12 +45,14 @@ def watch(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Serve /metrics to Prometheus on this port of this machine; 0 picks a free one.",
+            help="The local port to serve Prometheus /metrics on; 0 picks a free one.",
         ),
     ] = None,
     alert: Annotated[
         list[str] | None,
-        typer.Option("--alert", metavar="KEY=VALUE", help="A threshold or route, such as state_size=5g."),
+        typer.Option(
+            "--alert", metavar="KEY=VALUE", help="An alert threshold or address, such as state_size=5g."
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -59,10 +61,10 @@ def watch(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Note the hashes of a checkpoint's files as batches commit, for `holdfast checkpoint verify`.
+    """Write an integrity record of a checkpoint as batches commit, for `holdfast checkpoint verify`.
 
-    Tells of alerts as far as files show them: size and growth of state, skew, the format. Ends with Ctrl-C. A
-    job under `holdfast run` is recorded and watched by itself.
+    The record has the hash of each file. Alerts that files can show are reported: size and growth of state,
+    skew, the format. Ends with Ctrl-C. Jobs under `holdfast run` are recorded and watched without this.
     """
     from holdfast.checkpoints.record import Recorder, RecordFile, in_use, record_path
     from holdfast.config.units import parse_duration
@@ -94,15 +96,15 @@ def _require_checkpoint(storage: Storage) -> None:
 
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
         raise NotFound(
-            "there is no checkpoint",
+            "no checkpoint in this directory",
             code="HF-E3017",
             where=storage.uri,
-            hint="name the directory that holds `metadata`, `offsets` and `commits`",
+            hint="give the directory that contains `metadata`, `offsets` and `commits`",
         )
 
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
-    """Go on with the record; one is begun only of a checkpoint that is whole, as far as can be told."""
+    """Continue the record; a new one is started only if the checkpoint is whole."""
     from holdfast.checkpoints.verification.verifying import verify
 
     if recorder.begin(anew=anew):
@@ -111,11 +113,11 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
     if problems:
         recorder.discard()
         raise Corrupt(
-            "the checkpoint is damaged, and no record of it was begun",
+            "the checkpoint is damaged, so no integrity record was started",
             code="HF-E6017",
             where=f"{storage.uri}/{problems[0].file}",
             found=problems[0].what,
-            hint=f"`holdfast checkpoint verify {place_word(storage.uri)}` names all damage",
+            hint=f"see all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
         )
 
 
@@ -123,13 +125,13 @@ def _alerts(given: list[str] | None) -> Alerts:
     """The thresholds and routes of the command line.
 
     Raises:
-        Invalid: The one does not exist, or a value does not fit.
+        Invalid: A name is unknown, or a value is not valid.
     """
     wanted = options.pairs("--alert", given)
     known = list(hf.Alerts().as_dict())
     if wrong := [name for name in wanted if name not in known]:
         raise Invalid(
-            "there is no such alert",
+            "unknown alert",
             code="HF-E2155",
             where="--alert",
             found=", ".join(wrong),
@@ -146,7 +148,7 @@ def _alerts(given: list[str] | None) -> Alerts:
 def _measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
 ) -> Iterator[Callable[[], None]]:
-    """Numbers and alerts while the verb runs; the body calls what it gets again and again."""
+    """Serve metrics and alerts while the verb runs; the body calls the yielded function repeatedly."""
     from holdfast.jobs.checkpoint_watch import CheckpointWatch
     from holdfast.observe.prometheus import MetricsServer
 
@@ -200,19 +202,20 @@ def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) 
     if json:
         output.emit_json({"event": "noted", "checkpoint": storage.uri, **noting.as_dict()})
     elif noting.batch_id is None:
-        output.line("no batch is committed yet")
+        output.line("no batch committed yet")
     elif noting.behind:
         output.line(
-            f"batch {noting.batch_id}: the commit log has gone back; nothing is noted until it goes on"
+            f"batch {noting.batch_id}: the commit log ends before the record; nothing is recorded until the"
+            " next commit"
         )
     else:
         output.line(
-            f"batch {noting.batch_id}: {counted(noting.files, 'file')} noted, {noting.size_bytes:,} bytes"
+            f"batch {noting.batch_id}: {counted(noting.files, 'file')} recorded, {noting.size_bytes:,} bytes"
         )
 
 
 def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:
-    """Print an error once, and try again."""
+    """Print an error unless it was printed last; return its text."""
     text = str(error)
     if text != told:
         if json:

@@ -1,1 +1,1 @@
-"""Settings as values: typed, frozen, checked when they are made, each with an explanation."""
+"""Settings as frozen, typed values that are checked on creation and explain themselves."""

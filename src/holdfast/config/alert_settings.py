@@ -1,4 +1,4 @@
-"""The settings of a job's alerts: thresholds, and addresses to send them to."""
+"""The alert settings of a job: thresholds, and addresses to send alerts to."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _address(value: object, setting: str) -> str:
     except ValueError:
         sound = False
     if not sound or not text.isascii() or not text.isprintable() or " " in text:
-        expected = "an address such as http://127.0.0.1:9093, in ASCII and without spaces"
+        expected = "an HTTP address such as http://127.0.0.1:9093, in ASCII without spaces"
         raise refused(setting, value, expected, found=redacted_address(text) if text else None)
     return text
 
@@ -100,37 +100,36 @@ _CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """The thresholds of a job's alerts, and where the alerts are sent.
+    """The alert thresholds of a job, and the addresses that alerts are sent to.
 
-    Each threshold turns its rule off where it is None or "off". Durations and sizes may be given as text
-    and are kept in milliseconds and bytes. An alert is told once when it begins and once when it is over.
+    A threshold of None or "off" disables its rule. Durations and sizes may be given as text and are stored in
+    milliseconds and bytes. An alert is reported once when it starts and once when it ends.
 
     Args:
-        state_size: How large the state of a query may be, in the store.
-        checkpoint_duration: How long a batch may take to its commit.
-        checkpoint_failures: How many batches may fail within ten minutes.
-        access_latency: How long one get or put of RocksDB, or one request to a database, may take on average.
-            It has no effect on the heap, where Spark measures no access times.
-        recovery_time: How long the job may take from a failure to its next commit.
-        full_within: How soon the state may reach `state_size`, if it continues growing as it does.
-        watermark_stuck: How long the watermark may stand still while rows come in.
-        lag: How long the oldest record that is not read may wait, in a topic of Kafka.
-        lag_growing: For how long the query may fall further behind.
-        offsets_expiring: How old records that are not read may be before their topic drops them: its
-            `retention.ms`, less the time that you need to mend a job. Off unless you give it.
-        late_rows: Which part of the rows may be dropped as late.
-        skew: How many times the mean the largest partition may have.
-        savepoint_age: How old the newest savepoint may be, where the job has savepoints taken.
-        drill_time: How long the newest drill may have taken.
-        snapshots_repaired: How many snapshots Spark may repair by itself within ten minutes.
-        format_version: The oldest state-checkpoint format that is good enough.
-        job_failed: Whether it is told that the job has failed for good.
-        webhook: Gets each alert as JSON, by POST; an http or https address, of which people are shown no more
-            than the host.
-        alertmanager: The address of a Prometheus Alertmanager, which gets them by its API, version 2.
+        state_size: The maximum size of a query's state in the store.
+        checkpoint_duration: The maximum time from the start of a batch to its commit.
+        checkpoint_failures: The maximum number of failed batches within ten minutes.
+        access_latency: The maximum average time of one RocksDB get or put, or of one database request. No
+            effect on the heap, where Spark does not measure access times.
+        recovery_time: The maximum time from a failure to the next commit.
+        full_within: The minimum time until the state reaches `state_size` at its present growth.
+        watermark_stuck: The maximum time without progress of the watermark while rows arrive.
+        lag: The maximum waiting time of the oldest unread record of a Kafka topic.
+        lag_growing: The maximum time during which the query falls further behind.
+        offsets_expiring: The maximum age of unread records before their topic deletes them: its
+            `retention.ms`, less the time that you need to fix a job. Off by default.
+        late_rows: The maximum share of rows that are dropped as late.
+        skew: The maximum size of the largest partition, as a multiple of the mean.
+        savepoint_age: The maximum age of the newest savepoint, if the job takes savepoints.
+        drill_time: The maximum duration of the newest drill.
+        snapshots_repaired: The maximum number of snapshots that Spark repairs within ten minutes.
+        format_version: The minimum state-checkpoint format.
+        job_failed: Whether a job that has failed for good raises an alert.
+        webhook: An http or https address that receives each alert as JSON by POST; only its host is shown.
+        alertmanager: The address of a Prometheus Alertmanager, used through its API, version 2.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     state_size: Size | None = "10 GB"
@@ -165,7 +164,7 @@ class Alerts:
         return {**on, "job_failed": 0.0} if self.job_failed else on
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field."""
+        """Return the explanation of every field."""
         return tuple(self._knob(name) for name in self.__dataclass_fields__)
 
     def _knob(self, name: str) -> SettingReport:
@@ -177,15 +176,15 @@ class Alerts:
             text = shown_size(value)
         if name in _ADDRESSES:
             text = text if value is None else redacted_address(value)
-            becomes = "is not told" if value is None else text
-            why = "Gets what the supervisor has to tell."
+            becomes = "not sent" if value is None else text
+            why = "Receives the alerts of the supervisor."
         else:
             becomes = "no alert" if value is None or value is False else "an alert"
-            why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
+            why = "The supervisor compares each batch with it and reports when the alert starts and ends."
         return kept_by_supervisor(f"alerts.{name}", text, becomes, why)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; `Alerts(**values)` makes the same again."""
+        """Return plain values; `Alerts(**values)` restores the object."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod

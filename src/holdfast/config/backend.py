@@ -51,7 +51,7 @@ class _Profile:
 
 
 _PROFILES = {
-    "ssd": _Profile("512m", (), "Spark's own settings, which suit a disk that seeks for nothing."),
+    "ssd": _Profile("512m", (), "Spark's own settings, which suit a disk with fast random access."),
     "spinning-disk": _Profile(
         "512m",
         (
@@ -59,7 +59,7 @@ _PROFILES = {
             (WRITE_BUFFER_KEY, "64"),
             (f"{ROCKSDB}.maxWriteBufferNumber", "4"),
         ),
-        "Larger blocks and write buffers: fewer and longer reads and writes, where each seek is dear.",
+        "Larger blocks and write buffers: fewer, longer reads and writes, for a disk with slow seeks.",
     ),
     "low-memory": _Profile(
         "128m",
@@ -87,15 +87,17 @@ def _mebibytes(value: Size, setting: str) -> int:
 def _directory(value: object, setting: str) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not all(Path(path).is_absolute() for path in text.split(",")):
-        expected = "an absolute path on the executors, or several with commas between"
+        expected = "an absolute path on the executors, or several separated by commas"
         raise refused(setting, value, expected)
     return text
 
 
 def _block_compression(value: object, setting: str) -> object:
     if value == "zlib":
-        found = "'zlib', which Holdfast could not read in the checkpoint"
-        raise refused(setting, value, 'one that it reads; "zstd" makes files as small', found=found)
+        found = "'zlib', which Holdfast cannot read"
+        raise refused(
+            setting, value, 'a codec that Holdfast can read; "zstd" makes files as small', found=found
+        )
     return one_of(value, setting, allowed=tuple(_BLOCK_COMPRESSIONS))
 
 
@@ -123,22 +125,22 @@ class RocksDB:
 
     Args:
         memory: The budget that all stores of one executor share for caches and write buffers, in whole
-            MiB; the profile's own by default. "unbounded" lets each store take what it wants.
+            MiB; the profile's own by default. "unbounded" removes the limit.
         format_version: The layout of state files: 2 gives each a unique name and a checksum.
-        row_checksum: Whether each row carries a checksum.
+        row_checksum: Whether each row has a checksum.
         compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
-            "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast could not read the state. What
-            is uploaded is `Checkpoint(compression=…)`.
+            "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast cannot read it. The codec of
+            uploaded files is `Checkpoint(compression=…)`.
         block_cache: The cache of one store in whole MiB; only with unbounded memory, since a bounded
             budget is one cache for all.
         write_buffer: The write buffer of one store in whole MiB; the profile's own by default.
         profile: "ssd", "spinning-disk" or "low-memory".
-        track_rows: Whether the number of rows is kept; costs a read for each write.
-        local_dir: The executors' directory for it, best on a local SSD. Spark uses it for shuffles
+        track_rows: Whether rows are counted; costs a read for each write.
+        local_dir: The executors' directory for RocksDB, best on a local SSD. Spark uses it for shuffles
             too. YARN and Kubernetes choose their own and ignore it.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     memory: Size | None = None
@@ -158,7 +160,7 @@ class RocksDB:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The budget of an executor in bytes, or None where there is none."""
+        """The budget of an executor in bytes; None if unbounded."""
         return None if self.memory is None or self.memory == UNBOUNDED else parse_size(self.memory)
 
     @property
@@ -168,11 +170,11 @@ class RocksDB:
 
     @property
     def write_buffer_bytes(self) -> int | None:
-        """The write buffer of one store in bytes, if one was set here and not by the profile."""
+        """The write buffer of one store in bytes, if set here and not by the profile."""
         return None if self.write_buffer is None else parse_size(self.write_buffer)
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store.
+        """Return the Spark settings of this store.
 
         Pinned in the offset log by the first start: the provider class and the row checksum.
         """
@@ -196,7 +198,7 @@ class RocksDB:
         return conf
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
+        """Return the explanation of every field, in order."""
         conf = self.spark_conf()
         profile = _PROFILES[self.profile]
         local_dir = None if self.local_dir is None else str(self.local_dir)
@@ -207,30 +209,30 @@ class RocksDB:
 
         cache_size = shown_size(self.block_cache_bytes)
         if self.memory_bytes is None:
-            why = "Each store of each partition takes its own caches and buffers, and nothing bounds the sum."
+            why = "Each store of each partition has its own caches and buffers; their sum has no limit."
             memory = knob("memory", UNBOUNDED, why, BOUNDED_MEMORY_KEY)
             why = "The read cache of one store."
-            block_cache = knob("block_cache", cache_size, why, BLOCK_CACHE_KEY, unset="8, Spark's own")
+            block_cache = knob("block_cache", cache_size, why, BLOCK_CACHE_KEY, unset="8, Spark's default")
         else:
             why = "One budget for caches and buffers of all stores of an executor, outside the JVM's heap."
             memory = knob("memory", exact_size(self.memory_bytes), why, BOUNDED_MEMORY_KEY, MAX_MEMORY_KEY)
-            why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
+            why = 'The bounded memory is one cache for all stores; memory="unbounded" gives each its own.'
             block_cache = SettingReport("block_cache", cache_size, SettingOutcome.NO_USE, "", why)
         buffers = "Larger buffers mean fewer, longer writes."
         if self.write_buffer is None and WRITE_BUFFER_KEY in conf:
-            buffers += f" The profile {self.profile} decides."
+            buffers += f" Set by the profile {self.profile}."
         return (
             memory,
             knob(
                 "format_version",
                 str(self.format_version),
-                "2 names every state file uniquely and checks it; 1 is Spark's older layout.",
+                "2 gives every state file a unique name and a checksum; 1 is Spark's older layout.",
                 FORMAT_KEY,
             ),
             knob(
                 "row_checksum",
                 format_setting(self.row_checksum),
-                "Damage to a row is an error and not a wrong result. The first start decides for good.",
+                "A damaged row is an error and not a wrong result. Fixed by a checkpoint's first start.",
                 ROW_CHECKSUM_KEY,
             ),
             knob(
@@ -245,7 +247,7 @@ class RocksDB:
                 shown_size(self.write_buffer_bytes),
                 buffers,
                 WRITE_BUFFER_KEY,
-                unset="-1, RocksDB's own",
+                unset="-1, RocksDB's default",
             ),
             knob("profile", self.profile, profile.why, *(key for key, _ in profile.conf)),
             knob(
@@ -260,7 +262,7 @@ class RocksDB:
                 "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
                 "Kubernetes choose their own.",
                 LOCAL_DIR_KEY,
-                unset="as Spark has it",
+                unset="Spark's default",
             ),
         )
 
@@ -269,13 +271,13 @@ class RocksDB:
 class Memory:
     """State on the executors' heap, also known as hashmap: for tests and small state.
 
-    It is checkpointed like any other and survives a restart. It costs no serialisation, and every
-    retained version in memory is a full map; when it outgrows the heap, the executor fails. It cannot
-    be rescaled, and `transformWithState` refuses it.
+    It is checkpointed like any other state and survives a restart. It needs no serialisation, but every
+    retained version is a full map in memory; if it outgrows the heap, the executor fails. It cannot be
+    rescaled, and `transformWithState` does not support it.
     """
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store.
+        """Return the Spark settings of this store.
 
         The state-checkpoint format goes back to 1, which is all that Spark's heap store can write.
         Pinned in the offset log by the first start: the provider class.
@@ -283,7 +285,7 @@ class Memory:
         return {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"}
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field; there are none."""
+        """Return no explanations: there are no fields."""
         return ()
 
 

@@ -69,7 +69,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFields:
-    """The fields of a checkpoint's settings; people make a `Checkpoint`, where each field is described."""
+    """The fields of `Checkpoint`, which describes them."""
 
     storage: str | os.PathLike[str]
     interval: Duration | None = None
@@ -102,12 +102,12 @@ class CheckpointFields:
 
     @property
     def min_pause_ms(self) -> int | None:
-        """The least pause in milliseconds, if one is set."""
+        """The minimum pause in milliseconds, if one is set."""
         return optional_ms(self.min_pause)
 
     @property
     def timeout_ms(self) -> int | None:
-        """The longest time a batch may take, in milliseconds, if there is one."""
+        """The timeout of a batch in milliseconds, if one is set."""
         return optional_ms(self.timeout)
 
     @property
@@ -117,20 +117,20 @@ class CheckpointFields:
 
     @property
     def savepoint_every_ms(self) -> int | None:
-        """The time between savepoints in milliseconds, if the supervisor takes some."""
+        """The time between savepoints in milliseconds, if the supervisor takes them."""
         return optional_ms(self.savepoint_every)
 
     @property
     def is_local(self) -> bool:
-        """Return whether it is on this machine's file system and not on a shared one."""
+        """Return whether the checkpoint is on a file system of this machine."""
         return canonical_uri(str(self.storage), Path("/")).startswith("file:")
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings that the checkpoint asks for.
+        """Return the Spark settings of the checkpoint.
 
-        Of these only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark keeps in the
-        offset log what the first start set, and uses that. The changelog setting speaks to RocksDB
-        alone; the memory backend always writes changes.
+        Only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark stores the value of the first
+        start in the offset log and uses that. The changelog setting applies to RocksDB only; the memory
+        backend always writes changes.
         """
         return {
             RETAIN_KEY: str(self.retain),
@@ -142,7 +142,7 @@ class CheckpointFields:
 
 _STARTS = (
     "Spark writes a checkpoint with every batch, so the time between checkpoints is the time between the "
-    "beginnings of batches. A trigger named on the job wins."
+    "starts of batches. A trigger set on the job takes precedence."
 )
 
 
@@ -150,16 +150,16 @@ _LOCAL = f", {FILE_MANAGER_KEY} = {LOCAL_FILE_MANAGER.rsplit('.', 1)[-1]}"
 
 
 def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
-    """Explain every field of a checkpoint, in the order of the fields."""
+    """Return the explanation of every field of a checkpoint, in order."""
     return (
         SettingReport(
             "storage",
             str(checkpoint.storage),
             SettingOutcome.SPARK,
             f"checkpointLocation = {checkpoint.storage}" + (_LOCAL if checkpoint.is_local else ""),
-            "Everything that a restart needs lies there. Two jobs must never share it; a job with several "
-            "queries gives each its own directory below it. On a local disk each query gets the file manager "
-            "named here; Spark's usual one starts three times as many processes in each batch.",
+            "Contains everything that a restart needs. Two jobs must never share it; each query of a job "
+            "with several has its own directory below it. On a local disk each query uses the file manager "
+            "named here; Spark's default starts three times as many processes in each batch.",
         ),
         _interval(checkpoint),
         _min_pause(checkpoint),
@@ -170,8 +170,7 @@ def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             checkpoint.max_concurrent,
             checkpoint.max_concurrent == 1,
             "one checkpoint at a time",
-            "A batch begins when the one before it is committed, so two checkpoints of a query never "
-            "overlap.",
+            "A batch starts when the previous one is committed, so two checkpoints of a query never overlap.",
         ),
         _anyway(
             "mode",
@@ -179,23 +178,22 @@ def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             checkpoint.mode == "exactly_once",
             "state is exactly-once",
             "State, offsets and watermark are committed together for a whole batch. No barrier holds records "
-            "back, so a weaker promise would gain nothing. What reaches a sink is for the sink to promise.",
+            "back, so a weaker guarantee would gain nothing. Delivery to a sink depends on the sink.",
         ),
         _anyway(
             "unaligned",
             checkpoint.unaligned,
             not checkpoint.unaligned,
             "a checkpoint at the end of a batch",
-            "At the end of a batch no record is under way, so there is nothing for a checkpoint to overtake. "
-            "Under a backlog, smaller batches keep checkpoints short: limit what a source gives to one "
-            "batch.",
+            "At the end of a batch no record is in flight, so a checkpoint has nothing to overtake. Under a "
+            "backlog, smaller batches keep checkpoints short: limit the rows that a source adds to a batch.",
         ),
         SettingReport(
             "aligned_timeout",
             shown_duration(checkpoint.aligned_timeout_ms),
             SettingOutcome.NO_USE,
             "",
-            "Checkpoints are never unaligned here, so there is no moment to change over.",
+            "Checkpoints are never unaligned, so none has to be switched.",
         ),
         _on_cancel(checkpoint),
         *_spark_settings(checkpoint),
@@ -212,7 +210,7 @@ def _interval(checkpoint: CheckpointFields) -> SettingReport:
             format_setting(None),
             SettingOutcome.ALWAYS,
             "a checkpoint with every batch",
-            "Every batch ends in a checkpoint, and batches come as the trigger says.",
+            "Every batch ends with a checkpoint, and the trigger starts the batches.",
         )
     becomes = f"trigger: every {exact_duration(interval)}"
     return SettingReport("interval", exact_duration(interval), SettingOutcome.TRIGGER, becomes, _STARTS)
@@ -225,16 +223,14 @@ def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
             "min_pause",
             shown_duration(pause),
             SettingOutcome.ALWAYS,
-            "no pause is forced",
-            "A batch and its checkpoint are one piece of work, so a checkpoint never competes with the "
-            "records that follow it.",
+            "no minimum pause",
+            "A checkpoint is part of its batch, so it never competes with the records that follow it.",
         )
     why = (
-        "Spark only spaces the beginnings of batches, so the driver holds the trigger back until the pause "
-        "after the end of a batch is over; a stop does not wait for it. A trigger that works off what is "
-        "there and ends has no pause."
+        "Spark only spaces the starts of batches, so the driver delays the trigger until the pause after the "
+        'end of a batch is over; a stop does not wait for it. The trigger "available now" has no pause.'
     )
-    becomes = f"at least {exact_duration(pause)} from the end of a batch to the beginning of the next"
+    becomes = f"at least {exact_duration(pause)} from the end of a batch to the start of the next"
     return SettingReport("min_pause", exact_duration(pause), SettingOutcome.TRIGGER, becomes, why)
 
 
@@ -244,15 +240,15 @@ def _timeout(checkpoint: CheckpointFields) -> SettingReport:
             "timeout",
             format_setting(None),
             "no limit",
-            "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
-            "batch for ever.",
+            "A batch may take as long as it needs: if a backlog exceeded the limit, the same batch would be "
+            "ended again and again.",
         )
     limit = exact_duration(checkpoint.timeout_ms)
     return kept_by_supervisor(
         "timeout",
         limit,
         f"a batch that runs longer than {limit} is a failed checkpoint",
-        "Spark has no such limit. The checkpoint is the end of its batch, so the whole batch is timed.",
+        "Spark has no such limit. A checkpoint ends its batch, so the limit is for the whole batch.",
     )
 
 
@@ -263,16 +259,16 @@ def _tolerable_failures(checkpoint: CheckpointFields) -> SettingReport:
             "tolerable_failures",
             str(count),
             f"the driver is restarted after {count + 1} failed checkpoints in a row",
-            "Batches over the timeout are counted. A checkpoint that cannot be written is not borne: Spark "
-            "stops the query, and the restart strategy decides.",
+            "Batches over the timeout are counted. A checkpoint that cannot be written is not tolerated: "
+            "Spark stops the query, and the restart strategy applies.",
         )
     return _anyway(
         "tolerable_failures",
         count,
         count == 0,
         "a checkpoint that fails stops the query",
-        "A batch whose checkpoint cannot be written has not happened, so Spark stops the query and the "
-        "restart strategy decides. Only batches over a timeout can be borne, and no timeout is set.",
+        "If a checkpoint cannot be written, Spark stops the query and the restart strategy applies. Only "
+        "batches over a timeout can be tolerated, and no timeout is set.",
     )
 
 
@@ -283,13 +279,13 @@ def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
             "retain",
             SettingOutcome.ALWAYS,
             "the checkpoint stays",
-            "Spark never deletes a checkpoint that was given a place.",
+            "Spark never deletes a checkpoint with a location of its own.",
         )
     return kept_by_supervisor(
         "on_cancel",
         "delete",
         "`holdfast cancel` deletes the checkpoint",
-        "It happens once the driver has ended, and only on cancel: stop, failure and a crash keep it.",
+        "Deleted after the driver has ended, and only on cancel: stop, failure and crash keep it.",
     )
 
 
@@ -307,15 +303,15 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             "savepoint_every",
             every,
             f"a savepoint every {every}",
-            "Counted from the newest one that is there, over restarts. Where no batch was committed "
-            "since, there is nothing to take.",
+            "Counted from the newest existing savepoint, across restarts. None is taken if no batch was "
+            "committed since.",
         ),
         report(
             "savepoints_retained",
             checkpoint.savepoints_retained,
             f"the newest {checkpoint.savepoints_retained} of each query stay",
-            "Older ones that the supervisor took are deleted after each take; those that somebody took by "
-            "hand are neither counted nor deleted.",
+            "Older savepoints of the supervisor are deleted after each take; those taken by hand are neither "
+            "counted nor deleted.",
         ),
     )
 
@@ -323,24 +319,24 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
 def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
     directory = checkpoint.savepoints
     if directory is None:
-        why = "Savepoints of the job go to the directory of the last one, else beside the checkpoint."
+        why = "Savepoints of the job go to the directory of the last one, else next to the checkpoint."
         return SettingReport("savepoints", format_setting(directory), SettingOutcome.NO_USE, "", why)
     if checkpoint.savepoint_every_ms is None:
         becomes = f"savepoints of the job go to {directory}"
         why = (
-            "Commands and requests that name no directory use it; savepoint_every=… takes some periodically."
+            "Used by commands and requests without a directory; savepoint_every=… takes periodic savepoints."
         )
     else:
         becomes = f"a savepoint of each query in {directory}"
         why = (
-            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
-            "status` and tried again; the job is not touched."
+            "The supervisor takes it while the query runs. A failed take is reported, shown by `holdfast "
+            "status` and retried; the job is not affected."
         )
     return SettingReport("savepoints", format_setting(directory), SettingOutcome.SUPERVISOR, becomes, why)
 
 
 def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:
-    """A setting that asks for what happens anyway, or for what cannot be."""
+    """Return the report of a setting that always holds, or that has no effect."""
     if holds:
         return SettingReport(name, format_setting(value), SettingOutcome.ALWAYS, becomes, why)
     return SettingReport(name, format_setting(value), SettingOutcome.NO_USE, "", why)
@@ -350,9 +346,9 @@ def _record(checkpoint: CheckpointFields) -> SettingReport:
     return kept_by_supervisor(
         "record",
         format_setting(checkpoint.record),
-        "each new file's hash is kept in the state home" if checkpoint.record else "no record",
+        "the hash of each new file is stored in the state home" if checkpoint.record else "no record",
         "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
-        "checkpoint verify` compares with it, and finds what checksums cannot tell.",
+        "checkpoint verify` compares files with the record and finds changes that checksums do not show.",
     )
 
 
@@ -367,15 +363,15 @@ def _spark_settings(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             "retain",
             checkpoint.retain,
             RETAIN_KEY,
-            "So many batches back a restart, a savepoint or an inspection can go; older files are deleted "
-            "in the background.",
+            "The number of batches that a restart, a savepoint or an inspection can go back; older files are "
+            "deleted in the background.",
         ),
         knob(
             "incremental",
             checkpoint.incremental,
             CHANGELOG_KEY,
-            "A batch uploads what it changed, and whole snapshots follow in the background; otherwise "
-            "each batch waits for a snapshot. For RocksDB: the memory backend always writes changes.",
+            "A batch uploads its changes, and snapshots follow in the background; otherwise each batch waits "
+            "for a snapshot. RocksDB only: the memory backend always writes changes.",
         ),
         knob(
             "compression",
@@ -389,6 +385,6 @@ def _spark_settings(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             checkpoint.local_recovery,
             UNLOAD_KEY,
             "Executors keep their state loaded, so the next batch or a retried task on the same executor "
-            "downloads nothing. Otherwise each batch loads its state anew.",
+            "downloads nothing. Otherwise each batch loads its state again.",
         ),
     )

@@ -1,4 +1,4 @@
-"""The checkpoint of a job: one object for every knob, and the truth about each."""
+"""The checkpoint settings of a job, with an explanation of each."""
 
 from __future__ import annotations
 
@@ -21,67 +21,68 @@ if TYPE_CHECKING:
 class Checkpoint(CheckpointFields):
     """The location of a job's state and its settings.
 
-    Values are checked when the object is made. Durations may be given as text or `timedelta` and are
-    kept in milliseconds; a number is milliseconds. `knobs()` tells what each field becomes.
+    Values are checked when the object is created. Durations may be given as text or `timedelta` and are
+    stored in milliseconds; a number is milliseconds. `knobs()` explains what each field becomes.
 
-    Spark writes a checkpoint with every batch: none can be skipped, made half-way or overlap another.
-    So some knobs become the trigger and some have nothing to change; those are accepted and explained.
+    Spark writes a checkpoint with every batch; checkpoints cannot be skipped, split or overlap. Some settings
+    therefore become the trigger, and some have no effect; those are accepted and explained.
 
     `compression` is written into the checkpoint by its first start, and Spark ignores a later change;
     the other fields can change with each start.
 
     Args:
         storage: A local path, relative to where the job runs, or a URI (`file:`, `hdfs:`, `webhdfs:`,
-            `s3:`, `s3a:`, `abfss:`, `gs:`, `dbfs:`). One job, one place.
-        interval: The time from one checkpoint to the next; None for as fast as batches come.
-        min_pause: The least time from the end of a batch, which is its checkpoint, to the beginning of the
-            next. A job that works off what exists and ends does not pause.
-        timeout: A batch that runs longer counts as a failed checkpoint. None, the default, for no
-            limit: a job that works off a backlog may rightly need an hour for one batch, and would be
-            killed in the same batch for ever.
-        tolerable_failures: Failed checkpoints in a row that are borne before the driver is restarted.
-        max_concurrent: Checkpoints under way at once. A micro-batch engine has exactly one.
+            `s3:`, `s3a:`, `abfss:`, `gs:`, `dbfs:`). One location per job.
+        interval: The time from one checkpoint to the next; None for one after another.
+        min_pause: The minimum time from the end of a batch, which is its checkpoint, to the start of the
+            next. The trigger "available now" does not pause.
+        timeout: The time after which a batch counts as a failed checkpoint. None, the default, sets no
+            limit: a job with a backlog may need an hour for one batch, and a limit would end the same batch
+            again and again.
+        tolerable_failures: The number of failed checkpoints in a row before the driver is restarted.
+        max_concurrent: The number of concurrent checkpoints. Always one with micro-batches.
         mode: "exactly_once" or "at_least_once". State is exactly-once either way.
-        unaligned: Whether a checkpoint may overtake records. There is nothing to overtake.
-        aligned_timeout: When an aligned checkpoint turns unaligned. Never.
+        unaligned: Whether a checkpoint may overtake records. No effect with micro-batches.
+        aligned_timeout: The time after which an aligned checkpoint becomes unaligned. No effect.
         on_cancel: Whether `holdfast cancel` keeps ("retain") or deletes ("delete") the checkpoint.
-        retain: Batches that stay recoverable; at least 2.
+        retain: The number of batches that stay recoverable; at least 2.
         incremental: Whether RocksDB uploads a batch's changes and not a snapshot each time.
         compression: The codec of state files: "lz4", "lzf", "snappy" or "zstd".
         local_recovery: Whether executors keep their state loaded between batches.
         savepoints: The directory of the job's savepoints, a path or URI; commands and requests that name no
             directory use it. By default that of the last savepoint, else `CHECKPOINT.savepoints`.
         savepoint_every: The time from one savepoint of each query to the next, which the supervisor takes
-            into `savepoints`. None, the default, for none.
-        savepoints_retained: How many of those stay; savepoints that somebody else took are not counted.
-        record: Whether the supervisor notes what the files are when their batch is committed, so that
-            `holdfast checkpoint verify` finds swapped and stale ones too. It reads each new file once.
+            into `savepoints`. None, the default, takes none.
+        savepoints_retained: The number of these savepoints to keep; others are not counted.
+        record: Whether the supervisor writes an integrity record of each committed batch, so that
+            `holdfast checkpoint verify` also detects files replaced by older or different valid ones. Each
+            new file is read once.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     @staticmethod
     def from_flink(
         keys: Mapping[str, object], *, storage: str | os.PathLike[str] | None = None
     ) -> FlinkSettings[Checkpoint]:
-        """Read Flink's own settings, and tell what each becomes.
+        """Read Flink's settings, with a report of what each becomes.
 
         Args:
-            keys: Flink's keys, of 2.x or 1.x, with their values. What is missing keeps Holdfast's
-                default, which is not always Flink's.
-            storage: Where the checkpoint lies; wins over `execution.checkpointing.dir`.
+            keys: Flink's keys, of 2.x or 1.x, with their values. A missing key has Holdfast's default, which
+                is not always Flink's.
+            storage: The location of the checkpoint; overrides `execution.checkpointing.dir`.
 
         Raises:
-            Invalid: A value that does not fit, a misspelt key of the state or checkpoint settings, or
-                no place for the checkpoint.
+            Invalid: A value is not allowed, a key of the state or checkpoint settings is misspelt, or the
+                location of the checkpoint is missing.
         """
         from holdfast.config.flink import read_flink
 
         return read_flink(keys, Checkpoint, storage=storage)
 
     def uri(self, base: Path) -> str:
-        """Give the one absolute URI of the checkpoint, as Spark takes it.
+        """Return the canonical absolute URI of the checkpoint, as Spark takes it.
 
         Args:
             base: An absolute directory that a relative path is taken from.
@@ -89,13 +90,13 @@ class Checkpoint(CheckpointFields):
         return canonical_uri(str(self.storage), base)
 
     def default_trigger(self) -> Every | None:
-        """Give the trigger that interval and pause ask for, if they ask for one.
+        """Return the trigger that interval and pause set, if any.
 
-        It spaces the beginnings of batches. The pause after a batch is kept by the driver.
+        It spaces the starts of batches. The driver enforces the pause after a batch.
         """
         longest = max(self.interval_ms or 0, self.min_pause_ms or 0)
         return Every(longest) if longest else None
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
+        """Return the explanation of every field, in order."""
         return checkpoint_knobs(self)

@@ -1,4 +1,4 @@
-"""Checks that several settings share, locations and secrets included."""
+"""Checks of values, addresses and secrets that several settings share."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ Check = Callable[[Any, str], object]
 
 
 def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> None:
-    """Check fields of a frozen object that is being made, and keep what the checks give.
+    """Check fields of a frozen object during its creation, and store the checked values.
 
     Args:
         settings: The object.
-        owner: What people make it with, for errors.
+        owner: The name of its constructor, for errors.
         checks: By field.
 
     Raises:
-        Invalid: A value that does not fit.
+        Invalid: A value is not allowed.
     """
     for name, check in checks.items():
         object.__setattr__(settings, name, check(getattr(settings, name), f"{owner}({name}=…)"))
 
 
 def check_periodic(owner: str, savepoints: object, every: object) -> None:
-    """Refuse periodic savepoints of which only the directory or only the time is set.
+    """Refuse periodic savepoints with only a directory or only an interval.
 
     Raises:
-        Invalid: One of both is.
+        Invalid: Only one of the two is set.
     """
     if (savepoints is None) != (every is None):
         raise Invalid(
-            "savepoints need a directory and a time",
+            "periodic savepoints need a directory and an interval",
             code="HF-E2156",
             where=f"{owner}(…)",
             found=f"savepoints={savepoints!r}, savepoint_every={every!r}",
-            hint='name both: savepoints="s3://bucket/sp", savepoint_every="1h"',
+            hint='set both: savepoints="s3://bucket/sp", savepoint_every="1h"',
         )
 
 
 def optional(check: Check) -> Check:
-    """The same check for a setting that may be None."""
+    """Return the same check for a setting that may be None."""
     return lambda value, setting: None if value is None else check(value, setting)
 
 
@@ -95,7 +95,7 @@ def flag(value: object, setting: str) -> bool:
 
 
 def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
-    """Return a word out of a list.
+    """Return a value of a list.
 
     Raises:
         Invalid: It is not one of them.
@@ -112,7 +112,9 @@ def group_name(value: object, setting: str) -> str:
         Invalid: It is empty, or no text.
     """
     if not isinstance(value, str) or not value.strip():
-        raise refused(setting, value, "the name of a consumer group", hint="such as 'orders-spark'")
+        raise refused(
+            setting, value, "the name of a consumer group", hint="give a name such as 'orders-spark'"
+        )
     return value
 
 
@@ -125,18 +127,18 @@ def refused(
     found: str | None = None,
     hint: str | None = None,
 ) -> Invalid:
-    """Make the error for a value that a setting cannot take.
+    """Return the error for a value that a setting does not allow.
 
     Args:
         setting: Its name.
         value: The value.
-        expected: What it takes.
-        where: Where the value stands, if that is not the setting itself.
-        found: The value in words, if it is not shown as it is.
-        hint: What to do.
+        expected: The allowed values.
+        where: The origin of the value, if that is not the setting itself.
+        found: The text to show instead of the value.
+        hint: The next step.
     """
     return Invalid(
-        f"cannot use this value for {setting}",
+        f"invalid value for {setting}",
         code="HF-E2157",
         where=setting if where is None else where,
         found=repr(value) if found is None else found,
@@ -167,11 +169,11 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
         raise refused(setting, value, "a path or a URI")
     text = given
     if not text or text != text.strip():
-        raise refused(setting, value, "a path or a URI, without blanks around it")
+        raise refused(setting, value, "a path or a URI, without spaces before or after it")
     if any(ord(letter) < 32 for letter in text):
         raise refused(setting, value, "a path without control characters")
     if text.startswith("~"):
-        raise refused(setting, value, "a path in full", hint='write it with `Path.home() / "…"`')
+        raise refused(setting, value, "a path without ~", hint='write `Path.home() / "…"`')
     scheme = SCHEME.match(text)
     if scheme is None:
         return text
@@ -179,14 +181,14 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
 
 
 def canonical_uri(storage: str, base: Path) -> str:
-    """Give the one absolute URI of an address that `parse_storage` returned.
+    """Return the canonical absolute URI of an address that `parse_storage` returned.
 
-    A local path is taken from `base`, links are followed, and nothing is percent-encoded: Hadoop takes
-    a path as it is, so `%20` would name another directory. `s3:` becomes `s3a:`, the name under
-    which Spark's S3 client is registered. Two addresses of one directory give one URI, which is what
-    makes a checkpoint in use recognisable.
+    A local path is relative to `base`, links are followed, and nothing is percent-encoded: Hadoop does not
+    decode paths, so `%20` would name a different directory. `s3:` becomes `s3a:`, the name of Spark's
+    registered S3 client. All addresses of one directory give the same URI, so that a checkpoint in use is
+    recognised.
 
-    Cost: the links of a local path are read; a remote place is not looked at.
+    Cost: the links of a local path are read; a remote address is not contacted.
     """
     match = _URI.fullmatch(storage) if SCHEME.match(storage) else None
     if match is None:
@@ -200,12 +202,12 @@ def canonical_uri(storage: str, base: Path) -> str:
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a canonical URI on this machine, or None if it lies elsewhere."""
+    """Return the path of a canonical URI on this machine, or None if it is elsewhere."""
     return Path(uri.removeprefix("file://")) if uri.startswith("file://") else None
 
 
 def place_word(uri: str) -> str:
-    """An address as it is typed in a shell: a path where it is on this machine."""
+    """Return an address as typed in a shell: a path if it is on this machine."""
     path = local_path(uri)
     return shlex.quote(uri if path is None else str(path))
 
@@ -217,7 +219,7 @@ def _checked_uri(text: str, value: object, setting: str) -> str:
             setting,
             value,
             "a local path, or a URI that starts with " + ", ".join(f"{name}:" for name in SCHEMES),
-            hint="for a local path with a colon in it, write it in full or put ./ before it",
+            hint="if it is a local path with a colon, give the absolute path or put ./ before it",
         )
     match = _URI.fullmatch(text)
     if match is None or (match["path"] is None and not match["authority"]):
@@ -236,14 +238,14 @@ _HIDDEN: Final = "…"
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without Holdfast's own secrets, for a process that Holdfast starts."""
+    """Return the environment without Holdfast's secrets, for a process that Holdfast starts."""
     return {name: value for name, value in environ.items() if name not in SECRET_VARIABLES}
 
 
 def redacted_address(address: str) -> str:
-    """An address of which only scheme, host and port are shown.
+    """Return an address reduced to scheme, host and port.
 
-    Webhooks carry their secret in the path, the query or before the host, so none of these is shown.
+    Webhooks have their secret in the path, the query or before the host, so none of these is shown.
     """
     try:
         parts = urlsplit(address)

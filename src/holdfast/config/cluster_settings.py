@@ -1,4 +1,4 @@
-"""The results of a session's settings on a cluster: parallel tasks, and the memory of an executor."""
+"""The number of parallel tasks and the memory of an executor that a session's settings give on a cluster."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Manager(str, Enum):
 
     @property
     def sizes_containers(self) -> bool:
-        """Return whether it gives executors containers, sized by the memory settings."""
+        """Return whether executors run in containers sized by the memory settings."""
         return self in (Manager.YARN, Manager.KUBERNETES)
 
 
 def manager_of(master: str) -> Manager:
-    """The cluster manager that a master's address names."""
+    """Return the cluster manager that a master's address names."""
     if _LOCAL_CLUSTER.fullmatch(master):
         return Manager.LOCAL_CLUSTER
     if master.startswith("local"):
@@ -76,8 +76,8 @@ class AskedCores:
     """The number of tasks for which the settings request room.
 
     Attributes:
-        slots: Tasks at once; None where the settings do not say.
-        why: How the number comes about, or why there is none.
+        slots: The number of parallel tasks; None if the settings do not determine it.
+        why: The origin of the number, or the reason why it is None.
     """
 
     slots: int | None
@@ -87,11 +87,11 @@ class AskedCores:
 def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
     """Return the number of parallel tasks that the settings request from a cluster.
 
-    A standalone cluster gives all the cores that it has unless `spark.cores.max` says otherwise, so its
-    master has to be asked. YARN and Kubernetes give what the settings ask for, or less.
+    A standalone cluster gives all its cores unless `spark.cores.max` limits them, so its master has to be
+    asked. YARN and Kubernetes give the requested number or less.
 
     Raises:
-        Invalid: A number among the settings is none.
+        Invalid: A setting is not a valid number.
     """
     manager = manager_of(master)
     cpus = _number(conf, TASK_CPUS_KEY, 1)
@@ -100,11 +100,11 @@ def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
         executors, cores = (int(found[1]), int(found[2])) if found else (1, 1)
         return AskedCores(executors * (cores // cpus), f"{master}")
     if not manager.sizes_containers:
-        return AskedCores(None, "the settings do not say how many cores this cluster gives")
+        return AskedCores(None, "the settings do not determine the number of cores of this cluster")
     cores = _number(conf, EXECUTOR_CORES_KEY, 1)
     if is_dynamic(conf):
         if MOST_EXECUTORS_KEY not in conf:
-            return AskedCores(None, f"with {DYNAMIC_KEY} the number of executors is not known beforehand")
+            return AskedCores(None, f"with {DYNAMIC_KEY} the number of executors is not fixed")
         executors, key = _number(conf, MOST_EXECUTORS_KEY, _INSTANCES), MOST_EXECUTORS_KEY
     else:
         executors, key = _number(conf, INSTANCES_KEY, _INSTANCES), INSTANCES_KEY
@@ -118,14 +118,14 @@ class ExecutorMemory:
 
     Attributes:
         heap_bytes: The JVM's heap: `spark.executor.memory`.
-        jvm_bytes: What the JVM takes beside its heap: Spark's own overhead.
-        state_bytes: What the state store takes outside the heap, at most; with an unbounded RocksDB, what the
-            stores of one stateful operator would take.
-        state_bounded: Whether that is a bound.
-        python_bytes: What Python workers take, one a task at once, when they run keyed state.
-        given_bytes: What the settings give outside the heap: overhead and the memory of Python workers; None
-            where the cluster does not count it.
-        pyspark_bytes: The limit that the settings put on the Python workers together, if they do.
+        jvm_bytes: The JVM's memory outside its heap: Spark's own overhead.
+        state_bytes: The maximum memory of the state store outside the heap; with an unbounded RocksDB, an
+            estimate for the stores of one stateful operator.
+        state_bounded: Whether that is a limit.
+        python_bytes: The memory of Python workers with keyed state, one worker per parallel task.
+        given_bytes: The memory outside the heap that the settings give: overhead and Python workers; None if
+            the cluster does not count it.
+        pyspark_bytes: The limit of the settings for all Python workers together, if any.
     """
 
     heap_bytes: int
@@ -150,8 +150,8 @@ class ExecutorMemory:
     def text(self) -> str:
         """The parts, for people."""
         return (
-            f"{rounded_size(self.heap_bytes)} of heap, and outside it {rounded_size(self.jvm_bytes)} of the "
-            f"JVM, {rounded_size(self.state_bytes)} of RocksDB and {rounded_size(self.python_bytes)} of "
+            f"{rounded_size(self.heap_bytes)} of heap, and outside it {rounded_size(self.jvm_bytes)} for the "
+            f"JVM, {rounded_size(self.state_bytes)} for RocksDB and {rounded_size(self.python_bytes)} for "
             "Python workers"
         )
 
@@ -162,13 +162,13 @@ def executor_memory(
     """Return the memory that one executor of a query with state needs and gets.
 
     Args:
-        master: Where Spark runs.
+        master: The Spark master.
         conf: The session's settings.
-        slots: Tasks that an executor runs at once.
+        slots: The number of parallel tasks of an executor.
         partitions: Partitions of a stateful operator that an executor may hold, for an unbounded RocksDB.
 
     Raises:
-        Invalid: A size or number among the settings is none.
+        Invalid: A setting is not a valid size or number.
     """
     manager = manager_of(master)
     heap = _size(conf, EXECUTOR_MEMORY_KEY, _HEAP, bare="")
@@ -199,10 +199,10 @@ def executor_memory(
 
 
 def container_defaults(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """The overhead that executors in containers need for state, where nobody has set one.
+    """Return the memory overhead that executors in containers need for state, unless one is set.
 
     Raises:
-        Invalid: A size or number among the settings is none.
+        Invalid: A setting is not a valid size or number.
     """
     if not manager_of(master).sizes_containers or OVERHEAD_KEY in conf or OVERHEAD_FACTOR_KEY in conf:
         return {}
@@ -220,15 +220,15 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
     """Return the cautions about the settings before a query with state runs on this cluster.
 
     Raises:
-        Invalid: A size or number among the settings is none.
+        Invalid: A setting is not a valid size or number.
     """
     if manager_of(master) is Manager.LOCAL:
         return ()
     said = []
     if is_dynamic(conf):
         said.append(
-            f"{DYNAMIC_KEY} is on: Spark takes executors away between batches, and with each the copy of "
-            "its state, which the next batch loads anew from the checkpoint\n"
+            f"{DYNAMIC_KEY} is on: Spark removes executors between batches, and with each the copy of its "
+            "state, which the next batch loads again from the checkpoint\n"
             f"hint: set {DYNAMIC_KEY}=false and {INSTANCES_KEY}=N for a query with state"
         )
     slots = slots_of_executor(conf)
@@ -237,7 +237,7 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
     if not memory.state_bounded:
         each = rounded_size(_UNBOUNDED_STORE_BYTES)
         said.append(
-            f"RocksDB's memory has no bound: each store may take {each} and more outside the heap\n"
+            f"RocksDB's memory has no limit: each store may take {each} and more outside the heap\n"
             f"hint: set {BOUNDED_MEMORY_KEY}=true and {STATE_MEMORY_KEY}"
         )
     elif given is not None and given < memory.outside_bytes:
@@ -249,8 +249,8 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
     if memory.pyspark_bytes is not None and memory.pyspark_bytes < memory.python_bytes:
         each = rounded_size(memory.pyspark_bytes // slots)
         said.append(
-            f"{PYSPARK_MEMORY_KEY} leaves each of {counted(slots, 'Python worker')} {each} of addresses, and "
-            f"one with keyed state may take {rounded_size(memory.python_bytes // slots)}\n"
+            f"{PYSPARK_MEMORY_KEY} gives each of {counted(slots, 'Python worker')} {each} of address space, "
+            f"and one with keyed state may take {rounded_size(memory.python_bytes // slots)}\n"
             f"hint: set {PYSPARK_MEMORY_KEY} to {-(-memory.python_bytes // MIB)}m or more, or leave it unset"
         )
     return tuple(said)
@@ -266,19 +266,19 @@ def worker_caution(memory: ExecutorMemory, worker_bytes: int, host: str) -> str 
     return (
         f"the worker on {host} offers {rounded_size(worker_bytes)}, and an executor with keyed state may "
         f"take {rounded_size(memory.total_bytes)}: {memory.text}; the cluster counts the heap alone\n"
-        f"hint: lower {EXECUTOR_MEMORY_KEY}, or see that the machine has the rest"
+        f"hint: lower {EXECUTOR_MEMORY_KEY}, or check that the machine has the remaining memory"
     )
 
 
 def slots_of_executor(conf: Mapping[str, str], cores: int = 1) -> int:
-    """Tasks that an executor runs at once.
+    """Return the number of parallel tasks of an executor.
 
     Args:
         conf: The session's settings.
-        cores: The cores of an executor where the settings do not say.
+        cores: The cores of an executor if the settings do not give them.
 
     Raises:
-        Invalid: A number among the settings is none.
+        Invalid: A setting is not a valid number.
     """
     return max(1, _number(conf, EXECUTOR_CORES_KEY, cores) // _number(conf, TASK_CPUS_KEY, 1))
 
@@ -290,7 +290,7 @@ def _part(conf: Mapping[str, str], manager: Manager) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _unreadable(OVERHEAD_FACTOR_KEY, text, "a part, such as 0.2") from None
+        raise _unreadable(OVERHEAD_FACTOR_KEY, text, "a fraction, such as 0.2") from None
 
 
 def _number(conf: Mapping[str, str], key: str, default: int) -> int:
@@ -311,5 +311,5 @@ def _size(conf: Mapping[str, str], key: str, default: str, *, bare: str) -> int:
 
 def _unreadable(key: str, found: str, expected: str) -> Invalid:
     return Invalid(
-        "a Spark setting cannot be read", code="HF-E2158", where=key, found=repr(found), expected=expected
+        "invalid value of a Spark setting", code="HF-E2158", where=key, found=repr(found), expected=expected
     )

@@ -1,4 +1,4 @@
-"""State in Redis, Cassandra or TiKV, as a job declares it."""
+"""The settings of state in Redis, Cassandra or TiKV."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def text(value: object, setting: str) -> str:
         Invalid: It is empty, or no text.
     """
     if not isinstance(value, str) or not value:
-        raise refused(setting, value, "a text that is not empty")
+        raise refused(setting, value, "a non-empty string")
     return value
 
 
 def secret(value: object, setting: str) -> str:
-    """Return a text that no error shows.
+    """Return a secret text, which no error shows.
 
     Raises:
         Invalid: It is empty, or no text.
     """
     if not isinstance(value, str) or not value:
-        raise refused(setting, value, "a text that is not empty", found="something else")
+        raise refused(setting, value, "a non-empty string", found="an empty or non-string value")
     return value
 
 
@@ -90,7 +90,7 @@ class _Field:
         key: The Spark setting that it becomes, after `EXTERNAL`.
         why: The explanation.
         check: Returns the value as it is stored, or refuses it.
-        secret: True if nothing may show the value.
+        secret: True if the value must never be shown.
         variable: The environment variable that has the value if the field is None.
     """
 
@@ -121,7 +121,7 @@ class _DatabaseStore:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings of this store, without any password: `secrets` has those.
+        """Return the Spark settings of this store without passwords, which `secrets` returns.
 
         Pinned in the offset log by the first start: the provider class.
         """
@@ -142,7 +142,7 @@ class _DatabaseStore:
         }
 
     def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Give the settings that belong in no command line; a session sets them once it runs."""
+        """Return the passwords, which must not be on a command line; a running session sets them."""
         environ = os.environ if environ is None else environ
         values = {
             f"{EXTERNAL}.{own.key}": getattr(self, own.name) or environ.get(own.variable or "")
@@ -152,7 +152,7 @@ class _DatabaseStore:
         return {key: value for key, value in values.items() if value}
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what each field becomes, in the order of the fields."""
+        """Return the explanation of every field, in order."""
         conf = self.spark_conf()
 
         def shown(name: str, value: object, key: str, why: str) -> SettingReport:
@@ -170,24 +170,24 @@ class _DatabaseStore:
                 (hidden if own.secret else shown)(own.name, getattr(self, own.name), own.key, own.why)
                 for own in self._own_fields
             ),
-            shown("prefix", self.prefix, "prefix", "What all names in the database begin with."),
+            shown("prefix", self.prefix, "prefix", "The prefix of all names in the database."),
             shown(
                 "retain",
                 self.retain,
                 "retain",
-                "Versions before the newest that are kept; each costs what it changed.",
+                "The number of versions kept before the newest; each takes the space of its changes.",
             ),
             shown(
                 "cache",
                 cache,
                 "cacheBytes",
-                "State that an executor holds on its heap, so that it need not ask again.",
+                "The amount of state that an executor caches on its heap.",
             ),
             shown(
                 "patience",
                 patience,
                 "patienceMillis",
-                "How long a task asks again where the database does not answer.",
+                "The time for which a task retries if the database does not answer.",
             ),
         )
 
@@ -199,7 +199,7 @@ def _login_fields(product: str, variable: str, user: str) -> tuple[_Field, ...]:
         _Field(
             "password",
             f"{product}.password",
-            f"Where it is not set, {variable} in the driver's environment says it.",
+            f"If not set, the value of {variable} in the driver's environment.",
             optional(secret),
             secret=True,
             variable=variable,
@@ -208,13 +208,13 @@ def _login_fields(product: str, variable: str, user: str) -> tuple[_Field, ...]:
         _Field(
             "trust_store",
             f"{product}.trustStore",
-            "A key store on each executor with the server's certificate authority; else Java's own.",
+            "A key store on each executor with the server's certificate authority; by default Java's own.",
             optional(text),
         ),
         _Field(
             "trust_store_password",
             f"{product}.trustStorePassword",
-            "What opens that file.",
+            "The password of that file.",
             optional(secret),
             secret=True,
         ),
@@ -226,29 +226,29 @@ class Redis(_DatabaseStore):
     """State in Redis: it outlives the cluster, and other services can read it.
 
     As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
-    stream-stream joins. The session brings Holdfast's jar and fetches the client, Jedis. Holdfast's keyed
-    operators take it by themselves, as `process(…, blobs=hf.Redis(…))`, over RocksDB.
+    stream-stream joins. The session adds Holdfast's jar and downloads the client, Jedis. Holdfast's keyed
+    operators use it with `process(…, blobs=hf.Redis(…))`, in addition to RocksDB.
 
-    The first start of a checkpoint pins the kind of store in its offset log. Where the database is can change
-    with each start, as long as it has the state.
+    The first start of a checkpoint pins the kind of store in its offset log. The address of the database can
+    change with each start, as long as it has the state.
 
     Args:
         address: Host and port.
-        database: Which of the server's databases.
-        user: The user's name, where the server asks for one.
-        password: The password; by default what HOLDFAST_REDIS_PASSWORD says in the driver. It is never
-            printed, and it is in no command line.
-        tls: Whether to speak TLS.
+        database: The number of the server's database.
+        user: The user's name, if the server requires one.
+        password: The password; by default HOLDFAST_REDIS_PASSWORD of the driver's environment. It is never
+            printed and never on a command line.
+        tls: Whether to use TLS.
         trust_store: A key store on each executor with the server's certificate authority; Java's own by
             default.
         trust_store_password: The password of that file.
-        prefix: What all keys begin with.
-        retain: The number of versions that the database keeps before the newest, for reads and savepoints.
-        cache: How much of the state an executor holds in memory, so that it need not ask again.
-        patience: How long a task asks again where the server does not answer, before it fails.
+        prefix: The prefix of all keys.
+        retain: The number of versions to keep before the newest, for reads and savepoints.
+        cache: The amount of state that an executor caches in memory.
+        patience: The time for which a task retries if the server does not answer, before it fails.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     address: str = "127.0.0.1:6379"
@@ -286,7 +286,9 @@ def _contact_points(value: object, setting: str) -> str:
 
 def _keyspace(value: object, setting: str) -> str:
     if not isinstance(value, str) or not _KEYSPACE.fullmatch(value):
-        raise refused(setting, value, "a letter and up to 47 letters, digits or underscores, in lower case")
+        raise refused(
+            setting, value, "a lower-case letter and up to 47 lower-case letters, digits or underscores"
+        )
     return value
 
 
@@ -295,34 +297,34 @@ class Cassandra(_DatabaseStore):
     """State in Cassandra: it outlives the cluster, is kept in several copies, and other services can read it.
 
     As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
-    stream-stream joins. The session brings Holdfast's jar and fetches Cassandra's driver for Java.
-    Holdfast's keyed operators take it by themselves, as `process(…, blobs=hf.Cassandra(…))`, over RocksDB.
+    stream-stream joins. The session adds Holdfast's jar and downloads Cassandra's driver for Java. Holdfast's
+    keyed operators use it with `process(…, blobs=hf.Cassandra(…))`, in addition to RocksDB.
 
-    The first start of a checkpoint pins the kind of store in its offset log. Where the database is can change
-    with each start, as long as it has the state.
+    The first start of a checkpoint pins the kind of store in its offset log. The address of the database can
+    change with each start, as long as it has the state.
 
     Args:
-        contact_points: Host and port of one node or several, with commas between them. The driver finds the
-            others.
-        local_datacenter: The data center whose nodes are asked; that of the contact points by default.
-        keyspace: Where the tables are. They are made where they are missing.
-        user: The user's name, where the server asks for one.
-        password: The password; by default what HOLDFAST_CASSANDRA_PASSWORD says in the driver. It is never
-            printed, and it is in no command line.
-        tls: Whether to speak TLS.
+        contact_points: Host and port of one node, or of several separated by commas. The driver finds the
+            other nodes.
+        local_datacenter: The data center whose nodes are queried; that of the contact points by default.
+        keyspace: The keyspace of the tables. Missing tables are created.
+        user: The user's name, if the server requires one.
+        password: The password; by default HOLDFAST_CASSANDRA_PASSWORD of the driver's environment. It is
+            never printed and never on a command line.
+        tls: Whether to use TLS.
         trust_store: A key store on each executor with the server's certificate authority; Java's own by
             default.
         trust_store_password: The password of that file.
-        replication: In how many copies the local data center keeps the keyspace, if it has to be made. By
-            default a keyspace that is missing is an error.
-        consistency: LOCAL_QUORUM, or QUORUM where executors in several data centers share one job.
-        prefix: What all names of stores begin with.
-        retain: The number of versions that the database keeps before the newest, for reads and savepoints.
-        cache: How much of the state an executor holds in memory, so that it need not ask again.
-        patience: How long a task asks again where the server does not answer, before it fails.
+        replication: The number of copies in the local data center, for creating the keyspace. By default a
+            missing keyspace is an error.
+        consistency: LOCAL_QUORUM, or QUORUM if executors in several data centers share one job.
+        prefix: The prefix of all store names.
+        retain: The number of versions to keep before the newest, for reads and savepoints.
+        cache: The amount of state that an executor caches in memory.
+        patience: The time for which a task retries if the server does not answer, before it fails.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     contact_points: str = "127.0.0.1:9042"
@@ -351,21 +353,21 @@ class Cassandra(_DatabaseStore):
         _Field(
             "local_datacenter",
             "cassandra.localDatacenter",
-            "Whose nodes are asked; else that of the contact points.",
+            "The data center whose nodes are queried; by default that of the contact points.",
             optional(text),
         ),
-        _Field("keyspace", "cassandra.keyspace", "Where the tables are.", _keyspace),
-        *_login_fields("cassandra", CASSANDRA_PASSWORD_VARIABLE, "For a server that asks for one."),
+        _Field("keyspace", "cassandra.keyspace", "The keyspace of the tables.", _keyspace),
+        *_login_fields("cassandra", CASSANDRA_PASSWORD_VARIABLE, "For a server that requires one."),
         _Field(
             "replication",
             "cassandra.replication",
-            "Copies in the local data center, if the keyspace has to be made.",
+            "The number of copies in the local data center, for creating the keyspace.",
             optional(partial(whole, least=1, most=100)),
         ),
         _Field(
             "consistency",
             "cassandra.consistency",
-            "Of which nodes a majority has to answer: those of the data center, or all.",
+            "The nodes of which a majority must answer: those of the data center, or all.",
             partial(one_of, allowed=("LOCAL_QUORUM", "QUORUM")),
         ),
     )
@@ -379,31 +381,31 @@ def _addresses(value: object, setting: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TiKV(_DatabaseStore):
-    """State in TiKV: it outlives the cluster, and grows with TiKV's.
+    """State in TiKV: it outlives the Spark cluster, and scales with TiKV's.
 
     It serves Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
-    session brings Holdfast's jar and fetches TiKV's client. State is kept by RawKV in API version 1, so the
-    cluster has to be one of RawKV clients, and not one that holds the tables of TiDB.
+    session adds Holdfast's jar and downloads TiKV's client. State is stored through RawKV, API version 1, so
+    the TiKV cluster must be used by RawKV clients and not by TiDB.
 
-    It was run against the mock store of TiKV's authors, never against a real cluster: try your own with
-    `scripts/try-tikv.sh`. Commands that read state refuse its checkpoints.
+    It was tested with the mock store of TiKV's authors, never with a real cluster: test yours with
+    `scripts/try-tikv.sh`. Commands that read state do not support its checkpoints.
 
-    The first start of a checkpoint pins the kind of store in its offset log. Where the cluster is can change
-    with each start, as long as it has the state.
+    The first start of a checkpoint pins the kind of store in its offset log. The address of the cluster can
+    change with each start, as long as it has the state.
 
     Args:
-        pd: Host and port of each placement driver, with commas between.
-        authority: A PEM file on driver and executors with the certificate authority of the servers. With it
-            TLS is spoken, and TiKV's client then needs the other two files as well.
-        certificate: A PEM file on driver and executors with the certificate that is shown to them.
+        pd: Host and port of each placement driver, separated by commas.
+        authority: A PEM file on driver and executors with the certificate authority of the servers. It turns
+            TLS on, and TiKV's client then needs the other two files as well.
+        certificate: A PEM file on driver and executors with the client certificate.
         key: A PEM file on driver and executors with the key of that certificate, in PKCS 8.
-        prefix: What all keys begin with.
-        retain: The number of versions that the database keeps before the newest.
-        cache: How much of the state an executor holds in memory, so that it need not ask again.
-        patience: How long a task asks again where the cluster does not answer, before it fails.
+        prefix: The prefix of all keys.
+        retain: The number of versions to keep before the newest.
+        cache: The amount of state that an executor caches in memory.
+        patience: The time for which a task retries if the cluster does not answer, before it fails.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
 
     pd: str = "127.0.0.1:2379"
@@ -417,17 +419,25 @@ class TiKV(_DatabaseStore):
 
     _provider = TIKV_PROVIDER
     _own_fields = (
-        _Field("pd", "tikv.pd", "Every executor asks one of them where the data is.", _addresses),
+        _Field(
+            "pd",
+            "tikv.pd",
+            "The placement drivers, from which executors learn where data is stored.",
+            _addresses,
+        ),
         _Field(
             "authority",
             "tikv.authority",
-            "A PEM file on driver and executors with the servers' authority; it turns TLS on.",
+            "A PEM file on driver and executors with the servers' certificate authority; turns TLS on.",
             optional(text),
         ),
         _Field(
-            "certificate", "tikv.certificate", "What driver and executors show the servers.", optional(text)
+            "certificate",
+            "tikv.certificate",
+            "The client certificate of driver and executors.",
+            optional(text),
         ),
-        _Field("key", "tikv.key", "The file of that certificate's key, in PKCS 8.", optional(text)),
+        _Field("key", "tikv.key", "The key of that certificate, in PKCS 8.", optional(text)),
     )
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ C = TypeVar("C", bound=CheckpointFields)
 
 _KNOWN = {name: entry for entry in FLINK_KEYS for name in (entry.name, *entry.aliases)}
 
-# That of a key that is not in the table.
+# The entry of a key that is not in the table.
 _NO_ENTRY = FlinkKey("")
 
 _STRATEGIES: dict[str, Callable[..., RestartStrategy]] = {
@@ -53,17 +53,17 @@ _ALIKE = 0.86
 
 @dataclass(frozen=True, slots=True)
 class FlinkSettings(Generic[C]):
-    """The results of Flink's settings.
+    """Holdfast's settings made from Flink's.
 
     Attributes:
         checkpoint: The checkpoint.
         backend: The state backend.
-        restart: The restart strategy; without one in Flink's settings, Holdfast's own default.
-        savepoints: The directory of savepoints, if one was named; `checkpoint` has it too.
+        restart: The restart strategy; Holdfast's default if Flink's settings have none.
+        savepoints: The directory of savepoints, if given; `checkpoint` has it too.
         report: What each key becomes, in the order given.
-        further_conf: Spark settings that no field of the checkpoint or the backend holds.
-        ha: Where supervisors elect their leader, as `--ha` takes it; None if there is to be one alone.
-        lease_ms: How long a silent leader stays leader, if that was named.
+        further_conf: Spark settings without a field of the checkpoint or the backend.
+        ha: The address of the elections, as `--ha` takes it; None for a single supervisor.
+        lease_ms: The time after which a silent leader is replaced, if given.
     """
 
     checkpoint: C
@@ -76,13 +76,13 @@ class FlinkSettings(Generic[C]):
     lease_ms: int | None = None
 
     def spark_conf(self) -> dict[str, str]:
-        """Give all Spark settings; those that were named one by one win over a profile."""
+        """Return all Spark settings; explicit ones override a profile."""
         return {**self.backend.spark_conf(), **self.checkpoint.spark_conf(), **self.further_conf}
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A key as it was written, with its value, raw and read, and its entry in the table, or an empty one."""
+    """A given key with its raw and parsed value, and its entry in the table, or an empty one."""
 
     written: str
     raw: object
@@ -90,15 +90,15 @@ class _Given:
     entry: FlinkKey = _NO_ENTRY
 
     def report(self, outcome: SettingOutcome, becomes: str, why: str) -> SettingReport:
-        """The report of this key."""
+        """Return the report of this key."""
         return SettingReport(self.written, format_setting(self.raw), outcome, becomes, why)
 
     def no_use(self, why: str) -> SettingReport:
-        """The report of a key that could change nothing here."""
+        """Return the report of a key without effect."""
         return self.report(SettingOutcome.NO_USE, "", why)
 
     def explained(self, knobs: tuple[SettingReport, ...], name: str) -> SettingReport:
-        """The report of the field that this key goes to."""
+        """Return the report of the field that this key sets."""
         knob = next(knob for knob in knobs if knob.name == name)
         return replace(knob, name=self.written, value=format_setting(self.raw))
 
@@ -106,16 +106,16 @@ class _Given:
 def read_flink(
     keys: Mapping[str, object], build: Callable[..., C], *, storage: str | os.PathLike[str] | None = None
 ) -> FlinkSettings[C]:
-    """Read Flink's settings. See `Checkpoint.from_flink`.
+    """Read Flink's settings; see `Checkpoint.from_flink`.
 
     Args:
         keys: Flink's keys with their values.
-        build: Makes the checkpoint out of its fields.
-        storage: Where the checkpoint lies; wins over Flink's key for it.
+        build: Creates the checkpoint from its fields.
+        storage: The location of the checkpoint; overrides Flink's key.
 
     Raises:
-        Invalid: A value that does not fit, a misspelt key, a setting given under two names with
-            different values, or no place for the checkpoint.
+        Invalid: A value is not allowed, a key is misspelt, a setting is given under two names with different
+            values, or the location of the checkpoint is missing.
     """
     given = [_look_up(written, raw) for written, raw in keys.items()]
     _refuse_contradictions(given)
@@ -143,7 +143,7 @@ def read_flink(
 
 @dataclass(frozen=True, slots=True)
 class _Reporter:
-    """Says of each key what became of it."""
+    """The reporter of what each key becomes."""
 
     checkpoint: CheckpointFields
     backend: Backend
@@ -169,11 +169,11 @@ class _Reporter:
 
     def _of_supervisor(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target.startswith("restart"):
-            why = "The supervisor decides by it after each failure of the driver."
+            why = "The supervisor applies it after each failure of the driver."
             return setting.report(SettingOutcome.SUPERVISOR, str(setting.value), why)
         address = _elections(self.given)
         if address is None:
-            return setting.no_use("There is one supervisor: high-availability.type does not say zookeeper.")
+            return setting.no_use("There is one supervisor: high-availability.type is not zookeeper.")
         becomes = f"--lease {exact_duration(setting.value)}" if name == "lease" else f"--ha {address}"
         return setting.report(SettingOutcome.SUPERVISOR, becomes, entry.why)
 
@@ -183,31 +183,31 @@ class _Reporter:
 
     def _of_checkpoint(self, setting: _Given, name: str) -> SettingReport:
         if name == "storage" and self.storage_given:
-            return setting.no_use("The storage that was given apart from these settings wins.")
+            return setting.no_use("Overridden by the argument storage=….")
         knob = setting.explained(checkpoint_knobs(self.checkpoint), name)
         if name == "storage":
-            why = "Flink makes a directory for each job below it; here it is one job's own. "
+            why = "Flink creates a directory for each job below it; here it belongs to one job. "
             return replace(knob, why=why + knob.why)
         if name == "retain" and setting.value != _as_number(setting.raw):
-            return replace(knob, why="A restart reads the last batch and the one before. " + knob.why)
+            return replace(knob, why="A restart reads the last two batches. " + knob.why)
         return knob
 
     def _of_backend(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target == "backend":
             provider = self.backend.spark_conf()[PROVIDER_KEY]
-            why = "The first start writes it into the checkpoint, and Spark ignores a later change."
+            why = "The first start writes it into the checkpoint, and Spark ignores later changes."
             return setting.report(SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why)
         if isinstance(self.backend, Memory) and (name or not self.reaches_spark(entry)):
-            return setting.no_use("The state backend is on the heap, and this is a setting of RocksDB.")
+            return setting.no_use("The state backend is the heap, and this is a RocksDB setting.")
         if not name:
             becomes = f"{entry.spark_key} = {format_setting(setting.value)}"
             return setting.report(SettingOutcome.SPARK, becomes, entry.why)
         winner = _memory(self.given)
         if name == "memory" and winner is not None and winner is not setting:
-            return setting.no_use(f"{winner.written} is given too and wins.")
+            return setting.no_use(f"Overridden by {winner.written}.")
         knob = setting.explained(self.backend.knobs(), name)
         if entry.name.endswith("fixed-per-slot"):
-            return replace(knob, why="An executor has one budget for all of its slots. " + knob.why)
+            return replace(knob, why="An executor has one budget for all its slots. " + knob.why)
         return knob
 
     def _of_restart(self, setting: _Given, section: str, name: str) -> SettingReport:
@@ -221,8 +221,8 @@ class _Reporter:
             if setting.written.startswith(prefix):
                 return setting.no_use(why)
         if setting.written.startswith(OWN_PREFIXES):
-            return setting.no_use("Holdfast knows no such setting of Flink.")
-        return setting.no_use("This is not a state or checkpoint setting.")
+            return setting.no_use("Not a Flink setting that Holdfast knows.")
+        return setting.no_use("Not a state or checkpoint setting.")
 
 
 def _look_up(written: str, raw: object) -> _Given:
@@ -233,7 +233,7 @@ def _look_up(written: str, raw: object) -> _Given:
         close = difflib.get_close_matches(written, _KNOWN, n=1, cutoff=_ALIKE)
         if close:
             raise Invalid(
-                "there is no such setting of Flink",
+                "unknown Flink setting",
                 code="HF-E2160",
                 where="Checkpoint.from_flink",
                 found=written,
@@ -249,7 +249,7 @@ def _refuse_contradictions(given: list[_Given]) -> None:
         first = seen.setdefault(setting.entry.name, setting)
         if setting.entry is not _NO_ENTRY and first.value != setting.value:
             raise Invalid(
-                "one setting of Flink is given under two names, with different values",
+                "a Flink setting is given under two names with different values",
                 code="HF-E2161",
                 where="Checkpoint.from_flink",
                 found=f"{first.written} = {first.raw!r} and {setting.written} = {setting.raw!r}",
@@ -263,11 +263,11 @@ def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.
         fields["storage"] = _Given("storage", storage, storage)
     if "storage" not in fields:
         raise Invalid(
-            "there is no place for the checkpoint",
+            "no location for the checkpoint",
             code="HF-E2162",
             where="Checkpoint.from_flink",
             found="no execution.checkpointing.dir",
-            expected="that key, or from_flink(…, storage=…)",
+            expected="that key or from_flink(…, storage=…)",
         )
     return _built(build, fields)
 
@@ -299,13 +299,13 @@ def _chosen(given: list[_Given], target: str, default: Any) -> Any:
 
 
 def _elections(given: list[_Given]) -> str | None:
-    """Return the address of the elections, which Flink divides among several keys."""
+    """Return the address of the elections, which Flink splits into several keys."""
     if _chosen(given, "ha.type", "none") != "zookeeper":
         return None
     quorum = _chosen(given, "ha.quorum", None)
     if quorum is None:
         raise Invalid(
-            "there is no ZooKeeper to elect a leader in",
+            "no ZooKeeper address for the elections",
             code="HF-E2163",
             where="high-availability.type",
             found="zookeeper",
@@ -316,7 +316,7 @@ def _elections(given: list[_Given]) -> str | None:
 
 
 def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
-    """Make a value of Holdfast's, with an error that names Flink's key."""
+    """Create a Holdfast setting; an error names Flink's key."""
     try:
         return make(**{name: setting.value for name, setting in fields.items()})
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Flink's settings of checkpoints, state and restarts, and what each becomes."""
+"""Flink's settings for checkpoints, state and restarts, and what each becomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_LIMIT = frozenset({"infinite", "2147483647"})
 
 
 def text(value: object, key: str) -> str:
-    """Read a value as text that is not empty."""
+    """Read a value as non-empty text."""
     if not isinstance(value, str) or not value.strip():
         raise refused(key, value, "text")
     return value.strip()
@@ -43,7 +43,7 @@ def number(value: object, key: str) -> int:
 
 
 def limit(value: object, key: str) -> int | None:
-    """Read a whole number, or Flink's word for none."""
+    """Read a whole number, or Flink's word for no limit as None."""
     return None if str(value).strip().lower() in _NO_LIMIT else number(value, key)
 
 
@@ -66,7 +66,7 @@ def positive(value: object, key: str) -> int:
 
 
 def share(value: object, key: str) -> float:
-    """Read a share between none and all."""
+    """Read a share from 0 to 1."""
     part = decimal(value, key)
     if not 0 <= part <= 1:
         raise refused(key, value, "a number of at least 0 and at most 1")
@@ -74,7 +74,7 @@ def share(value: object, key: str) -> float:
 
 
 def duration(value: object, key: str) -> int:
-    """Read a duration as milliseconds; a bare number is milliseconds, and zero is left to the field."""
+    """Read a duration as milliseconds; a bare number is milliseconds, and the field checks for zero."""
     if isinstance(value, (str, int, float, timedelta)):
         return parse_duration(value, key, allow_zero=True, bare_ms=True)
     raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
@@ -93,7 +93,7 @@ def managed(value: object, key: str) -> str | None:
 
 
 def words(allowed: Mapping[str, str]) -> Reader:
-    """Read one of Flink's words, in any case, as Holdfast's own."""
+    """Return a reader that translates Flink's words, in any case, into Holdfast's."""
 
     def read(value: object, key: str) -> str:
         word = allowed.get(str(value).strip().lower())
@@ -161,7 +161,7 @@ def strategy(value: object, key: str) -> object:
 
 
 def retained(value: object, key: str) -> int:
-    """Read how many checkpoints stay; Flink's 1 becomes 2, the least that Spark can restart from."""
+    """Read the number of retained checkpoints; Flink's 1 becomes 2, Spark's minimum for a restart."""
     count = number(value, key)
     return 2 if count == 1 else count
 
@@ -180,13 +180,13 @@ class FlinkKey:
 
     Args:
         name: Its name in Flink 2.
-        target: Where its value goes: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
-            ("exponential-delay.FIELD"), or a name that the reader knows; empty where it goes to none.
-        read: How its value is read.
+        target: The field that it sets: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
+            ("exponential-delay.FIELD"), or a name that `read_flink` handles; empty if none.
+        read: The reader of its value.
         aliases: Its older names.
-        spark_key: The Spark setting that it becomes, where it has no field.
-        outcome: What it becomes, where it goes nowhere.
-        why: Why, where no field of Holdfast's explains it.
+        spark_key: The Spark setting that it becomes, if it has no field.
+        outcome: What it becomes, if it sets nothing.
+        why: The explanation, if no field of Holdfast has one.
     """
 
     name: str
@@ -202,25 +202,25 @@ _CHECKPOINTING = "execution.checkpointing."
 _BACKEND = "state.backend.rocksdb."
 _RESTART = "restart-strategy."
 _ZOOKEEPER = "high-availability.zookeeper."
-_HA = "A part of the address of the elections."
+_HA = "Part of the address of the elections."
 
-_NO_BARRIERS = "There are no barriers and no records under way between batches, so nothing is unaligned."
+_NO_BARRIERS = "There are no barriers and no records in flight between batches, so nothing is unaligned."
 _COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no setting for it."
-_TIMERS = "Timers are part of the state of transformWithState and lie in RocksDB."
+_TIMERS = "Timers are part of the state of transformWithState and are stored in RocksDB."
 
 
 def _checkpoint(name: str, field: str, read: Reader, aliases: tuple[str, ...] = ()) -> FlinkKey:
-    """A setting of checkpoints that is a field of `Checkpoint`."""
+    """Return the entry of a setting that is a field of `Checkpoint`."""
     return FlinkKey(f"{_CHECKPOINTING}{name}", f"checkpoint.{field}", read, aliases)
 
 
 def _rocksdb(name: str, read: Reader, spark_name: str, why: str) -> FlinkKey:
-    """A setting of RocksDB that Spark has under another name."""
+    """Return the entry of a RocksDB setting that Spark has under a different name."""
     return FlinkKey(f"{_BACKEND}{name}", read=read, spark_key=f"{ROCKSDB}.{spark_name}", why=why)
 
 
 def _always(name: str, why: str, **given: Any) -> FlinkKey:
-    """A setting that asks for what Spark does anyway."""
+    """Return the entry of a setting that asks for what Spark always does."""
     return FlinkKey(name, outcome=SettingOutcome.ALWAYS, why=why, **given)
 
 
@@ -253,7 +253,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     ),
     FlinkKey(
         "state.savepoints.compression",
-        why="A savepoint keeps state files as the query compressed them; the codec is"
+        why="A savepoint has the state files as the query compressed them; the codec is"
         " Checkpoint(compression=…).",
     ),
     _always(
@@ -263,13 +263,13 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     ),
     _always(
         f"{_CHECKPOINTING}storage",
-        "A checkpoint is always files in its storage, never held by the driver.",
+        "A checkpoint is always stored as files, never in the driver.",
         read=text,
         aliases=("state.checkpoint-storage",),
     ),
     _always(
         f"{_CHECKPOINTING}checkpoints-after-tasks-finish",
-        "Tasks end with each batch, and the checkpoint covers all of them.",
+        "Tasks end with each batch, and the checkpoint includes all of them.",
         read=boolean,
         aliases=(f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled",),
     ),
@@ -277,11 +277,11 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         f"{_CHECKPOINTING}create-subdir",
         read=boolean,
         aliases=("state.checkpoints.create-subdir",),
-        why="A checkpoint keeps the directory it is given: name one for each job.",
+        why="A checkpoint uses its directory as given: give each job its own.",
     ),
     FlinkKey(
         f"{_CHECKPOINTING}interval-during-backlog",
-        why="Every batch ends in a checkpoint, in a backlog too; larger batches make them rarer.",
+        why="Every batch ends with a checkpoint, also under a backlog; larger batches make them rarer.",
     ),
     FlinkKey(f"{_CHECKPOINTING}unaligned.forced", why=_NO_BARRIERS),
     FlinkKey(f"{_CHECKPOINTING}unaligned.interruptible-timers.enabled", why=_NO_BARRIERS),
@@ -289,7 +289,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(
         f"{_CHECKPOINTING}local-backup.dirs",
         aliases=("taskmanager.state.local.root-dirs",),
-        why="Executors keep state in their scratch directory: RocksDB(local_dir=…).",
+        why="Executors store state in their scratch directory: RocksDB(local_dir=…).",
     ),
     FlinkKey(
         f"{_CHECKPOINTING}cleaner.parallel-mode",
@@ -304,7 +304,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(
         f"{_CHECKPOINTING}write-buffer-size",
         aliases=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
-        why="The file system's own client buffers what is written.",
+        why="The client of the file system buffers writes.",
     ),
     FlinkKey("state.backend.type", "backend", backend, ("state.backend",)),
     _always(
@@ -318,14 +318,14 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(f"{_BACKEND}writebuffer.size", "backend.write_buffer", size),
     FlinkKey(f"{_BACKEND}localdir", "backend.local_dir", text, ("state.backend.rocksdb.checkpointdir",)),
     FlinkKey(f"{_BACKEND}predefined-options", "backend.profile", profile),
-    _rocksdb("block.blocksize", kibibytes, "blockSizeKB", "The data that one read brings in."),
+    _rocksdb("block.blocksize", kibibytes, "blockSizeKB", "The amount of data that one read loads."),
     _rocksdb(
         "writebuffer.count",
         positive,
         "maxWriteBufferNumber",
-        "The write buffers that one store may fill before writes wait.",
+        "The number of write buffers that one store may fill before writes wait.",
     ),
-    _rocksdb("files.open", number, "maxOpenFiles", "The files that one store keeps open."),
+    _rocksdb("files.open", number, "maxOpenFiles", "The number of files that one store keeps open."),
     _rocksdb(
         "memory.write-buffer-ratio",
         share,
@@ -336,32 +336,32 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         "memory.high-prio-pool-ratio",
         share,
         "highPriorityPoolRatio",
-        "The share of the bounded memory that is kept for indexes and filters.",
+        "The share of the bounded memory that is reserved for indexes and filters.",
     ),
     FlinkKey(
         f"{_BACKEND}compression.per.level",
-        why="Spark uses one compression on all levels: RocksDB(compression=…).",
+        why="Spark uses one codec on all levels: RocksDB(compression=…).",
     ),
     FlinkKey(
         f"{_BACKEND}checkpoint.transfer.thread.num",
-        why="Spark uploads with a thread for each task, and in its maintenance threads.",
+        why="Spark uploads files with one thread per task and in its maintenance threads.",
     ),
     FlinkKey(f"{_BACKEND}thread.num", why=_COMPACTION),
     FlinkKey(f"{_BACKEND}writebuffer.number-to-merge", why=_COMPACTION),
     FlinkKey(
         f"{_BACKEND}block.metadata-blocksize",
-        why="Spark does not divide RocksDB's indexes, so there is no such block.",
+        why="Spark does not partition RocksDB's indexes, so there are no such blocks.",
     ),
     FlinkKey(
         f"{_BACKEND}memory.partitioned-index-filters",
-        why="Spark does not divide RocksDB's indexes.",
+        why="Spark does not partition RocksDB's indexes.",
     ),
-    FlinkKey(f"{_BACKEND}write-batch-size", why="Spark writes row by row within a batch."),
+    FlinkKey(f"{_BACKEND}write-batch-size", why="Spark writes rows one by one within a batch."),
     _always(
         f"{_BACKEND}use-bloom-filter",
         "Spark always sets a Bloom filter.",
     ),
-    FlinkKey(f"{_BACKEND}options-factory", why="Spark loads no class to change RocksDB's options."),
+    FlinkKey(f"{_BACKEND}options-factory", why="Spark loads no options class for RocksDB."),
     FlinkKey(f"{_BACKEND}timer-service.factory", why=_TIMERS),
     FlinkKey(f"{_BACKEND}timer-service.cache-size", why=_TIMERS),
     FlinkKey("restart-strategy.type", "restart", strategy, ("restart-strategy",)),
@@ -385,7 +385,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         "ha.type",
         elections,
         ("high-availability", "high-availability.mode"),
-        why="Start each supervisor with it: `holdfast run --ha …`, or HOLDFAST_HA.",
+        why="Start each supervisor with `holdfast run --ha …` or HOLDFAST_HA.",
     ),
     FlinkKey(f"{_ZOOKEEPER}quorum", "ha.quorum", text, why=_HA),
     FlinkKey(f"{_ZOOKEEPER}path.root", "ha.root", text, why=_HA),
@@ -393,38 +393,44 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         f"{_ZOOKEEPER}client.session-timeout",
         "ha.lease",
         duration,
-        why="How long a silent leader stays leader: `holdfast run --lease …`, or HOLDFAST_LEASE.",
+        why="The time after which a silent leader is replaced: `holdfast run --lease …` or HOLDFAST_LEASE.",
     ),
     FlinkKey(
         "high-availability.storageDir",
-        why="What a leader needs to know is small, and kept at the place of the elections.",
+        why="The data of a leader is small and stored at the address of the elections.",
     ),
-    FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
+    FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, under the job's name."),
     FlinkKey(
         "parallelism.default",
         read=positive,
         spark_key=SHUFFLE_PARTITIONS_KEY,
-        why="Each stateful operator has as many partitions. The first start decides; rescale changes it.",
+        why="The number of partitions of stateful operators. Fixed by the first start; rescale changes it.",
     ),
 )
 
-# Whole families that have no counterpart, by the beginning of their names.
+# Families without a counterpart, by the prefix of their names.
 FLINK_FAMILIES: tuple[tuple[str, str], ...] = (
     (f"{_CHECKPOINTING}file-merging.", "Spark writes one file for each partition and batch."),
-    (f"{_BACKEND}metrics.", "Holdfast shows what Spark reports of RocksDB, without a switch."),
+    (f"{_BACKEND}metrics.", "Holdfast always shows the RocksDB metrics that Spark reports."),
     (f"{_BACKEND}compaction.", _COMPACTION),
-    (f"{_BACKEND}log.", "Spark sends RocksDB's log to its own."),
+    (f"{_BACKEND}log.", "Spark writes RocksDB's log to its own log."),
     (f"{_BACKEND}manual-compaction.", _COMPACTION),
     (f"{_BACKEND}bloom-filter.", "Spark always sets a Bloom filter of its own."),
-    ("state.backend.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
-    ("state.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
-    ("state.backend.forst.", "State lies in RocksDB on the executors; there is no ForSt here."),
-    ("state.backend.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
-    ("state.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
-    ("high-availability.jobmanager.", "Supervisors do not speak to each other: they meet in the elections."),
-    ("high-availability.kubernetes.", "Leaders are elected in ZooKeeper, or by a lease on a disk or in S3."),
-    ("state.size-track.", "Holdfast shows the sizes that Spark reports, without a switch."),
+    ("state.backend.changelog.", "Checkpoint(incremental=…) sets whether a batch uploads only its changes."),
+    ("state.changelog.", "Checkpoint(incremental=…) sets whether a batch uploads only its changes."),
+    ("state.backend.forst.", "State is stored in RocksDB on the executors; ForSt is not supported."),
+    ("state.backend.latency-track.", "Holdfast always shows the latencies that Spark reports."),
+    ("state.latency-track.", "Holdfast always shows the latencies that Spark reports."),
+    (
+        "high-availability.jobmanager.",
+        "Supervisors do not connect to each other; they only use the elections.",
+    ),
+    (
+        "high-availability.kubernetes.",
+        "Leaders are elected in ZooKeeper, or by a lease on a shared disk or in S3.",
+    ),
+    ("state.size-track.", "Holdfast always shows the sizes that Spark reports."),
 )
 
-# Where an unknown name is more likely a slip than a setting of something else.
+# Prefixes for which an unknown name is probably misspelt.
 OWN_PREFIXES = (_CHECKPOINTING, "state.", "restart-strategy")

@@ -1,6 +1,6 @@
 """The installed Spark and its platform: versions, known settings, and the user's configuration.
 
-Platforms are told by what they put into the environment, or on the disks, of their machines.
+Platforms are recognised by environment variables or files on their machines.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WITH_OLDER_SPARK: Final = (
     ("Dataproc", ("DATAPROC_IMAGE_VERSION", "DATAPROC_VERSION"), ("etc/google-dataproc",)),
 )
 _NEEDS_NEWER: Final = (
-    "jobs, hf.guard and keyed state need Spark 4.2 or 4.3, which its releases may not have; verbs over"
-    " files read what its Spark 3.4 to 4.3 wrote"
+    "jobs, hf.guard and keyed state need Spark 4.2 or 4.3, which its releases may not have; commands on"
+    " files read checkpoints of Spark 3.4 to 4.3"
 )
 
 
@@ -38,10 +38,10 @@ class Platform:
     """A platform that brings its own Spark.
 
     Attributes:
-        name: What people call it.
-        told_by: By what it was recognised.
-        refused: What is not possible there.
-        starts_spark: Whether a process of its user's can start Spark there.
+        name: The name of the platform.
+        told_by: The variable or file that identified it.
+        refused: The features that are not available there.
+        starts_spark: Whether a user's process can start Spark there.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Platform:
 
 
 def platform_here(environ: Mapping[str, str], root: Path = Path("/")) -> Platform | None:
-    """The platform of this process; None on a machine of one's own.
+    """Return the platform of this process; None if it is none of the known ones.
 
-    Cost: a look for three paths.
+    Cost: three lookups of paths.
 
     Args:
         environ: The environment.
@@ -78,18 +78,18 @@ def _databricks(told_by: str, *, serverless: bool) -> Platform:
         )
         return Platform("Databricks serverless", told_by, refused, starts_spark=False)
     refused = (
-        "the session is Databricks' own: no `holdfast run`; state of Databricks' own RocksDB provider"
+        "the session belongs to Databricks: no `holdfast run`; state of Databricks' own RocksDB provider"
         " cannot be read or saved; hf.guard and hf.watch need dedicated access mode"
     )
     return Platform("Databricks", told_by, refused)
 
 
-# Set by `spark-submit` for the program that it starts: where its JVM listens.
+# The port of the JVM, set by `spark-submit` for the program that it starts.
 GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def spark_home(environ: Mapping[str, str]) -> Path | None:
-    """The Spark that would run: SPARK_HOME, or the one that the pyspark package carries."""
+    """Return the directory of the Spark that would run: SPARK_HOME, or that of the pyspark package."""
     named = environ.get("SPARK_HOME")
     if named:
         return Path(named)
@@ -104,10 +104,10 @@ def jars_of_spark(environ: Mapping[str, str], pattern: str) -> list[Path]:
 
 
 def given_settings(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Settings from `spark-defaults.conf` and PYSPARK_SUBMIT_ARGS, each with the place it came from.
+    """Return the settings from `spark-defaults.conf` and PYSPARK_SUBMIT_ARGS, each with its origin.
 
-    A value set through the builder would override both without a word, so a default of ours is only
-    used for keys that are not in here.
+    A value set through the builder would silently override both, so Holdfast's defaults are used only for
+    keys that are not in here.
     """
     found: dict[str, tuple[str, str]] = {}
     home = spark_home(environ)
@@ -151,7 +151,7 @@ def _words(text: str) -> list[str]:
 
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:
-    """The `key value`, `key=value` or `key: value` lines of a Java properties file."""
+    """Yield the keys and values of a Java properties file: `key value`, `key=value` or `key: value`."""
     for line in text.splitlines():
         stripped = line.strip()
         if stripped and stripped[0] not in "#!":
@@ -169,8 +169,8 @@ class InstalledSpark:
     """The Spark that would run here.
 
     Attributes:
-        version: Its version; None where pyspark is not installed.
-        definitions: The bytes that name the settings which it knows; empty where they are not found.
+        version: Its version; None if pyspark is not installed.
+        definitions: The bytes with the names of its settings; empty if not found.
     """
 
     version: str | None
@@ -178,7 +178,7 @@ class InstalledSpark:
 
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> InstalledSpark:
-        """Look at what is installed. Reads one class of one jar."""
+        """Return the installed Spark. Reads one class of one jar."""
         definitions = b""
         jars = jars_of_spark(environ, _JAR)
         with suppress(OSError, KeyError, IndexError, zipfile.BadZipFile), zipfile.ZipFile(jars[0]) as jar:

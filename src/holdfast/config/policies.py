@@ -1,6 +1,6 @@
-"""The start of a batch, the reaction to a failure, and the election of a leader, as settings.
+"""Settings of triggers, restarts, recovery and leader election.
 
-The decisions themselves are in `holdfast.jobs.restart_policy`.
+`holdfast.jobs.restart_policy` applies them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.errors import Invalid
 
 
 class TriggerArguments(TypedDict, total=False):
-    """The keywords of `DataStreamWriter.trigger` that Holdfast gives; exactly one is there."""
+    """The keywords of `DataStreamWriter.trigger` that Holdfast uses, exactly one at a time."""
 
     processingTime: str
     availableNow: bool
@@ -38,10 +38,10 @@ class TriggerArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Begin a batch every so often; if one runs longer, the next follows at once.
+    """A trigger that starts a batch at an interval; if a batch runs longer, the next follows at once.
 
     Args:
-        interval: The time from one beginning to the next; kept in milliseconds.
+        interval: The time from one start to the next; stored in milliseconds.
     """
 
     interval: Duration
@@ -55,7 +55,7 @@ class Every:
         return parse_duration(self.interval)
 
     def spark_kwargs(self) -> TriggerArguments:
-        """The keywords for `DataStreamWriter.trigger`."""
+        """Return the keywords for `DataStreamWriter.trigger`."""
         return {"processingTime": f"{self.interval_ms} milliseconds"}
 
     def __str__(self) -> str:
@@ -64,10 +64,10 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AvailableNow:
-    """Work off what exists when the query starts, in as many batches as the sources ask for, and end."""
+    """A trigger that processes the data available at the start, in one or more batches, and ends."""
 
     def spark_kwargs(self) -> TriggerArguments:
-        """The keywords for `DataStreamWriter.trigger`."""
+        """Return the keywords for `DataStreamWriter.trigger`."""
         return {"availableNow": True}
 
     def __str__(self) -> str:
@@ -76,12 +76,12 @@ class AvailableNow:
 
 @dataclass(frozen=True, slots=True)
 class RealTime:
-    """Hand each row on as it arrives, and commit every so often: Spark's real-time mode.
+    """A trigger for Spark's real-time mode: rows pass through as they arrive, with a commit at an interval.
 
-    A batch is then what lies between two commits. It lasts as long as the interval says, whatever arrives.
+    A batch is the interval between two commits, whatever arrives.
 
     Args:
-        interval: The time from one commit to the next; kept in milliseconds.
+        interval: The time from one commit to the next; stored in milliseconds.
     """
 
     interval: Duration
@@ -95,7 +95,7 @@ class RealTime:
         return parse_duration(self.interval)
 
     def spark_kwargs(self) -> TriggerArguments:
-        """The keywords for `DataStreamWriter.trigger`."""
+        """Return the keywords for `DataStreamWriter.trigger`."""
         return {"realTime": f"{self.interval_ms} milliseconds"}
 
     def __str__(self) -> str:
@@ -104,13 +104,13 @@ class RealTime:
 
 @dataclass(frozen=True, slots=True)
 class OneBatch:
-    """Run one batch and end: the one that was begun and not finished, if there is one.
+    """A trigger that runs one batch and ends: the unfinished one, if there is one.
 
-    Not for people: Spark's other triggers would continue with what they find.
+    For internal use: Spark's other triggers would continue with further batches.
     """
 
     def spark_kwargs(self) -> TriggerArguments:
-        """The keywords for `DataStreamWriter.trigger`."""
+        """Return the keywords for `DataStreamWriter.trigger`."""
         return {"once": True}
 
     def __str__(self) -> str:
@@ -124,34 +124,34 @@ _REAL_TIME = re.compile(r"real[ _-]?time (.+)")
 
 
 def every(interval: Duration) -> Every:
-    """Begin a batch every `interval`.
+    """Return a trigger that starts a batch every `interval`.
 
     Raises:
-        Invalid: Not a duration, or not more than zero.
+        Invalid: The interval is not a duration or not more than zero.
     """
     return Every(interval)
 
 
 def available_now() -> AvailableNow:
-    """Work off what exists now, then end the query."""
+    """Return a trigger that processes the available data, then ends the query."""
     return AvailableNow()
 
 
 def real_time(interval: Duration) -> RealTime:
-    """Hand each row on as it arrives, and commit every `interval`, in Spark's real-time mode.
+    """Return a trigger for Spark's real-time mode: rows pass through at once; commits every `interval`.
 
-    Spark 4.2 does so for queries without state from Kafka to Kafka, the console or `foreach`, in update mode,
-    and commits every 5 seconds at most. Rows are handed on before they are committed, so that those of a
-    batch that is broken off are handed on again.
+    Spark 4.2 supports it for queries without state from Kafka to Kafka, the console or `foreach`, in update
+    mode, with at least 5 seconds between commits. Rows reach the sink before they are committed, so the rows
+    of an interrupted batch are sent again.
 
     Raises:
-        Invalid: Not a duration, or not more than zero.
+        Invalid: The interval is not a duration or not more than zero.
     """
     return RealTime(interval)
 
 
 def parse_trigger(value: Trigger | Duration) -> Trigger:
-    """Read a trigger: "1 second", "available now", "real time 5 minutes", a `timedelta` or a trigger.
+    """Parse a trigger: "1 second", "available now", "real time 5 minutes", a `timedelta` or a trigger.
 
     Raises:
         Invalid: It is none of these.
@@ -176,8 +176,8 @@ def parse_trigger(value: Trigger | Duration) -> Trigger:
 DEFAULT_SAME_FAILURE = 3
 
 _SAME_FAILURE_WHY = (
-    "Gives up when the very same failure came this often in a row with no batch committed in between: "
-    "another restart would fail the same way."
+    "The job fails for good after this many identical failures in a row without a committed batch between "
+    "them: a further restart would fail the same way."
 )
 
 
@@ -202,23 +202,22 @@ _FAILURE_RATE: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoRestart:
-    """Leave a failed job failed."""
+    """A restart strategy that never restarts a failed job."""
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field; there are none."""
+        """Return no explanations: there are no fields."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class FixedDelay:
-    """Restart after the same pause each time, a limited number of times in all.
+    """A restart strategy with a constant pause and a limited number of restarts in total.
 
     Args:
-        attempts: Restarts in the life of this run, however far apart; None for no limit. For a job
-            that lives for months an `exponential` or a `failure_rate` strategy forgets old failures,
-            this one does not.
-        delay: The pause before each restart; kept in milliseconds.
-        same_failure: Give up when one failure came this often in a row; None for never.
+        attempts: The number of restarts of this run, however far apart; None for no limit. For a job that
+            runs for months, prefer `exponential` or `failure_rate`, which forget old failures.
+        delay: The pause before each restart; stored in milliseconds.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
     """
 
     attempts: int | None = 3
@@ -234,13 +233,13 @@ class FixedDelay:
         return parse_duration(self.delay, allow_zero=True)
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field."""
+        """Return the explanation of every field."""
         return (
             kept_by_supervisor(
                 "attempts",
                 format_setting(self.attempts),
                 _at_most(self.attempts),
-                "Counted over the whole run.",
+                "Counted over the whole run of the job.",
             ),
             kept_by_supervisor("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
@@ -249,17 +248,17 @@ class FixedDelay:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Restart after a pause that grows with each failure and starts small again after a quiet time.
+    """A restart strategy with a pause that grows with each failure and is reset after a time without any.
 
     Args:
-        initial: The first pause; kept in milliseconds, like the other durations.
-        max: The longest pause, jitter included.
-        multiplier: By how much the pause grows.
-        jitter: The share of a pause that is added or taken off at random, so that jobs which failed
-            together do not all come back together.
-        reset_after: A job that ran this long without failing starts again at the first pause.
-        attempts: Restarts without such a quiet time between; None for no limit.
-        same_failure: Give up when one failure came this often in a row; None for never.
+        initial: The first pause; stored in milliseconds, like the other durations.
+        max: The longest pause, including jitter.
+        multiplier: The growth factor of the pause.
+        jitter: The share of a pause that is added or subtracted at random, so that jobs that failed together
+            do not restart together.
+        reset_after: The time without a failure after which the next pause is the first one again.
+        attempts: The number of restarts without such a time between them; None for no limit.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
     """
 
     initial: Duration = "1s"
@@ -274,7 +273,7 @@ class Exponential:
         check_fields(self, "exponential", _EXPONENTIAL)
         if self.max_ms < self.initial_ms:
             raise Invalid(
-                "the longest pause is shorter than the first",
+                "the longest restart pause is shorter than the first",
                 code="HF-E2164",
                 where="exponential(max=…)",
                 found=exact_duration(self.max_ms),
@@ -293,35 +292,37 @@ class Exponential:
 
     @property
     def reset_after_ms(self) -> int:
-        """The quiet time, in milliseconds, after which old failures are forgotten."""
+        """The time without a failure, in milliseconds, after which old failures are forgotten."""
         return parse_duration(self.reset_after)
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field."""
+        """Return the explanation of every field."""
         quiet = exact_duration(self.reset_after_ms)
         return (
             kept_by_supervisor("initial", *_twice(self.initial_ms), "The pause before the first restart."),
-            kept_by_supervisor("max", *_twice(self.max_ms), "No pause is longer."),
+            kept_by_supervisor("max", *_twice(self.max_ms), "The longest pause."),
             kept_by_supervisor(
                 "multiplier",
                 f"{self.multiplier:g}",
-                f"{self.multiplier:g} times the last",
-                "The growth of the pause.",
+                f"{self.multiplier:g} times the previous pause",
+                "The growth factor of the pause.",
             ),
             kept_by_supervisor(
                 "jitter",
                 f"{self.jitter:g}",
                 f"± {self.jitter:.0%}",
-                "Spreads jobs that failed together.",
+                "Spreads the restarts of jobs that failed together.",
             ),
             kept_by_supervisor(
-                "reset_after", *_twice(self.reset_after_ms), f"{quiet} without a failure forget the old ones."
+                "reset_after",
+                *_twice(self.reset_after_ms),
+                f"After {quiet} without a failure, old failures are forgotten.",
             ),
             kept_by_supervisor(
                 "attempts",
                 format_setting(self.attempts),
                 _at_most(self.attempts),
-                f"Counted since the job last ran {quiet} without a failure.",
+                f"Counted since the job last ran for {quiet} without a failure.",
             ),
             _same_failure(self.same_failure),
         )
@@ -329,13 +330,13 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class FailureRate:
-    """Restart until failures come too fast.
+    """A restart strategy that limits the number of failures in a sliding window.
 
     Args:
-        failures: The failures that are borne within `per`; the next one ends the job.
-        per: The length of the sliding window; kept in milliseconds.
-        delay: The pause before each restart; kept in milliseconds.
-        same_failure: Give up when one failure came this often in a row; None for never.
+        failures: The number of failures allowed within `per`; the next one ends the job.
+        per: The length of the sliding window; stored in milliseconds.
+        delay: The pause before each restart; stored in milliseconds.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
     """
 
     failures: int = 3
@@ -357,7 +358,7 @@ class FailureRate:
         return parse_duration(self.delay, allow_zero=True)
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field."""
+        """Return the explanation of every field."""
         window = exact_duration(self.per_ms)
         return (
             kept_by_supervisor(
@@ -367,7 +368,7 @@ class FailureRate:
                 "The next one ends the job.",
             ),
             kept_by_supervisor(
-                "per", window, f"a sliding window of {window}", "Older failures do not count."
+                "per", window, f"a sliding window of {window}", "Older failures are not counted."
             ),
             kept_by_supervisor("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
@@ -378,7 +379,7 @@ RestartStrategy = NoRestart | FixedDelay | Exponential | FailureRate
 
 
 def no_restart() -> NoRestart:
-    """Leave a failed job failed."""
+    """Return the strategy that never restarts a failed job."""
     return NoRestart()
 
 
@@ -388,10 +389,10 @@ def fixed_delay(
     *,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> FixedDelay:
-    """Restart up to `attempts` times in all, `delay` after each failure. See `FixedDelay`.
+    """Return the strategy that restarts up to `attempts` times, `delay` after each failure. See `FixedDelay`.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
     return FixedDelay(attempts=attempts, delay=delay, same_failure=same_failure)
 
@@ -406,10 +407,10 @@ def exponential(
     attempts: int | None = None,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> Exponential:
-    """Restart after pauses that grow from `initial` to `max`. See `Exponential`.
+    """Return the strategy that restarts after pauses from `initial` to `max`. See `Exponential`.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
     return Exponential(initial, max, multiplier, jitter, reset_after, attempts, same_failure)
 
@@ -421,10 +422,10 @@ def failure_rate(
     *,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> FailureRate:
-    """Restart unless more than `failures` failures fall within `per`. See `FailureRate`.
+    """Return the strategy that allows `failures` failures within `per`. See `FailureRate`.
 
     Raises:
-        Invalid: A value that does not fit, with what is allowed.
+        Invalid: A value is not allowed.
     """
     return FailureRate(failures=failures, per=per, delay=delay, same_failure=same_failure)
 
@@ -450,10 +451,10 @@ class Recovery:
     """The checks of a checkpoint before a failed job is restarted, and the allowed fallback.
 
     Args:
-        fallback: Where to go back to if the checkpoint is damaged: the newest `batch` in it that is whole, or
-            the newest whole `savepoint`. None, the default, leaves the job failed and everything as it is.
-        verify: How long looking at it may take before each restart; what has not been looked at by then is
-            taken for whole. Kept in milliseconds. None does not look, and so never goes back.
+        fallback: The fallback for a damaged checkpoint: its newest whole `batch`, or the newest whole
+            `savepoint`. None, the default, leaves the job failed and the checkpoint unchanged.
+        verify: The maximum time for checking the checkpoint before each restart; files not checked by then
+            are assumed to be whole. Stored in milliseconds. None disables the check and allows no fallback.
     """
 
     fallback: Fallback | None = None
@@ -462,7 +463,7 @@ class Recovery:
     def __post_init__(self) -> None:
         if self.fallback is not None and self.fallback not in FALLBACKS:
             raise Invalid(
-                "there is no such way back",
+                "unknown fallback",
                 code="HF-E2141",
                 where="recovery(fallback=…)",
                 found=repr(self.fallback),
@@ -471,39 +472,39 @@ class Recovery:
         check_fields(self, "recovery", {"verify": optional(parse_duration)})
         if self.verify is None and self.fallback is not None:
             raise Invalid(
-                "a job that is to go back from a damaged checkpoint has to look for damage",
+                "a fallback needs the check for damage",
                 code="HF-E2165",
                 where="recovery(verify=…)",
                 found="None",
-                expected="a time, such as '1m'",
+                expected="a duration, such as '1m'",
             )
 
     @property
     def verify_ms(self) -> int | None:
-        """The milliseconds that checking the checkpoint may take."""
+        """The maximum time for checking the checkpoint, in milliseconds."""
         return optional_ms(self.verify)
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Explain every field."""
+        """Return the explanation of every field."""
         limit = shown_duration(self.verify_ms)
         return (
             kept_by_supervisor(
                 "recovery.fallback",
                 format_setting(self.fallback),
                 self.fallback or "",
-                "Where the supervisor goes back to if a checkpoint is damaged; by default it stops.",
+                "The fallback for a damaged checkpoint; by default the job fails.",
             ),
             kept_by_supervisor(
                 "recovery.verify",
                 limit,
                 "" if self.verify is None else limit,
-                "How long the checkpoint is looked at before each restart after a failure.",
+                "The maximum time for checking the checkpoint before each restart after a failure.",
             ),
         )
 
 
 def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m") -> Recovery:
-    """Say what a job's supervisor may do about a damaged checkpoint. See `Recovery`."""
+    """Return the settings for a damaged checkpoint. See `Recovery`."""
     return Recovery(fallback, verify)
 
 
@@ -519,12 +520,12 @@ LEASES: Final = "leases"
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """The address of elections, and how long a leader is elected.
+    """The address of elections and the lease of a leader.
 
     Args:
         address: `zookeeper://host:port,host:port/path`, or the URI of a directory that all candidates share,
             on a disk or in an object store.
-        lease_ms: A leader that gives no sign of life for so long has another one take over.
+        lease_ms: The time after which a silent leader is replaced, in milliseconds.
     """
 
     address: str
@@ -532,16 +533,16 @@ class Leading:
 
     @classmethod
     def of(cls, address: str | None, lease: Duration | None, cwd: Path, home: Path) -> Leading | None:
-        """Read the setting; None if there is to be one supervisor alone.
+        """Return the parsed setting; None for a single supervisor.
 
         Args:
-            address: As above; a path is taken from `cwd`, and `home` is a directory in the state home.
+            address: As above; a path is relative to `cwd`, and `home` is a directory in the state home.
             lease: The lease; ten seconds by default.
             cwd: An absolute directory.
             home: The state home.
 
         Raises:
-            Invalid: The address or the lease cannot be right.
+            Invalid: The address or the lease is not valid.
         """
         lease_ms = parse_duration(DEFAULT_LEASE if lease is None else lease, "lease")
         if lease_ms < SHORTEST_MS:
@@ -550,7 +551,7 @@ class Leading:
                 code="HF-E2166",
                 where="lease",
                 found=exact_duration(lease_ms),
-                expected=f"{exact_duration(SHORTEST_MS)} or more",
+                expected=f"at least {exact_duration(SHORTEST_MS)}",
             )
         text = (address or "").strip()
         if text.lower() in OFF:

@@ -1,4 +1,4 @@
-"""The explanation of every setting: its value here, and what Spark gets."""
+"""The explanation of a setting: its value, and what it becomes in Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.config.units import exact_duration, exact_size
 
 
 class SettingOutcome(Enum):
-    """The five things that a setting can become."""
+    """The five outcomes of a setting."""
 
     SPARK = "spark"
     """It becomes a setting of Spark."""
@@ -18,13 +18,13 @@ class SettingOutcome(Enum):
     """It becomes the trigger of the query."""
 
     SUPERVISOR = "supervisor"
-    """Holdfast's supervisor, or the command that acts for it, keeps it."""
+    """Holdfast's supervisor, or the command that acts for it, enforces it."""
 
     ALWAYS = "always"
-    """A micro-batch does this anyway, whatever the setting says."""
+    """Micro-batches always do this, whatever the setting says."""
 
     NO_USE = "no-use"
-    """It is accepted, and there is nothing here that it could change."""
+    """It is accepted and has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class SettingReport:
     Args:
         name: The setting, as the user wrote it.
         value: Its value, as text that can be written back.
-        outcome: Which of the five things happened.
-        becomes: The Spark setting with its value, the trigger, or the rule that is kept; empty where
-            nothing came of it.
-        why: One or two sentences: what it does here, or why it can do nothing.
+        outcome: One of the five outcomes.
+        becomes: The Spark setting with its value, the trigger, or the rule that is enforced; empty without
+            effect.
+        why: One or two sentences: its effect, or the reason why it has none.
     """
 
     name: str
@@ -48,12 +48,12 @@ class SettingReport:
 
 
 def kept_by_supervisor(name: str, value: str, becomes: str, why: str) -> SettingReport:
-    """The report of a setting that the supervisor keeps."""
+    """Return the report of a setting that the supervisor enforces."""
     return SettingReport(name, value, SettingOutcome.SUPERVISOR, becomes, why)
 
 
 def format_setting(value: object) -> str:
-    """Write a value the way a knob shows it: `None` is "not set", booleans are lower-case."""
+    """Return a value as text: `None` is "not set", booleans are lower-case."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -62,10 +62,10 @@ def format_setting(value: object) -> str:
 
 
 def shown_duration(ms: int | None) -> str:
-    """Write a duration that may not be set."""
+    """Return a duration as text; None is "not set"."""
     return format_setting(None) if ms is None else exact_duration(ms)
 
 
 def shown_size(size_bytes: int | None) -> str:
-    """Write a size that may not be set."""
+    """Return a size as text; None is "not set"."""
     return format_setting(None) if size_bytes is None else exact_size(size_bytes)

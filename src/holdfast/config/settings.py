@@ -1,6 +1,6 @@
-"""Holdfast's own settings, their origin, and private files.
+"""Holdfast's own settings and their origin, and private files.
 
-A flag wins over an environment variable, that over the file, that over the default.
+Precedence: flag, environment variable, file, default.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from holdfast.errors import Invalid, NotFound
 DIRECTORY: Final = 0o700
 FILE: Final = 0o600
 _OTHERS: Final = 0o077
-# What Holdfast keeps in a state home. Of a catalog, with millions of files maybe, the directory is enough.
+# The entries of a state home. Of a catalog, which may have millions of files, only the directory is closed.
 _FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java", "shipped"})
 _CLOSED_FOLDERS: Final = frozenset({"savepoints"})
 _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", ".server-token", ".writable-")
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory for the owner alone, with those above it that are missing.
+    """Create a directory and its missing parents, accessible only to the owner.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     missing = []
     for above in (path, *path.parents):
@@ -49,16 +49,16 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file for the owner alone, if there is none.
+    """Create an empty file accessible only to the owner, unless it exists.
 
-    It is not opened: to close a file of SQLite gives up the locks that this process has on it elsewhere.
+    It is not opened: closing a SQLite file releases all locks of this process on it.
     """
     with suppress(OSError):
         os.mknod(path, FILE | stat.S_IFREG)
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, made for the owner alone if it is missing; the descriptor is the caller's.
+    """Return a descriptor of a file, created for the owner only if missing; the caller closes it.
 
     Raises:
         OSError: It cannot be opened.
@@ -67,10 +67,9 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def close_to_others(home: Path) -> None:
-    """Let nobody but the owner into a state home that an earlier version, or a wide umask, has left open.
+    """Remove the access of others to a state home that an earlier version or the umask has left open.
 
-    A directory that holds other things too, such as one that a person works in, stays as it is: only what
-    Holdfast keeps in it is closed.
+    In a directory with other files too, such as a working directory, only Holdfast's entries are closed.
     """
     try:
         entries = list(os.scandir(home))
@@ -97,7 +96,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _close(path: Path) -> bool:
-    """Remove the access of others, if the path belongs to this user; return whether others have none."""
+    """Remove the access of others to a path of this user; return whether that was necessary."""
     try:
         status = path.lstat()
         mode = stat.S_IMODE(status.st_mode)
@@ -145,7 +144,7 @@ class SettingOrigin:
 
     Args:
         kind: "flag", "environment", "file" or "default".
-        place: The option, the variable or the file; for a default the default itself.
+        place: The option, the variable or the file; for a default the value itself.
     """
 
     kind: str
@@ -157,12 +156,12 @@ class SettingOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSetting:
-    """One of Holdfast's own settings as it holds for a call.
+    """One of Holdfast's own settings, resolved for a call.
 
     Attributes:
         name: Its name in `holdfast.toml`.
         value: Its value.
-        source: Where the value came from: `flag`, `environment` or `file` with its name, or `default`.
+        source: The origin of the value: `flag`, `environment` or `file` with its name, or `default`.
     """
 
     name: str
@@ -175,10 +174,10 @@ class Settings:
     """Holdfast's settings, resolved.
 
     Args:
-        home: The state home: registry, logs and what Holdfast needs between two runs. Absolute.
-        sources: Where each setting came from, by its name.
-        leading: Where several supervisors of one job elect their leader; None if there is to be one alone.
-        port: Where REST and the dashboard are served; 0 takes a free one.
+        home: The state home, with the registry, logs and other data that outlive a run. Absolute.
+        sources: The origin of each setting, by name.
+        leading: The elections of several supervisors of one job; None for a single supervisor.
+        port: The port of REST and the dashboard; 0 picks a free one.
     """
 
     home: Path
@@ -188,20 +187,19 @@ class Settings:
 
     @classmethod
     def resolve(cls, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Settings:
-        """Find each setting's value and where it came from.
+        """Return the settings, each with its origin.
 
-        A relative path is taken from `cwd`, in a file from the file's directory. An empty variable
-        counts as not set.
+        A relative path is relative to `cwd`, in a file to the file's directory. An empty variable counts as
+        not set.
 
         Args:
-            flags: Options of the command line by setting name; None for one that was not given.
+            flags: Options of the command line by setting name; None if not given.
             environ: The environment. `HOLDFAST_CONFIG` names the file; by default it is
                 `holdfast.toml` in `cwd`, if there is one.
             cwd: An absolute directory.
 
         Raises:
-            Invalid: A name that is not a setting, a value that does not fit, or a file that cannot be
-                read.
+            Invalid: A name is not a setting, a value is not allowed, or a file cannot be read.
             NotFound: The file that `HOLDFAST_CONFIG` names is missing.
         """
         _only_known(flags, "flags")
@@ -217,11 +215,11 @@ class Settings:
 
     @classmethod
     def here(cls, home: str | os.PathLike[str] | None = None, **others: str | int | None) -> Settings:
-        """Find the settings that hold for this process: its environment and its working directory.
+        """Return the settings of this process, from its environment and working directory.
 
         Args:
-            home: The state home that a caller names.
-            others: Other settings that a caller names, as flags; None for one that was not given.
+            home: The state home that the caller gives.
+            others: Other settings that the caller gives, as flags; None if not given.
 
         Raises:
             Invalid, NotFound: As `resolve`.
@@ -230,7 +228,7 @@ class Settings:
         return cls.resolve(flags, os.environ, Path.cwd())
 
     def resolved(self) -> list[ResolvedSetting]:
-        """Each setting with its value and where that came from."""
+        """Return each setting with its value and origin."""
         values = {
             _HOME.name: str(self.home),
             _HA.name: _HA.default if self.leading is None else self.leading.address,
@@ -242,14 +240,14 @@ class Settings:
 
     @property
     def real_home(self) -> Path:
-        """The state home with its links followed, as far as they lead anywhere."""
+        """The state home with symbolic links resolved as far as they exist."""
         return Path(os.path.realpath(self.home))
 
     def ensure_home(self) -> Path:
-        """Create the state home if it is missing, and prove that it can be written.
+        """Create the state home if it is missing, and check that it is writable.
 
-        It is for its owner alone: it holds logs and errors, with values in them. Cost: one listing; one small
-        file is written and removed.
+        Only the owner has access, since its logs and errors contain values. Cost: one listing; one small file
+        is written and removed.
 
         Raises:
             Invalid: It cannot be created or written.
@@ -267,10 +265,10 @@ class Settings:
         return self.home
 
     def look_at_home(self) -> Path:
-        """Judge by its permissions whether the state home could be written; creates nothing.
+        """Check the permissions for writing the state home; create nothing.
 
         Raises:
-            Invalid: It, or the directory in which it would be made, is not one that this user may write.
+            Invalid: This user may not write it, or the directory in which it would be created.
         """
         why = unwritable(self.home)
         if why is not None:
@@ -280,26 +278,26 @@ class Settings:
     def _unwritable(self, found: str) -> Invalid:
         source = self.sources.get("home")
         return Invalid(
-            "the state home cannot be written",
+            "the state home is not writable",
             code="HF-E2167",
             where=f"{self.home}" + ("" if source is None else f" (from {source})"),
             found=found,
-            expected="a directory that this user may write",
-            hint="name another with --home or HOLDFAST_HOME",
+            expected="a directory that this user can write",
+            hint="give a different one with --home or HOLDFAST_HOME",
         )
 
 
 def unwritable(directory: Path) -> str | None:
-    """Return why nothing can be written into a directory, existing or not; None if it can.
+    """Return the reason why a directory, existing or not, is not writable; None if it is.
 
-    Judged by permissions; creates nothing.
+    Checks permissions only; creates nothing.
     """
     # `Path.exists` raises where it may not look.
     place = next(path for path in (directory, *directory.parents) if os.path.exists(path))  # noqa: PTH110
     if not place.is_dir():
         return f"{place} is not a directory"
     if os.statvfs(place).f_flag & os.ST_RDONLY:
-        return f"{place} is on a file system that is mounted read-only"
+        return f"{place} is on a read-only file system"
     if not os.access(place, os.W_OK | os.X_OK):
         return f"no permission to write {place}"
     return None
@@ -313,7 +311,7 @@ def _first(
     path: Path | None,
     table: Mapping[str, object],
 ) -> tuple[object, SettingOrigin, Path]:
-    """Give the value that wins, where it came from, and what a relative path in it is relative to."""
+    """Return the value in effect, its origin, and the base of a relative path in it."""
     if flags.get(setting.name) is not None:
         return flags[setting.name], SettingOrigin("flag", setting.option), cwd
     if environ.get(setting.variable):
@@ -326,7 +324,7 @@ def _first(
 def _text(winner: tuple[object, SettingOrigin, Path], setting: _Setting) -> str:
     value, source, _ = winner
     if not isinstance(value, str) or "\0" in value:
-        raise refused(setting.name, value, "a text", where=str(source))
+        raise refused(setting.name, value, "a string", where=str(source))
     return value
 
 
@@ -335,16 +333,16 @@ def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise refused(setting.name, value, "a directory", where=str(source))
     if SCHEME.match(text):
-        raise refused(setting.name, value, "a directory of this machine", where=str(source))
+        raise refused(setting.name, value, "a local directory", where=str(source))
     try:
         expanded = Path(text).expanduser()
     except RuntimeError as error:
         raise Invalid(
-            f"there is no directory for the ~ in the setting {setting.name}",
+            f"cannot expand ~ in the setting {setting.name}",
             code="HF-E2168",
             where=str(source),
-            found=f"{text}, and no home directory of this user: HOME is not set",
-            hint="name the whole path, or set HOME",
+            found=f"{text}, but no home directory of this user: HOME is not set",
+            hint="give an absolute path, or set HOME",
         ) from error
     # Not resolve(): the home shows as it was named, links and all.
     return Path(os.path.abspath(base / expanded))  # noqa: PTH100
@@ -365,7 +363,7 @@ def _file(environ: Mapping[str, str], cwd: Path) -> Path | None:
         return path
     if named:
         raise NotFound(
-            "there is no such settings file",
+            "settings file not found",
             code="HF-E3030",
             where=f"{FILE_VARIABLE}={named}",
             found=f"no file at {path}",
@@ -379,15 +377,15 @@ def _table(path: Path) -> Mapping[str, object]:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Invalid(
-            "the settings file cannot be read",
+            "cannot read the settings file",
             code="HF-E2169",
             where=str(path),
             found=error.strerror or str(error),
-            hint=f"let this user read it, or name another with {FILE_VARIABLE}",
+            hint=f"make it readable, or give a different file with {FILE_VARIABLE}",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            "the settings file is not TOML",
+            "the settings file is not valid TOML",
             code="HF-E2170",
             where=str(path),
             found=str(error),
@@ -396,7 +394,7 @@ def _table(path: Path) -> Mapping[str, object]:
     stray = [name for name in content if name != TABLE]
     if stray:
         raise Invalid(
-            "the settings file has more than its table",
+            "the settings file has entries outside its table",
             code="HF-E2171",
             where=str(path),
             found=", ".join(stray),
@@ -421,7 +419,7 @@ def _only_known(given: Mapping[str, object], where: str) -> None:
     if unknown:
         close = difflib.get_close_matches(unknown[0], _NAMES, n=1)
         raise Invalid(
-            "there is no such setting",
+            "unknown setting",
             code="HF-E2173",
             where=where,
             found=", ".join(unknown),

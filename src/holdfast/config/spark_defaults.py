@@ -1,4 +1,4 @@
-"""The settings in which Holdfast differs from Spark, each with its reason: the only list of them."""
+"""The only list of the settings whose default differs from Spark's, each with its reason."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
 CASSANDRA_PROVIDER = "holdfast.state.CassandraStateStoreProvider"
 TIKV_PROVIDER = "holdfast.state.TiKvStateStoreProvider"
 EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, CASSANDRA_PROVIDER, TIKV_PROVIDER})
-# Those that nothing but the jar has a client for: commands refuse their checkpoints.
+# Providers with a client in the jar only: commands refuse their checkpoints.
 READ_BY_SPARK_ALONE = frozenset({TIKV_PROVIDER})
-# How state lies in a database; the jar has the same number.
+# The layout version of state in a database; the jar has the same number.
 EXTERNAL_LAYOUT = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """One setting whose default is Holdfast's and not Spark's.
+    """A setting with a default of Holdfast's.
 
     Args:
         key: A Spark setting, or the name of an environment variable.
-        value: What Holdfast sets unless the user set something.
-        spark_default: What Spark would use.
-        reason: Why this is safer or faster.
+        value: The value that Holdfast sets unless the user sets one.
+        spark_default: Spark's own default.
+        reason: The reason why this is safer or faster.
     """
 
     key: str
@@ -78,7 +78,7 @@ class Default:
 
     @property
     def in_environment(self) -> bool:
-        """Return whether it is an environment variable, and not a setting of the session."""
+        """Return whether it is an environment variable and not a session setting."""
         return not self.key.startswith("spark.")
 
 
@@ -87,60 +87,60 @@ DEFAULTS: tuple[Default, ...] = (
         PROVIDER_KEY,
         ROCKSDB_PROVIDER,
         MEMORY_PROVIDER,
-        "State may outgrow the heap, which Spark's default keeps all of it in. "
+        "State may exceed the heap, in which Spark's default keeps all of it. "
         "Fixed for a checkpoint by its first start; `holdfast state migrate` changes it.",
     ),
     Default(
         FORMAT_KEY,
         "2",
         "1",
-        "Every state file gets a unique name and a checksum, so a retried task cannot overwrite a "
-        "committed file and a damaged one is noticed. RocksDB only.",
+        "Every state file has a unique name and a checksum, so a retried task cannot overwrite a "
+        "committed file, and damage is detected. RocksDB only.",
     ),
     Default(
         CHANGELOG_KEY,
         "true",
         "false",
-        "A batch uploads only what it changed; whole snapshots follow in the background.",
+        "A batch uploads only its changes; snapshots follow in the background.",
     ),
     Default(
         BOUNDED_MEMORY_KEY,
         "true",
         "false",
-        "All stores of an executor share one budget; without it each partition of each operator takes its "
-        "own until the machine kills the process.",
+        "All stores of an executor share one budget; without it, each partition of each operator takes "
+        "memory of its own until the operating system kills the process.",
     ),
     Default(
         ROW_CHECKSUM_KEY,
         "true",
         "false",
-        "Each row carries a checksum, so damage is an error and not a wrong result. "
+        "Each row has a checksum, so damage is an error and not a wrong result. "
         "Fixed for a checkpoint by its first start.",
     ),
     Default(
         UNIX_SOCKET_KEY,
         "true",
         "false",
-        "Spark talks to its Python workers through files of the machine and not over TCP, which makes small "
-        "batches wait 40 ms in each step that runs Python. Not on YARN, in whose containers the paths are "
-        "longer than that of a socket may be.",
+        "Spark connects to its Python workers over Unix sockets and not over TCP, with which small batches "
+        "wait 40 ms in each step that runs Python. Not on YARN, where the paths of containers are too long "
+        "for a socket.",
     ),
     Default(
         "spark.sql.session.timeZone",
         "UTC",
         "the machine's time zone",
-        "Windows and dates mean the same on every machine, and no hour of the year comes twice.",
+        "Windows and dates are the same on every machine, and no hour occurs twice a year.",
     ),
 )
 
 
 def state_partitions(cores: int) -> int:
-    """The partitions of state for a new checkpoint where so many tasks run at once.
+    """Return the number of state partitions for a new checkpoint.
 
-    There is one state partition per core and at least two. Each partition of each stateful operator is
-    a task and a store that every batch opens and commits, so more than one per core costs time in each
-    batch and gains none. Two, where there is one core, keep a job honest about data that is spread. There are
-    no more than `hf.keyed` has key groups unless it is told to make more.
+    One per core, at least two. Each partition of each stateful operator is a task and a store that every
+    batch opens and commits, so more than one per core takes time in each batch without a gain. With one core,
+    two partitions reveal wrong assumptions about partitioned data. There are at most as many as `hf.keyed`
+    has key groups by default.
 
     Raises:
         Invalid: Fewer than one core.
@@ -149,7 +149,7 @@ def state_partitions(cores: int) -> int:
 
 
 def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
-    """Give the defaults that depend on the machine.
+    """Return the defaults that depend on the machine.
 
     Args:
         cores: The cores that run tasks: the machine's own for a local master, those of all executors
@@ -172,9 +172,9 @@ def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
             DAEMON_KEY,
             "holdfast.worker.daemon",
             "pyspark.daemon",
-            "Python workers are forked with Arrow and pandas loaded, which spares each more than a second "
-            "at its start and some 40 ms a task after that. Set where the workers run this interpreter, and "
-            "on clusters, which get this package from the driver.",
+            "Python workers are forked with Arrow and pandas loaded, which saves each more than a second at "
+            "its start and about 40 ms per task after that. Set if the workers run this interpreter, and on "
+            "clusters, which get this package from the driver.",
         ),
         Default(
             "PYSPARK_PYTHON",

@@ -13,7 +13,7 @@ RANGE = ">=4.2,<4.4"
 
 
 def installed(package: str) -> str | None:
-    """The installed version of a package, without importing it."""
+    """Return the installed version of a package without importing it; None if missing."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -21,17 +21,17 @@ def installed(package: str) -> str | None:
 
 
 def minor(version: str) -> tuple[int, int]:
-    """(4, 2) for `4.2.0`."""
+    """Return the major and minor version: (4, 2) for `4.2.0`."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
 
 def spark_version() -> str:
-    """The installed pyspark, if it is one that Holdfast was built and tested for.
+    """Return the version of the installed pyspark if Holdfast supports it.
 
     Raises:
         NotFound: pyspark is not installed.
-        Unsupported: It is older or newer than what Holdfast knows.
+        Unsupported: It is older or newer than the supported versions.
     """
     version = installed("pyspark")
     if version is None:
@@ -43,7 +43,7 @@ def spark_version() -> str:
         )
     if not OLDEST <= minor(version) < TOO_NEW:
         raise Unsupported(
-            "this Spark is not one that Holdfast knows",
+            "unsupported Spark version",
             code="HF-E7041",
             where="the installed pyspark",
             found=version,

@@ -1,8 +1,8 @@
-"""Durations and sizes as people write them, and back again.
+"""Parse and format durations and sizes.
 
-A duration is a whole number of milliseconds, a size a whole number of bytes. Text always carries its
-unit. A plain number means milliseconds (or bytes), so reading a value that was read before changes
-nothing: `parse_duration(parse_duration(x)) == parse_duration(x)`.
+A duration is a whole number of milliseconds, a size a whole number of bytes. Text always has a unit. A
+plain number is milliseconds (or bytes), so that parsing is idempotent:
+`parse_duration(parse_duration(x)) == parse_duration(x)`.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _SIZE_SHAPE = 'a size with its unit, such as "64k", "512m" or "10 GB" (1 k = 102
 def parse_duration(
     value: Duration, setting: str = "duration", *, allow_zero: bool = False, bare_ms: bool = False
 ) -> int:
-    """Read a duration as whole milliseconds.
+    """Parse a duration; return whole milliseconds.
 
     Args:
         value: Text with units ("1 second", "1m30s", "24h", "PT10M"), a `timedelta`, or a number of
-            milliseconds. Text without a unit is refused: a reader could not tell what it means.
-        setting: The name that an error gives.
-        allow_zero: Whether nothing at all is a right answer.
+            milliseconds. Text without a unit is refused because it is ambiguous.
+        setting: The name of the setting, for errors.
+        allow_zero: Whether zero is allowed.
         bare_ms: Whether a bare number in text is milliseconds, as Flink reads it.
 
     Raises:
@@ -80,24 +80,24 @@ def parse_duration(
     ms = _milliseconds(value, setting, bare_ms=bare_ms)
     whole_ms = _whole(ms, value, setting, _DURATION_SHAPE, "milliseconds", allow_zero=allow_zero)
     if whole_ms > MAX_DURATION_MS:
-        raise refused(setting, value, "at most a hundred years")
+        raise refused(setting, value, "at most 100 years")
     return whole_ms
 
 
 def optional_ms(value: Duration | None) -> int | None:
-    """The milliseconds of a duration that was checked before, if there is one."""
+    """Return the milliseconds of a checked duration, or None."""
     return None if value is None else parse_duration(value, allow_zero=True)
 
 
 def parse_size(value: Size, setting: str = "size") -> int:
-    """Read a size as whole bytes.
+    """Parse a size; return whole bytes.
 
     Units are powers of 1024 whether written "m", "MB" or "MiB", as in Spark and Flink. A number that
     is not text is bytes; text without a unit is refused.
 
     Raises:
         Invalid: The value cannot be read, is negative, zero, not a whole number of bytes, or larger than
-            the JVM can count.
+            a JVM long.
     """
     size_bytes = _whole(_bytes(value, setting), value, setting, _SIZE_SHAPE, "bytes", allow_zero=False)
     if size_bytes > MAX_SIZE_BYTES:
@@ -106,9 +106,9 @@ def parse_size(value: Size, setting: str = "size") -> int:
 
 
 def exact_duration(ms: int) -> str:
-    """Write milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s".
+    """Format milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s".
 
-    It never rounds, so it suits settings; `rounded_duration` suits what was measured.
+    It never rounds, so it is for settings; `rounded_duration` is for measurements.
     """
     parts: list[str] = []
     rest = ms
@@ -120,9 +120,9 @@ def exact_duration(ms: int) -> str:
 
 
 def exact_size(size_bytes: int) -> str:
-    """Write bytes so that `parse_size` reads the same number back: 1536 is "1536 B", 2048 is "2 KiB".
+    """Format bytes so that `parse_size` reads the same number back: 1536 is "1536 B", 2048 is "2 KiB".
 
-    It never rounds, so it suits settings; `rounded_size` suits what was measured.
+    It never rounds, so it is for settings; `rounded_size` is for measurements.
     """
     value, unit = size_bytes, 0
     while value and value % 1024 == 0 and unit < len(_SIZE_NAMES) - 1:
@@ -131,7 +131,7 @@ def exact_size(size_bytes: int) -> str:
 
 
 def rounded_duration(ms: float) -> str:
-    """Write a measured duration: `30 µs`, `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 10 min`, `2 d 22 h`."""
+    """Format a measured duration: `30 µs`, `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 10 min`, `2 d 22 h`."""
     if 0 < ms < 0.9995:
         return f"{ms * 1000:.0f} µs"
     if ms < 999.5:
@@ -146,7 +146,7 @@ def rounded_duration(ms: float) -> str:
 
 
 def rounded_size(size_bytes: float) -> str:
-    """Write a measured size for people, in powers of 1024: `980 B`, `1.2 KiB`, `34 MiB`."""
+    """Format a measured size in powers of 1024: `980 B`, `1.2 KiB`, `34 MiB`."""
     *smaller, largest = _SIZE_NAMES
     value, unit = float(size_bytes), largest
     for name in smaller:
@@ -160,28 +160,28 @@ def rounded_size(size_bytes: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`, `2 batches`, `2 queries`."""
+    """Return a number with its noun: `1 row`, `2 rows`, `2 batches`, `2 queries`."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def seconds(n: float) -> timedelta:
-    """Give a number of seconds as a `timedelta`, for settings and for arithmetic on event times."""
+    """Return a number of seconds as a `timedelta`, for settings and for arithmetic on event times."""
     return timedelta(seconds=_finite(n, "seconds"))
 
 
 def minutes(n: float) -> timedelta:
-    """Give a number of minutes as a `timedelta`."""
+    """Return a number of minutes as a `timedelta`."""
     return timedelta(minutes=_finite(n, "minutes"))
 
 
 def hours(n: float) -> timedelta:
-    """Give a number of hours as a `timedelta`."""
+    """Return a number of hours as a `timedelta`."""
     return timedelta(hours=_finite(n, "hours"))
 
 
 def days(n: float) -> timedelta:
-    """Give a number of days, each of 24 hours, as a `timedelta`."""
+    """Return a number of days, each of 24 hours, as a `timedelta`."""
     return timedelta(days=_finite(n, "days"))
 
 
@@ -246,7 +246,7 @@ def _unsigned(text: str) -> tuple[str, int]:
 
 def _whole(amount: Fraction, value: object, setting: str, shape: str, unit: str, *, allow_zero: bool) -> int:
     if amount < 0:
-        raise refused(setting, value, f"nothing negative: {shape}")
+        raise refused(setting, value, f"not a negative value: {shape}")
     if amount == 0 and not allow_zero:
         raise refused(setting, value, f"more than zero: {shape}")
     if amount.denominator != 1:
@@ -256,7 +256,5 @@ def _whole(amount: Fraction, value: object, setting: str, shape: str, unit: str,
 
 def _finite(n: object, name: str) -> float:
     if isinstance(n, bool) or not isinstance(n, (int, float)) or not math.isfinite(n):
-        raise Invalid(
-            f"cannot make a duration of {name}", code="HF-E2174", found=repr(n), expected="a finite number"
-        )
+        raise Invalid(f"invalid number of {name}", code="HF-E2174", found=repr(n), expected="a finite number")
     return n

@@ -165,9 +165,9 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
     [
         ({}, "advice is on a checkpoint, or on a plan"),
         ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice is on a checkpoint, or on a plan"),
-        ({"rate": 1}, "a plan needs both a rate and a number of keys"),
-        ({"rate": True, "keys": 1}, "cannot use this value for rate"),
-        ({"checkpoint": "ck", "topics": "memory,backend"}, "unknown topic"),
+        ({"rate": 1}, "a plan has a rate and keys"),
+        ({"rate": True, "keys": 1}, "invalid value for rate"),
+        ({"checkpoint": "ck", "topics": "memory,backend"}, "there is no such topic"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], fact: str) -> None:

@@ -230,7 +230,7 @@ def test_a_key_without_a_state_is_answered_with_the_states(holdfast: Holdfast, t
     assert "there is no state" not in said.stderr
     gone = holdfast("state", "get", "./ck", "join.left", "nobody")
     assert gone.returncode == 3
-    assert gone.stderr.startswith("error: there is no such key")
+    assert gone.stderr.startswith("error: key not found in this state")
 
 
 def shape(number: int, kind: str, *stores: str) -> OperatorShape:

@@ -40,12 +40,12 @@ def test_each_setting_is_explained_and_nothing_starts(holdfast: Holdfast, tmp_pa
     assert knobs["alerts.skew"] == ("not set", "no alert")
     assert knobs["alerts.state_size"] == ("1 GiB", "an alert")
     assert knobs["alerts.late_rows"] == ("0.2", "an alert")
-    assert knobs["alerts.webhook"] == ("not set", "is not told")
+    assert knobs["alerts.webhook"] == ("not set", "not sent")
     assert not (tmp_path / "elections").exists()
     assert not (tmp_path / "checkpoint").exists()
     shown = holdfast("run", "shop.py", "--dry-run", *ha).stdout
-    assert "the supervisor that leads is elected at" in shown
-    assert "for 20s at a time" in shown
+    assert "the leading supervisor is elected at" in shown
+    assert "with a lease of 20s" in shown
 
 
 def test_how_it_would_be_served_is_refused_and_warned_of_as_by_a_run(
@@ -102,7 +102,7 @@ def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast,
     words = ("run", "shop.py", "-s", saved, "--dry-run")
     shown = holdfast(*words)
     assert shown.returncode == 0, shown.stderr
-    assert f"would go on from {saved}" in shown.stdout
+    assert f"would start from {saved}" in shown.stdout
     assert not (tmp_path / "checkpoint").exists()
     # The state is of format 1, and another one is asked for.
     other = ("--conf", "spark.sql.streaming.stateStore.checkpointFormatVersion=2")

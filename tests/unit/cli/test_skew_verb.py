@@ -91,9 +91,9 @@ def test_what_a_job_watches_is_its_newest_batch_s(holdfast: Holdfast, home: Path
     registry.add_batch("shop", 1, batch(5))
     shown = holdfast("skew", "shop").stdout
     assert "customer, day" in shown
-    assert "6,400, looked at 100, shares are off by at most 15.0 %" in shown
+    assert "6,400, examined 100; error of the shares at most 15.0 %" in shown
     assert ["60.0", "%", "1", "ann,", "3"] in [line.split() for line in shown.splitlines()]
-    assert "largest of 2 partitions: 1, with 70.0 % (even would be 50.0 %)" in shown
+    assert "largest of 2 partitions: 1, with 70.0 % (even share: 50.0 %)" in shown
     found = json.loads(holdfast("skew", "shop", "--json").stdout)
     (watched,) = found["watched"]
     assert watched.pop("query") == "shop"

@@ -35,7 +35,7 @@ def shell(words: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 def test_a_full_disk_behind_standard_output_is_told(words: str, tmp_path: Path) -> None:
     said = shell(f"{words} > /dev/full", tmp_path)
     assert said.returncode == 5
-    assert said.stderr.startswith("error: standard output cannot be written [HF-E")
+    assert said.stderr.startswith("error: cannot write to standard output [HF-E")
     assert "found No space left on device" in said.stderr
     assert "Traceback" not in said.stderr
 

@@ -35,7 +35,7 @@ def test_columns_that_can_be_spared_go_first_and_are_named() -> None:
         "    COUNT  TEXT           WHEN",
         "        1  a long text …  2026-03-05 08:00:00Z",
         "1,234,567  short          2026-03-05 08:00:01Z",
-        "(left out for want of room: LAST)",
+        "(columns hidden for lack of space: LAST)",
     ]
 
 

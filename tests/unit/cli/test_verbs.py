@@ -280,7 +280,7 @@ def test_doctor_sees_a_home_that_could_not_be_written(holdfast: Holdfast, tmp_pa
     said = holdfast("doctor", "--home", "taken/home")
     assert said.returncode == 1
     assert said.stdout.startswith("verbs over files: not ready, see MISSING below\n")
-    assert "MISSING  state home: the state home cannot be written" in said.stdout
+    assert "MISSING  state home: the state home is not writable" in said.stdout
 
 
 def test_doctor_fails_without_java(holdfast: Holdfast, tmp_path: Path) -> None:

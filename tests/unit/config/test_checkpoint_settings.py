@@ -203,7 +203,7 @@ def test_an_error_reads_well() -> None:
     with pytest.raises(Invalid) as caught:
         Checkpoint("x", retain=1)
     assert str(caught.value) == (
-        f"cannot use this value for Checkpoint(retain=…) [{caught.value.code}]\n"
+        f"invalid value for Checkpoint(retain=…) [{caught.value.code}]\n"
         "  found 1, expected a whole number of at least 2"
     )
     assert re.search(r"local path.*hdfs:.*s3a:", _refusal("ftp://x/y"))

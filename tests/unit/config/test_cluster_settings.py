@@ -93,7 +93,7 @@ def test_spark_reserves_at_least_384_mebibytes_and_more_on_kubernetes() -> None:
 def test_unbounded_stores_are_counted_one_by_one() -> None:
     memory = executor_memory("yarn", {PROVIDER_KEY: ROCKSDB_PROVIDER}, slots=2, partitions=10)
     assert (memory.state_bounded, memory.state_bytes) == (False, 10 * 136 * MIB)
-    assert "no bound" in setting_cautions("yarn", {PROVIDER_KEY: ROCKSDB_PROVIDER})[0]
+    assert "no limit" in setting_cautions("yarn", {PROVIDER_KEY: ROCKSDB_PROVIDER})[0]
 
 
 def test_an_overhead_is_set_for_containers_where_nobody_has() -> None:

@@ -88,11 +88,11 @@ def test_a_file_system_that_is_mounted_read_only_is_named(
         f_flag = whole.f_flag | os.ST_RDONLY
 
     monkeypatch.setattr(os, "statvfs", lambda _: ReadOnly)
-    assert unwritable(tmp_path / "new") == f"{tmp_path} is on a file system that is mounted read-only"
+    assert unwritable(tmp_path / "new") == f"{tmp_path} is on a read-only file system"
 
 
 def test_a_tilde_without_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    with pytest.raises(Invalid, match="there is no directory for the ~ in the setting home") as caught:
+    with pytest.raises(Invalid, match="cannot expand ~ in the setting home") as caught:
         Settings.resolve({"home": "~nobody-of-this-name/x"}, {}, Path("/"))
     assert "set HOME" in str(caught.value.hint)

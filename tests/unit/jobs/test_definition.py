@@ -43,7 +43,7 @@ def test_settings_that_go_only_together() -> None:
     # A directory alone is where savepoints go that are asked for.
     alone = example.with_overrides({"checkpoint.savepoints": "/sp"}).checkpoint
     assert (alone.savepoints, alone.savepoint_every_ms) == ("/sp", None)
-    with pytest.raises(Invalid, match="savepoints need a directory and a time"):
+    with pytest.raises(Invalid, match="periodic savepoints need a directory and an interval"):
         example.with_overrides({"checkpoint.savepoint_every": "1h"})
 
 
